@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from musterpoint.report.trainjob_status import CERTIFICATE, TOKEN, URL
+from musterpoint.core.report.trainjob_status import CERTIFICATE, TOKEN, URL
 
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/train/status"
 

@@ -18,13 +18,13 @@ import sys
 import time
 from typing import Any
 
-from musterpoint.channel import wire
-from musterpoint.channel.session import random_token
-from musterpoint.loop import Loop
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer, Participant
-from musterpoint.settings import Settings
+from musterpoint.base.loop import Loop
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.session import random_token
+from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.roll_call import RollCall
+from musterpoint.core.rollcall.roster import Offer, Participant
 
 OFFER = Offer("bench", "torchrun", 8, "0")
 LEADER_ADDRESS = "127.1.0.1"
@@ -76,7 +76,7 @@ class SimulatedHost:
         """Whether the roster is complete. The welcome is a small frame, the roster all that follows."""
         if not self.challenged:
             nonce = self.sock.recv(4096).split(b'"')[7].decode()  # without a parser: real hosts have a processor each
-            from musterpoint.channel.secret import prove  # a leader without a secret goes without it, too
+            from musterpoint.core.channel.secret import prove  # a leader without a secret goes without it, too
 
             proof, self.key = prove(self.secret, self.opening, nonce)
             self.sock.send(self.hello + wire.frame(b'{"t":"proof","proof":"%s"}' % proof.encode()))
@@ -137,7 +137,7 @@ def answer_beats(members: list[SimulatedHost], seconds: float) -> int:
     data = wire.pack_beat(0)
     seals: dict[int, Any] = {}
     if members[0].key:
-        from musterpoint.channel.secret import Seal  # the leader without a secret goes without it, too
+        from musterpoint.core.channel.secret import Seal  # the leader without a secret goes without it, too
 
         seals = {fd: Seal(member.key, leads=False) for fd, member in by_fd.items()}
     until = time.perf_counter() + seconds

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import trial
 
-STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
+STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint_smdistributed" / "startup"
 PORT = "29577"
 
 TURNS = """

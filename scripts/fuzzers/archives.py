@@ -115,8 +115,8 @@ def batch(folder: Path, seed: int, numbers: range) -> list[str]:
 
 def one(folder: Path, dice: random.Random) -> list[str]:
     """What went wrong with one input."""
-    from musterpoint.code.archive import Limits, unpack
-    from musterpoint.errors import MusterError
+    from musterpoint.base.errors import MusterError
+    from musterpoint.core.code.archive import Limits, unpack
 
     made, data, whole = made_archive(dice)
     place = folder / "place"

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.processes.control_socket import LONGEST_LINE, address_of
-from musterpoint.settings import OUTER, SOCKET_TOKEN
-from musterpoint.supervise.handover import HELLO, Outer, plan_from
+from musterpoint.base.settings import OUTER, SOCKET_TOKEN
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.core.processes.control_socket import LONGEST_LINE, address_of
+from musterpoint.core.supervise.handover import HELLO, Outer, plan_from
 
 OF_ONE_JOB = 700
 """Inputs, until the job is ended and looked at."""

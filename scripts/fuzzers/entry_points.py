@@ -16,11 +16,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint.entry_points import Leader, _Follower
-from musterpoint.errors import MusterError
-from musterpoint.job.model import StartedRank
-from musterpoint.loop import Loop
-from musterpoint.runtime import Runtime
+from musterpoint.base.errors import MusterError
+from musterpoint.base.loop import Loop
+from musterpoint.core.job.model import StartedRank
+from musterpoint.core.runtime import Runtime
+from musterpoint.core.started_per_rank import Leader, _Follower
 
 NASTY: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 15, 9, 255, 256, 2**63, 10**400, 1.5, "", "1", "\ud800", "\0", "a\x1b[2J", [],

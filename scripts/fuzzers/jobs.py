@@ -19,14 +19,14 @@ import traceback
 from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint import exit_codes, settings
-from musterpoint.errors import MusterError
-from musterpoint.job.read import masker_of, masker_of_files, read_job
-from musterpoint.launch.explain import to_json
-from musterpoint.launch.layout import draw
-from musterpoint.launch.page import Subject, page_of
-from musterpoint.prepare import plan_host, prepare_host
-from musterpoint.preview import assumed_roster
+from musterpoint.base import exit_codes, settings
+from musterpoint.base.errors import MusterError
+from musterpoint.core.job.read import masker_of, masker_of_files, read_job
+from musterpoint.core.launch.explain import to_json
+from musterpoint.core.launch.layout import draw
+from musterpoint.core.launch.page import Subject, page_of
+from musterpoint.core.prepare import plan_host, prepare_host
+from musterpoint.tools.preview import assumed_roster
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""

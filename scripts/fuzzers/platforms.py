@@ -19,11 +19,11 @@ from typing import Any, Callable
 
 import musterpoint
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint import settings
+from musterpoint.base import settings
+from musterpoint.base.errors import MusterError
 from musterpoint.cli import torchrun, torchrun_flags
-from musterpoint.errors import MusterError
-from musterpoint.job.read import read_job
-from musterpoint.supervise.mpi_daemons import NotADaemon, read_daemon
+from musterpoint.core.job.read import read_job
+from musterpoint.core.supervise.mpi_daemons import NotADaemon, read_daemon
 
 SECONDS = 10.0
 """Of work, for one input; a thousand times what one takes."""

@@ -15,17 +15,17 @@ import time
 from typing import Any, Callable, Iterator
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint.channel import wire
-from musterpoint.channel.peers import JobFailed, PeerEvent, Peers, StopAll
-from musterpoint.channel.secret import Seal, prove
-from musterpoint.channel.session import Resume, random_token
-from musterpoint.channel.timeouts import Timeouts
-from musterpoint.errors import MusterError
-from musterpoint.loop import Loop
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.roll_call import RollCall, Seams
-from musterpoint.rollcall.roster import Offer, Participant
-from musterpoint.settings import Settings
+from musterpoint.base.errors import MusterError
+from musterpoint.base.loop import Loop
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.peers import JobFailed, PeerEvent, Peers, StopAll
+from musterpoint.core.channel.secret import Seal, prove
+from musterpoint.core.channel.session import Resume, random_token
+from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.roll_call import RollCall, Seams
+from musterpoint.core.rollcall.roster import Offer, Participant
 
 PATIENCE = 60.0
 JOB = "the-name-of-the-job"

@@ -4,7 +4,7 @@ What must hold: every host ends, after its ranks; hosts that could hear each oth
 is the cause and not its echo; a stop is no failure; a job whose ranks all ended well ends with 0. Jobs that may be
 started again make the same attempts on all hosts, as many as they may, none after a stop, and none before the one
 before it has ended everywhere. A history that breaks this is shrunk; it belongs into the table of
-``tests/unit/supervise/test_several_hosts.py`` then.
+``tests/unit/core/supervise/test_several_hosts.py`` then.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def fuzz(number: int, inputs: int) -> Findings:
     sys.path.insert(0, str(ROOT))
-    hosts: Any = importlib.import_module("tests.unit.supervise.simulated_hosts")
-    rules: Any = importlib.import_module("tests.unit.supervise.rules_of_endings")
-    histories: Any = importlib.import_module("tests.unit.supervise.histories")
+    hosts: Any = importlib.import_module("tests.unit.core.supervise.simulated_hosts")
+    rules: Any = importlib.import_module("tests.unit.core.supervise.rules_of_endings")
+    histories: Any = importlib.import_module("tests.unit.core.supervise.histories")
     tried = 0
 
     @seed(number)

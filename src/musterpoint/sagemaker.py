@@ -16,10 +16,10 @@ import tempfile
 from pydantic import ConfigDict, model_validator
 from sagemaker.train.distributed import DistributedConfig
 
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import FIELDS, NAME
-from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, Settings
 
 
 class Muster(DistributedConfig):

@@ -9,7 +9,7 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.job.cluster import natural
+from musterpoint.core.job.cluster import natural
 
 
 class Difference(NamedTuple):
@@ -143,8 +143,8 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "SAGEMAKER_JOB_NAME": lambda pair: pair.theirs == "" and bool(pair.ours),
     "variables that are set already": lambda pair: pair.ours is not None and pair.ours == pair.given.get(pair.name),
     "PYTHONPATH": lambda pair: pair.ours is not None and pair.theirs is not None
-        and next(folder for folder in pair.ours.split(":") if not folder.endswith("/smdistributed/startup"))
-        == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/standins"),
+        and next(folder for folder in pair.ours.split(":") if not folder.endswith("/musterpoint_smdistributed/startup"))
+        == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/embedded/standins"),
     "PYTHONUNBUFFERED, PYTHONFAULTHANDLER": lambda pair: added(pair) and pair.ours == "1",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": lambda pair: added(pair) and (pair.ours or "").isdigit(),
     "TORCHELASTIC_RESTART_COUNT": lambda pair: added(pair) and pair.ours == "0",

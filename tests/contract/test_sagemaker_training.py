@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.code.workspace import prepare
-from musterpoint.job.exports import Machine, sagemaker_exports
-from musterpoint.job.read import read_job
-from musterpoint.settings import Settings
+from musterpoint.base.settings import Settings
+from musterpoint.core.code.workspace import prepare
+from musterpoint.core.job.exports import Machine, sagemaker_exports
+from musterpoint.core.job.read import read_job
 
 from ..hosts.packages import PYPROJECT, Index, backend, wheel
 from .differences import CHECKS, DIFFERENCES, ELSEWHERE, compare, pairs

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from musterpoint.core.job.hyperparameters import decode, to_arguments
 from musterpoint.integrations.sagemaker_drivers import quote_file
-from musterpoint.job.hyperparameters import decode, to_arguments
 
 
 class Peer(Protocol):

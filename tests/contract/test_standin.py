@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.job.cluster import natural
-from musterpoint.launch.inputs import STANDINS
+from musterpoint.core.job.cluster import natural
+from musterpoint.core.launch.inputs import STANDINS
 
 from .differences import PROPERTIES, in_order, pairs
 from .test_sagemaker_training import FILE_CHANNEL, HOMOGENEOUS, MIXED, ONE_HOST, SDK_V2, Tree, run, run_theirs, write
@@ -108,6 +108,6 @@ def test_the_one_file_brings_it_too(tmp_path: Path, both: dict[str, str]) -> Non
     write(tree, tmp_path / "ml")
     train.write_text(bundle())
     ran = run([sys.executable, "-I", "-S", str(train)], {**both, "MUSTER_ROLLCALL": "off"}, tmp_path / "dump.json")
-    assert "/musterpoint/standins/sagemaker_training/environment.py" in ran.argv[0]
+    assert "/musterpoint/embedded/standins/sagemaker_training/environment.py" in ran.argv[0]
     assert ran.argv[0].startswith("/proc/"), "a place in the file's archive"
     assert facts(ran.variables)["properties"]["current_host"] == "algo-1"

@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Iterator
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli import check, env, launch, local, main, plan, torchrun
 from musterpoint.cli.options import has_option, read, split
 from musterpoint.cli.torchrun_flags import read as read_torchrun
-from musterpoint.errors import UsageError
 
 ENDS = {";", "&&", "||", "|", "&", "done", "do", ")"}
 HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?\n.*?\n\1\n", re.DOTALL)

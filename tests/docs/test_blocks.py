@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.cli import local
-from musterpoint.job.log_rules import read_log_rules
+from musterpoint.core.job.log_rules import read_log_rules
 from musterpoint.local.job_file import read_job_file
 
 from . import commands

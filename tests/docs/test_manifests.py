@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from musterpoint.job.read import read_job
-from musterpoint.settings import from_environ
+from musterpoint.base.settings import from_environ
+from musterpoint.core.job.read import read_job
 
 from . import commands
 from .blocks import ROOT, blocks_of

@@ -14,13 +14,13 @@ import sys
 import time
 from typing import Any
 
-from musterpoint.channel.peers import PeerEvent
-from musterpoint.errors import MusterError
-from musterpoint.failure import Failure
-from musterpoint.loop import READ, Loop
-from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer, Participant
-from musterpoint.settings import Settings
+from musterpoint.base.errors import MusterError
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import READ, Loop
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel.peers import PeerEvent
+from musterpoint.core.rollcall.roll_call import RollCall
+from musterpoint.core.rollcall.roster import Offer, Participant
 
 
 def write(what: str, **facts: Any) -> None:

@@ -14,9 +14,9 @@ from typing import Callable
 
 import pytest
 
-from musterpoint.code import aws
-from musterpoint.code.tools import Output, Tools
-from musterpoint.loop import Loop
+from musterpoint.base.loop import Loop
+from musterpoint.core.code import aws
+from musterpoint.core.code.tools import Output, Tools
 
 from .conftest import Train, eventually
 from .network import usable

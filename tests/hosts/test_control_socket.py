@@ -12,9 +12,9 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode
+from musterpoint.base.settings import SOCKET_TOKEN
+from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.core.supervise.handover import HELLO, OUTER, Outer, encode
 
 from .conftest import Local, end
 

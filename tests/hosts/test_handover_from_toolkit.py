@@ -110,7 +110,7 @@ def test_the_extra_installs_what_hands_over(toolkit: Toolkit, root: Path, tmp_pa
     )
     said = subprocess.run([python, "-c", asked], env=environ, cwd="/", capture_output=True, text=True, check=True)
     assert "sagemaker-training<6,>=5.1" in said.stdout, "or pip had nothing to look for"
-    assert [*image.glob("lib/python3*/site-packages/musterpoint/standins/sagemaker_training/environment.py")]
+    assert [*image.glob("lib/python3*/site-packages/musterpoint/embedded/standins/sagemaker_training/environment.py")]
     toolkit.environ = environ
     toolkit.command = [python, "-m", "sagemaker_training.cli.train"]
     code, output = toolkit.run(epochs=3)

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint import local as api
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 
 PROGRAM = """
 import os, sys

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.programs import pid1_tracer
+from musterpoint.embedded.programs import pid1_tracer
 
 NAMESPACE = ("unshare", "--pid", "--net", "--fork", "--mount-proc", "--kill-child")
 

@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).parent / "smdistributed"
 # The checkpoint of the example, in a program without any model parallelism.
 PLAIN = """
 import runpy, sys, torch
-import musterpoint.smdistributed
+import musterpoint_smdistributed
 example = runpy.run_path(sys.argv[1])
 saved = torch.load(sys.argv[2], weights_only=True)
 model = example["VisionTransformer"]()
@@ -34,7 +34,7 @@ print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
 # The checkpoint of ranks that shared tensors, in one process.
 WHOLE = """
 import runpy, sys, torch
-import musterpoint.smdistributed
+import musterpoint_smdistributed
 import smdistributed.modelparallel.torch as smp
 example = runpy.run_path(sys.argv[1])
 smp.init({})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.processes import tree
+from musterpoint.core.processes import tree
 
 from .conftest import eventually
 

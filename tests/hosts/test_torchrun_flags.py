@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.workspace import Workspace
-from musterpoint.fabric.devices import Devices
-from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.choose import build_plan
-from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.base.settings import Settings
+from musterpoint.core.code.workspace import Workspace
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job.model import EntryPoint, Job
+from musterpoint.core.launch.choose import build_plan
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.rollcall.roster import Roster, Seat
 
 from ..ports import free_port
 

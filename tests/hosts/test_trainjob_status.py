@@ -10,8 +10,8 @@ from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.failure import Failure
-from musterpoint.report.trainjob_status import CERTIFICATE, TOKEN, URL, report
+from musterpoint.base.failure import Failure
+from musterpoint.core.report.trainjob_status import CERTIFICATE, TOKEN, URL, report
 
 from ..kubeflow import StatusServer
 

@@ -10,7 +10,7 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
+from musterpoint.core.rollcall.ports import any_free
 
 from .conftest import survivors
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import docker
 import pytest
 
-from musterpoint import exit_codes
+from musterpoint.base import exit_codes
 
 from .containers import LABEL, Host
 

@@ -21,7 +21,7 @@ from typing import Any
 import docker
 import pytest
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local import docker_cleanup, tree
 from musterpoint.local.docker_container import OWNER, RUN
 from musterpoint.local.docker_hosts import DockerHosts

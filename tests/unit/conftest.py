@@ -8,7 +8,7 @@ from typing import Generator, Iterator
 
 import pytest
 
-from musterpoint.loop import Loop
+from musterpoint.base.loop import Loop
 
 from ..own_network import own_network
 

@@ -10,13 +10,13 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.channel import wire
-from musterpoint.channel.peers import PeerEvent, Peers
-from musterpoint.channel.timeouts import Timeouts
-from musterpoint.loop import Loop
-from musterpoint.rollcall.roll_call import RollCall, Seams
-from musterpoint.rollcall.roster import Offer, Participant, Roster
-from musterpoint.settings import Settings
+from musterpoint.base.loop import Loop
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.peers import PeerEvent, Peers
+from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.rollcall.roll_call import RollCall, Seams
+from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
 from ..ports import free_port
 

@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from musterpoint import exit_codes
-from musterpoint.job.exports import sagemaker_exports
-from musterpoint.job.model import EntryPoint, Job
-from musterpoint.settings import Launcher
+from musterpoint.base import exit_codes
+from musterpoint.base.settings import Launcher
+from musterpoint.core.job.exports import sagemaker_exports
+from musterpoint.core.job.model import EntryPoint, Job
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/*.md"), *ROOT.glob("examples/**/*.md")])

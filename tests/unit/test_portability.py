@@ -52,7 +52,7 @@ import pkgutil
 import musterpoint
 PROGRAMS = ("rank_stub", "launch_agent", "horovod_rendezvous", "tensorflow_server", "__main__")  # never imported
 NAMES = ("dataparallel", "modelparallel", "sagemaker", "shared")
-SMDISTRIBUTED = tuple(f"musterpoint.smdistributed.{name}" for name in NAMES)
+SMDISTRIBUTED = tuple(f"musterpoint_smdistributed.{name}" for name in NAMES)
 LEFT_OUT = ("musterpoint.sagemaker", *SMDISTRIBUTED)  # needs an extra, have another name
 for found in pkgutil.walk_packages(musterpoint.__path__, "musterpoint."):
     if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in LEFT_OUT:

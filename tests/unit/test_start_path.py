@@ -17,8 +17,8 @@ COSTLY = {
 """Some of these cost more than everything else together; most of all asyncio (42 ms) and logging."""
 
 AFTER_THE_START = {
-    "musterpoint.code.interpreter", "musterpoint.rollcall.leader",
-    "musterpoint.channel.timeouts", "musterpoint.channel.names", "musterpoint.rollcall.worker", "random",
+    "musterpoint.core.code.interpreter", "musterpoint.core.rollcall.leader",
+    "musterpoint.core.channel.timeouts", "musterpoint.core.channel.names", "musterpoint.core.rollcall.worker", "random",
 }  # fmt: skip
 """What a one-host script job needs only while its program is running, or not at all."""
 
@@ -91,20 +91,26 @@ def test_it_stays_in_the_core(imported: set[str]) -> None:
     rooms = {name.split(".")[1] for name in imported if name.startswith("musterpoint.")}
     assert "local" not in rooms
     assert {name for name in imported if name.startswith("musterpoint.cli.")} == {"musterpoint.cli.train"}
-    assert "musterpoint.programs.rank_stub" not in imported
+    assert "musterpoint.embedded.programs.rank_stub" not in imported
 
 
 def test_a_plain_host_has_no_fabric(imported: set[str]) -> None:
     """What GPUs, RDMA networks and several hosts need is imported where there are any."""
-    rooms = {name for name in imported if name.startswith("musterpoint.fabric.")}
-    assert rooms == {f"musterpoint.fabric.{name}" for name in ("devices", "mpi", "setting")}
-    assert not imported & {"musterpoint.launch.fabric", "musterpoint.launch.counts", "musterpoint.processes.idle_gpus"}
+    rooms = {name for name in imported if name.startswith("musterpoint.core.fabric.")}
+    assert rooms == {f"musterpoint.core.fabric.{name}" for name in ("devices", "mpi", "setting")}
+    assert not imported & {
+        "musterpoint.core.launch.fabric",
+        "musterpoint.core.launch.counts",
+        "musterpoint.core.processes.idle_gpus",
+    }
 
 
 def test_the_program_waits_for_nothing_that_can_come_later(said: dict[str, Any]) -> None:
     assert sorted(AFTER_THE_START & set(said["at_fork"])) == []
-    reports = {name for name in said["at_fork"] if name.startswith(("musterpoint.report.", "musterpoint.diagnosis"))}
-    assert reports == {"musterpoint.report.output_directory"}
+    reports = {
+        name for name in said["at_fork"] if name.startswith(("musterpoint.core.report.", "musterpoint.core.diagnosis"))
+    }
+    assert reports == {"musterpoint.core.report.output_directory"}
     assert said["collects"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
-from musterpoint.loop import Loop
+from musterpoint.base.loop import Loop
 
 
 def turn_until(loop: Loop, done: Callable[[], bool], seen: object = "") -> None:

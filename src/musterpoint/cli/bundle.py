@@ -16,20 +16,23 @@ from importlib.util import MAGIC_NUMBER
 from typing import Iterator, Mapping, Sequence
 
 import musterpoint
-from musterpoint import exit_codes
+from musterpoint.base import exit_codes
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser
-from musterpoint.errors import UsageError
 
 OLDEST = (3, 10)
 NEWEST_TRIED = 19
 """The newest minor version that the file, run by an old Python, searches for on PATH."""
 
 TEMPLATE = "launcher.txt"
-LEFT_OUT = (
-    "local", os.path.join("cli", "local.py"), "viewer", os.path.join("cli", "report.py"), "__main__.py",
-    os.path.join("cli", "completion.py"), os.path.join("cli", "shells.py"),
-    "integrations", "sagemaker.py",
+PACKAGES = ("musterpoint", "musterpoint_smdistributed")
+LEFT_OUT = tuple(
+    os.path.join("musterpoint", *path.split("/"))
+    for path in (
+        "local", "cli/local.py", "tools/viewer", "cli/report.py", "__main__.py", "cli/completion.py", "cli/shells.py",
+        "integrations", "sagemaker.py",
+    )
 )  # fmt: skip
 """Left out: what only ``muster local``, ``report`` and ``completion`` need, or an installed package."""
 
@@ -93,21 +96,21 @@ def bundle(compiled: bool = False) -> str:
         "OLDEST_TUPLE": ", ".join(map(str, OLDEST)),
         "NEWEST_TRIED": str(NEWEST_TRIED),
         "USAGE_CODE": str(exit_codes.USAGE),
-        "ARCHIVE": _wrapped(archive(package, compiled)),
+        "ARCHIVE": _wrapped(archive(os.path.dirname(package), compiled)),
     }
     for word, value in words.items():
         text = text.replace(f"@{word}@", value)
     return text
 
 
-def archive(package: str, compiled: bool = False) -> bytes:
-    """The modules below ``package`` as a zip, which Python's own zipimport reads."""
+def archive(root: str, compiled: bool = False) -> bytes:
+    """The modules of our packages, which lie in ``root``, as a zip, which Python's own zipimport reads."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
-        for path in _modules(package):
-            with open(os.path.join(package, path), "rb") as file:
+        for path in _modules(root):
+            with open(os.path.join(root, path), "rb") as file:
                 source = file.read()
-            name = "musterpoint/" + path.replace(os.sep, "/")
+            name = path.replace(os.sep, "/")
             if compiled:
                 _add(made, name + "c", _bytecode(source, name))
             _add(made, name, source)
@@ -129,15 +132,16 @@ def _bytecode(source: bytes, name: str) -> bytes:
     return MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little") + bytes(8) + marshal.dumps(code, 2)
 
 
-def _modules(package: str) -> Iterator[str]:
-    """Paths of the modules that go in, relative to ``package``, in the same order on every machine."""
-    for folder, folders, files in os.walk(package):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        inside = os.path.relpath(folder, package)
-        for name in sorted(files):
-            path = os.path.normpath(os.path.join(inside, name))
-            if name.endswith(".py") and not path.startswith(LEFT_OUT):
-                yield path
+def _modules(root: str) -> Iterator[str]:
+    """Paths of the modules that go in, relative to ``root``, in the same order on every machine."""
+    for package in PACKAGES:
+        for folder, folders, files in os.walk(os.path.join(root, package)):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            inside = os.path.relpath(folder, root)
+            for name in sorted(files):
+                path = os.path.join(inside, name)
+                if name.endswith(".py") and not path.startswith(LEFT_OUT):
+                    yield path
 
 
 def _wrapped(data: bytes) -> str:

@@ -9,15 +9,15 @@ import shlex
 import sys
 from typing import Callable, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.masking import Masker
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
-from musterpoint.fabric.devices import survey
-from musterpoint.job.read import platform_here
-from musterpoint.job.sagemaker import base_of
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.masking import Masker
-from musterpoint.preview import preview_request
-from musterpoint.rollcall.roster import Roster
+from musterpoint.core.fabric.devices import survey
+from musterpoint.core.job.read import platform_here
+from musterpoint.core.job.sagemaker import base_of
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.tools.preview import preview_request
 
 EXAMPLES = """
 text is for reading and hides secrets; the others are for programs and don't. export leaves out names that

@@ -6,13 +6,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable
 
-from musterpoint import exit_codes
-from musterpoint.console import Console
-from musterpoint.errors import MusterError
+from musterpoint.base import exit_codes
+from musterpoint.base.console import Console
+from musterpoint.base.errors import MusterError
 
 if TYPE_CHECKING:
-    from musterpoint.failure import Failure
-    from musterpoint.masking import Masker
+    from musterpoint.base.failure import Failure
+    from musterpoint.base.masking import Masker
 
 
 def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
@@ -37,7 +37,7 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.diagnosis.failures import failure_of_error
+    from musterpoint.core.diagnosis.failures import failure_of_error
 
     return failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 
@@ -48,6 +48,6 @@ def _console() -> Console:
 
 def _masker() -> Masker:
     """A masker of the secrets in the environment, the command line and this job's files."""
-    from musterpoint.job.read import masker_of_files
+    from musterpoint.core.job.read import masker_of_files
 
     return masker_of_files(os.environ, sys.argv[1:])

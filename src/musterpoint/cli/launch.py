@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Mapping, Sequence
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request
-from musterpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from musterpoint.failure import Failure
+    from musterpoint.base.failure import Failure
 
 EXAMPLES = f"""
 The second form is for entry points that get hyperparameters as flags: only {SCRIPT_FLAG} and
@@ -29,7 +29,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    from musterpoint import nested
+    from musterpoint.core import nested
 
     nested.report(failure, environ)
 
@@ -41,10 +41,11 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
             "point the hyperparameter train-script (--train-script PROGRAM)"
         )
-    from musterpoint import entrypoint, nested
+    from musterpoint.cli import job
+    from musterpoint.core import nested
 
     code = nested.launch_nested(request)
-    return entrypoint.run(request) if code is None else code
+    return job.run(request) if code is None else code
 
 
 def parsers() -> tuple[Parser, ...]:

@@ -10,12 +10,13 @@ import sys
 import time
 from typing import Mapping, Sequence
 
+from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
-from musterpoint.code.project import LOCAL_JOBS
-from musterpoint.console import Console
-from musterpoint.errors import UsageError
-from musterpoint.job.log_rules import as_json
+from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
@@ -23,7 +24,6 @@ from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import PLAYED, played
 from musterpoint.local.tree import Layout
 from musterpoint.local.unheeded import Given, without_effect
-from musterpoint.settings import BY_FIELD
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
 USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]

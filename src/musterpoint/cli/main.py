@@ -10,8 +10,8 @@ import sys
 from typing import Mapping, NamedTuple, Sequence
 
 import musterpoint
+from musterpoint.base.errors import UsageError, similar
 from musterpoint.cli.errors import guarded
-from musterpoint.errors import UsageError, similar
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,7 @@ COMMANDS = {
     "completion": Entry("musterpoint.cli.completion", "a script that completes all this in bash, zsh or fish"),
 }
 
-_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.viewer", "musterpoint.cli.completion")
+_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.tools.viewer", "musterpoint.cli.completion")
 """What the one-file launcher leaves out."""
 
 HELP = """usage: muster COMMAND [options] [PROGRAM [ARGS...]]

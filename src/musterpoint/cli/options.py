@@ -1,4 +1,4 @@
-"""The command line, derived from :data:`musterpoint.settings.OPTIONS`."""
+"""The command line, derived from :data:`musterpoint.base.settings.OPTIONS`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
-from musterpoint.errors import UsageError, similar
-from musterpoint.settings import OPTIONS, Option, chosen
+from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.settings import OPTIONS, Option, chosen
 
 if TYPE_CHECKING:
-    from musterpoint.runtime import Request
+    from musterpoint.core.runtime import Request
 
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"
@@ -249,7 +249,7 @@ def read_request(
     Raises:
         UsageError: a flag is wrong.
     """
-    from musterpoint.runtime import Request
+    from musterpoint.core.runtime import Request
 
     command, asked = read(make, arguments)
     program = command.program or None

@@ -6,15 +6,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import BY_FIELD, bracketed, split_endpoint
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
-from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, bracketed, split_endpoint
 
 if TYPE_CHECKING:
-    from musterpoint.failure import Failure
-    from musterpoint.runtime import Request
+    from musterpoint.base.failure import Failure
+    from musterpoint.core.runtime import Request
 
 HELP = f"""usage: muster torchrun [torchrun's options] [{OWN_PREFIX}...] [--] PROGRAM [ARGS...]
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    from musterpoint import nested
+    from musterpoint.core import nested
 
     nested.report(failure, environ)
 
@@ -78,19 +78,20 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     request = _request(command, translated)
     if asked.plan:
         from musterpoint.cli.plan import show
-        from musterpoint.preview import preview_request
+        from musterpoint.tools.preview import preview_request
 
         preview = preview_request(request)
         preview = preview._replace(notes=(*translated.notes, *preview.notes))
         show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
-    from musterpoint import entrypoint, nested
-    from musterpoint.console import Console
+    from musterpoint.base.console import Console
+    from musterpoint.cli import job
+    from musterpoint.core import nested
 
     for note in translated.notes:
         Console(str).say(note)
     code = nested.launch_nested(request)
-    return entrypoint.run(request) if code is None else code
+    return job.run(request) if code is None else code
 
 
 def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapping[str, bool]) -> CommandLine | None:
@@ -123,7 +124,7 @@ def parsers() -> tuple[Parser, ...]:
 
 
 def _request(command: CommandLine, translated: Translated) -> Request:
-    from musterpoint.runtime import Request
+    from musterpoint.core.runtime import Request
 
     module = "module" in command.said
     return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
@@ -190,7 +191,7 @@ def _slots(said: Mapping[str, Said], environ: Mapping[str, str]) -> dict[str, in
         return {"slots": BY_FIELD["slots"].read(*_told(count))}
     if count.text not in ("gpu", "cpu", "auto"):
         count.wrong("expected a number, 1 or more, or gpu, cpu or auto")
-    from musterpoint.fabric.devices import survey
+    from musterpoint.core.fabric.devices import survey
 
     devices = survey(environ)
     accelerators, _what = devices.accelerators

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, Mapping, NamedTuple, NoReturn, Sequence
 
-from musterpoint.errors import UsageError, similar
+from musterpoint.base.errors import UsageError, similar
 
 Fate = Literal["honoured", "compared", "ignored", "refused"]
 """Honoured; or compared with the hosts that the platform names, and used where it names none; or ignored with a note,

@@ -37,12 +37,12 @@ def main() -> int:
         sys.stdout.write(HELP)
         return 0
     gc.disable()  # objects made by imports stay alive; searching them for garbage takes 3 ms
-    from musterpoint import entrypoint
-    from musterpoint.runtime import Request
+    from musterpoint.cli import job
+    from musterpoint.core.runtime import Request
 
     gc.freeze()
     gc.enable()
-    return entrypoint.run(Request(os.environ.copy()))
+    return job.run(Request(os.environ.copy()))
 
 
 if __name__ == "__main__":

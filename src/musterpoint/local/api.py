@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, Mapping, NamedTuple
 
-from musterpoint.errors import UsageError
-from musterpoint.settings import Launcher
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Launcher
 
 _AFTER_STOP = 150.0
 """Seconds that a stopped job gets: the platform's 120, and the report."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.process_hosts import ProcessHosts

@@ -12,11 +12,18 @@ import subprocess
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from musterpoint import exit_codes
-from musterpoint.console import Console
-from musterpoint.errors import UsageError
-from musterpoint.event_pipe import FILE
-from musterpoint.job.model import Paths
+from musterpoint.base import exit_codes
+from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
+from musterpoint.base.event_pipe import FILE
+from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.settings import EVENTS, TERMINAL
+from musterpoint.base.terminal import colours
+from musterpoint.base.timeline import CONTROL_PLANE, Timeline
+from musterpoint.core.job.model import Paths
+from musterpoint.core.processes.signals import STOPPING, Signals
+from musterpoint.core.report.files import write_file
+from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
@@ -29,13 +36,6 @@ from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
-from musterpoint.loop import Loop, Timer
-from musterpoint.processes.signals import STOPPING, Signals
-from musterpoint.report.files import write_file
-from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import EVENTS, TERMINAL
-from musterpoint.terminal import colours
-from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "

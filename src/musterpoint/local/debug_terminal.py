@@ -10,8 +10,8 @@ import contextlib
 import os
 from typing import Any, Callable
 
-from musterpoint.errors import UsageError
-from musterpoint.loop import READ, Loop
+from musterpoint.base.errors import UsageError
+from musterpoint.base.loop import READ, Loop
 
 with contextlib.suppress(ModuleNotFoundError):  # Windows has neither
     import fcntl

@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable
 
-from musterpoint.console import Console
+from musterpoint.base.console import Console
 from musterpoint.local import docker_engine
 from musterpoint.local.docker_container import OWNER, RUN, DockerRun, repair_body
 from musterpoint.local.docker_engine import Engine, EngineError

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any, Iterator
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 
 TIMEOUT = 120
 """Seconds to wait for an answer of the daemon; on a busy machine a container may start slowly."""

@@ -17,17 +17,17 @@ import sys
 import threading
 from typing import Any, Callable, Final, Mapping, Sequence
 
-from musterpoint.console import Console
-from musterpoint.errors import UsageError
-from musterpoint.fabric.devices import survey
+from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import OPTIONS, PYTHON
+from musterpoint.core.fabric.devices import survey
+from musterpoint.core.processes.tree import catches
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import BASE, CONTAINER_RANKS, Layout
-from musterpoint.processes.tree import catches
-from musterpoint.settings import OPTIONS, PYTHON
 
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
 """Variables of options that are paths of this machine."""

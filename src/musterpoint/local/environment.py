@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.fabric.devices import Devices, survey
+from musterpoint.core.fabric.devices import Devices, survey
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
 

@@ -9,9 +9,9 @@ import secrets
 import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
-from musterpoint.errors import UsageError
-from musterpoint.masking import Masker
-from musterpoint.settings import Platform
+from musterpoint.base.errors import UsageError
+from musterpoint.base.masking import Masker
+from musterpoint.base.settings import Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")

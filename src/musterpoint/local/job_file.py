@@ -18,7 +18,7 @@ import os
 import sys
 from typing import Any, Mapping, NamedTuple
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local.words import to_words
 
 _OWN = ("program", "arguments", "module")

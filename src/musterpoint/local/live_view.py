@@ -7,12 +7,12 @@ import json
 import os
 from typing import Mapping
 
-from musterpoint.event_pipe import FILE
+from musterpoint.base.event_pipe import FILE
+from musterpoint.base.loop import READ, Loop, Timer
+from musterpoint.base.terminal import colours, is_terminal
 from musterpoint.local.live import HostLine, lines
 from musterpoint.local.live_area import LEAST_ROWS, LiveArea
 from musterpoint.local.output import Pump
-from musterpoint.loop import READ, Loop, Timer
-from musterpoint.terminal import colours, is_terminal
 
 _TICK = 1.0
 _CHUNK = 65536

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from typing import Callable, Final, Mapping, Sequence
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
+from musterpoint.core.processes.tree import catches
 from musterpoint.local.tree import BASE, Layout, write_text
-from musterpoint.processes.tree import catches
 
 SUBNET = "10.77"
 

@@ -14,9 +14,9 @@ import threading
 import time
 from typing import Callable
 
+from musterpoint.base.loop import READ, WRITE, Loop
+from musterpoint.core.processes.streams import Sink, log_file
 from musterpoint.local.live_area import at_rest
-from musterpoint.loop import READ, WRITE, Loop
-from musterpoint.processes.streams import Sink, log_file
 
 CHUNK = 1 << 18
 LONGEST_LINE = 1 << 16

@@ -5,19 +5,19 @@ from __future__ import annotations
 import tempfile
 from typing import Any, Mapping
 
-from musterpoint import settings
-from musterpoint.errors import UsageError
-from musterpoint.fabric.network import GLOO, NCCL, TENSORPIPE, chosen
-from musterpoint.job.read import read_job
-from musterpoint.job.variables import Watched
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.base import settings
+from musterpoint.base.errors import UsageError
+from musterpoint.core.fabric.network import GLOO, NCCL, TENSORPIPE, chosen
+from musterpoint.core.job.read import read_job
+from musterpoint.core.job.variables import Watched
+from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.local.backend import BackendName, choose_backend
 from musterpoint.local.environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
-from musterpoint.preview import HostView, Preview, preview, used_variables
+from musterpoint.tools.preview import HostView, Preview, preview, used_variables
 
 ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""

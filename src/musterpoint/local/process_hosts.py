@@ -12,9 +12,9 @@ import socket
 import subprocess
 from typing import Callable, Final, Mapping, Sequence
 
+from musterpoint.core.rollcall.ports import any_free
 from musterpoint.local import process_init
 from musterpoint.local.tree import Layout, write_text
-from musterpoint.rollcall.ports import any_free
 
 FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
 ONE_ADDRESS = "127.0.0.1"

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Sequence
 
-from musterpoint.processes.tree import adopt_orphans, kill_below, send
+from musterpoint.core.processes.tree import adopt_orphans, kill_below, send
 
 OUTLIVED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
 """Signals that may end ``muster local``. The processes that clean up after it ignore or block them."""

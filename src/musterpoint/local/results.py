@@ -18,12 +18,12 @@ import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.job.fields import LARGEST_FILE
+from musterpoint.base.untrusted import open_regular_nofollow
+from musterpoint.core.job.fields import LARGEST_FILE
+from musterpoint.core.report.files import write_file
+from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
-from musterpoint.report.files import write_file
-from musterpoint.report.output_directory import TIMELINE, OutputDirectory
-from musterpoint.untrusted import open_regular_nofollow
 
 FinalStatus = Literal["Completed", "Failed", "Stopped"]
 Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]

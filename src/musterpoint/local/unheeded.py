@@ -1,13 +1,13 @@
 """Options of ``muster local`` alone that are given and have no effect for this job, with the reason.
 
-Options of the job are in :mod:`musterpoint.unheeded`. What contradicts another option is refused where it is read.
+Options of the job are in :mod:`musterpoint.core.unheeded`. What contradicts another option is refused where it is read.
 """
 
 from __future__ import annotations
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.plan import ONE_PER_HOST
 from musterpoint.local.job import LocalJob
 
 

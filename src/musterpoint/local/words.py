@@ -12,7 +12,7 @@ import json
 import os
 from typing import Any, Mapping
 
-from musterpoint.errors import UsageError, similar
+from musterpoint.base.errors import UsageError, similar
 
 PAIRS = ("--channel", "--env")
 OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")

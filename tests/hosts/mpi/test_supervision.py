@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.supervise.policy import LAUNCHER_SECONDS
+from musterpoint.core.supervise.policy import LAUNCHER_SECONDS
 
 from .conftest import PROGRAMS
 

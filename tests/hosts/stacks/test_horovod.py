@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.horovod import AUTOTUNE_NOTE
+from musterpoint.core.launch.horovod import AUTOTUNE_NOTE
 
 from .conftest import check_restarted, trained
 

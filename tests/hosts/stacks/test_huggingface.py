@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from musterpoint.errors import UsageError
-from musterpoint.fabric.accelerate import ask_accelerate
+from musterpoint.base.errors import UsageError
+from musterpoint.core.fabric.accelerate import ask_accelerate
 
 from ...kubeflow import StatusServer
 from ...ports import free_port
@@ -238,7 +238,7 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
     """
     program = Path(__file__).parent / "programs/smp_translations.py"
     environ = {
-        **os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
     }  # fmt: skip
     running = []
@@ -273,7 +273,7 @@ def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path
     another degree, models without values, and what is refused."""
     program = Path(__file__).parent / "programs/tsm_degrees.py"
     environ = {
-        **os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
     }  # fmt: skip
     example = root / "examples/smdistributed/version_2.py"
@@ -318,7 +318,7 @@ TRAINED = (
 # What a Trainer has saved, in a program without smdistributed: the loss of the words, or of the classes.
 PLAIN = """
 import runpy, sys, torch, transformers
-import musterpoint.smdistributed
+import musterpoint_smdistributed
 program = runpy.run_path(sys.argv[1])
 for name, folder in zip(sys.argv[2::2], sys.argv[3::2]):
     made, rows = program[name]()

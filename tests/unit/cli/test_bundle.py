@@ -102,10 +102,10 @@ def test_compiled_for_one_python_it_runs_on_all(
 
 
 def test_the_archive_has_the_launcher_and_not_the_platform(root: Path) -> None:
-    names = zipfile.ZipFile(io.BytesIO(archive(str(root / "src" / "musterpoint")))).namelist()
+    names = zipfile.ZipFile(io.BytesIO(archive(str(root / "src")))).namelist()
     assert names == sorted(names, key=lambda name: (name.count("/") > 1, name)) or len(names) == len(set(names))
-    assert "musterpoint/entrypoint.py" in names
-    assert "musterpoint/programs/rank_stub.py" in names
+    assert "musterpoint/core/entrypoint.py" in names
+    assert "musterpoint/embedded/programs/rank_stub.py" in names
     assert not [name for name in names if "/local" in name or not name.endswith(".py")]
 
 

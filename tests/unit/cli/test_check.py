@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from musterpoint.check import show
-from musterpoint.check.findings import CODES, finding
-from musterpoint.check.steps import Checked
-from musterpoint.check.system import System
 from musterpoint.cli.main import main
+from musterpoint.tools.check import show
+from musterpoint.tools.check.findings import CODES, finding
+from musterpoint.tools.check.steps import Checked
+from musterpoint.tools.check.system import System
 
 SMALL = finding("shm-small", "fail", "algo-2", "/dev/shm has 32 MiB", "1 GiB or more")
 FINE = finding("looked-at", "ok", "algo-1", "all of it")

@@ -14,9 +14,9 @@ from typing import Iterator, get_args
 
 import pytest
 
+from musterpoint.base.settings import Launcher
 from musterpoint.cli.completion import SHELLS, command_lines, in_short
 from musterpoint.cli.main import COMMANDS, main
-from musterpoint.settings import Launcher
 
 PATIENCE = 500.0
 """Seconds that a shell gets for a line on a busy machine."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import NAME, variables
-from musterpoint.errors import UsageError
 
 PROGRAM = """
 import json, os, sys

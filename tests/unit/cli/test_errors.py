@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.errors import LauncherError
+from musterpoint.base.failure import Failure
 from musterpoint.cli.errors import guarded
-from musterpoint.errors import LauncherError
-from musterpoint.failure import Failure
 
 
 def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli import local
 from musterpoint.cli.options import split
-from musterpoint.errors import UsageError
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import BY_FIELD, OPTIONS
 from musterpoint.cli.main import main
 from musterpoint.cli.options import COMMON, TOPICS, Command, Parser, add_options, given, read, settings_table
-from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, OPTIONS
 
 
 def make(prefix: str) -> Parser:

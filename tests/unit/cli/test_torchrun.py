@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
 from musterpoint.cli.torchrun import translate
 from musterpoint.cli.torchrun_flags import FLAGS, Said, read
-from musterpoint.errors import UsageError
 
 OWN = {"--muster-stop-grace": True, "--muster-plan": False}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local.backend import Backend, Running, choose_backend
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from musterpoint.console import Console
-from musterpoint.errors import UsageError
+from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
 from musterpoint.local import control_plane
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job import LocalJob, host_names

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local import docker_cleanup, docker_engine, docker_hosts
 from musterpoint.local.docker_engine import EngineError
 from musterpoint.local.docker_hosts import DockerHosts

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from musterpoint.fabric.devices import Devices
+from musterpoint.base.settings import SOCKET_TOKEN
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.supervise.handover import OUTER, PLANNED
 from musterpoint.local.environment import PATCHES, host_environment, threads
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.platforms import sagemaker
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.tree import CONTAINER_PATCHES, Layout
-from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.handover import OUTER, PLANNED
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
 

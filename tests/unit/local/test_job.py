@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.errors import UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.local import job
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from musterpoint.local.live import BY_EVENT, PHASES, HostLine, ago, clock, lines
 from musterpoint.local.live_area import LEAST_ROWS, LiveArea, at_rest
-from musterpoint.viewer.events import EVENTS
+from musterpoint.tools.viewer.events import EVENTS
 
 Event = tuple[str, dict[str, Any]]
 STARTED: list[Event] = [("entry-point-started", {}), ("rollcall-started", {"hosts": 2})]

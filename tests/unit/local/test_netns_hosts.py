@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.channel.names import read_hosts
+from musterpoint.core.channel.names import read_hosts
 from musterpoint.local import netns_hosts
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.tree import Layout

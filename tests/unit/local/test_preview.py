@@ -10,8 +10,8 @@ import pytest
 
 from musterpoint.cli import local
 from musterpoint.cli.options import split
-from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import Argument
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.plan import Argument
 from musterpoint.local.backend import BackendName
 from musterpoint.local.netns_hosts import why_unavailable
 from musterpoint.local.preview import moved, preview_local

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.channel.names import read_hosts
+from musterpoint.core.channel.names import read_hosts
 from musterpoint.local.process_hosts import ProcessHosts
 from musterpoint.local.tree import Layout
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from musterpoint.job.model import Paths
+from musterpoint.core.job.model import Paths
+from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.results import REASON_LENGTH, HostEnd, HostFiles, JobEnd, Phase, describe, job_end
 from musterpoint.local.tree import Layout
-from musterpoint.report.output_directory import OutputDirectory
 
 HOSTS = ("algo-1", "algo-2")
 

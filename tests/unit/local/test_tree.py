@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from musterpoint.job.read import read_job
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.read import read_job
 from musterpoint.local import tree
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
-from musterpoint.settings import Settings
 
 JOB = LocalJob(
     name="digits",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from musterpoint.base.settings import OPTIONS
 from musterpoint.cli.local import parser
 from musterpoint.local.job import LocalJob
 from musterpoint.local.unheeded import ALWAYS, CONDITIONS, Given, without_effect
-from musterpoint.settings import OPTIONS
 
 JOB = LocalJob("j", ("algo-1", "algo-2"), "train.py", "/code")
 SLURM = JOB._replace(platform="slurm", hosts=("node1", "node2"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.local import flags_taken
-from musterpoint.errors import UsageError
 from musterpoint.local.job_file import read_job_file
 from musterpoint.local.words import to_words
 

@@ -20,7 +20,7 @@ import musterpoint
 from ...conftest import clean
 from ...ports import free_port
 
-SMDISTRIBUTED = Path(musterpoint.__file__).parent / "smdistributed"
+SMDISTRIBUTED = Path(musterpoint.__file__).parents[1] / "musterpoint_smdistributed"
 STARTUP = str(SMDISTRIBUTED / "startup")
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -145,7 +145,7 @@ def python_says(environ: dict[str, str], tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def modelparallel() -> Iterator[Callable[[str], Any]]:
     """A module of ``smdistributed.modelparallel`` by its name there, in this process."""
-    finder = importlib.import_module("musterpoint.smdistributed.finder")
+    finder = importlib.import_module("musterpoint_smdistributed.finder")
     before = list(sys.meta_path)
     finder.install()
     yield lambda name: importlib.import_module(f"smdistributed.modelparallel.{name}")

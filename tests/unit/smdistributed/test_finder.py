@@ -103,13 +103,13 @@ def test_forced(python_says: Says, tmp_path: Path) -> None:
 
 def test_another_value_of_the_switch_is_an_error(python_says: Says) -> None:
     said = python_says(
-        "import musterpoint.smdistributed", Path(musterpoint.__file__).parents[1], SMDISTRIBUTED_SHIM="no"
+        "import musterpoint_smdistributed", Path(musterpoint.__file__).parents[1], SMDISTRIBUTED_SHIM="no"
     )
     assert said == "ValueError: SMDISTRIBUTED_SHIM='no': expected 0 (never musterpoint's smdistributed) or 1 (always)"
 
 
 def test_switched_on_by_an_import(environ: dict[str, str]) -> None:
-    code = "import musterpoint.smdistributed, smdistributed.dataparallel as d; print(d.__name__, d.__shim__)"
+    code = "import musterpoint_smdistributed, smdistributed.dataparallel as d; print(d.__name__, d.__shim__)"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout == "smdistributed.dataparallel musterpoint\n", done.stderr
 
@@ -124,10 +124,10 @@ def test_switched_on_by_a_pth_file(root: Path, environ: dict[str, str], tmp_path
 def test_switched_on_out_of_the_one_file_launcher(environ: dict[str, str], tmp_path: Path) -> None:
     packed = tmp_path / "launcher.zip"
     packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
-    environ["PYTHONPATH"] = f"{packed}/musterpoint/smdistributed/startup"
+    environ["PYTHONPATH"] = f"{packed}/musterpoint_smdistributed/startup"
     code = "import smdistributed.dataparallel.exceptions as e; print(e.__file__, e.SMDDPError.__mro__[1].__name__)"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    place = f"{packed}/musterpoint/smdistributed/dataparallel/exceptions.py"
+    place = f"{packed}/musterpoint_smdistributed/dataparallel/exceptions.py"
     assert done.stdout == f"{place} Exception\n", done.stderr
 
 
@@ -164,7 +164,7 @@ def test_a_sitecustomize_of_the_users_runs_beside_a_pth_file(
     """Python reads .pth files first, so the finder is there before this directory's sitecustomize runs."""
     (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, str(tmp_path), str(SMDISTRIBUTED.parents[1])])
+    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, str(tmp_path), str(SMDISTRIBUTED.parent)])
     code = (
         f"import site; site.addsitedir({str(tmp_path)!r}); site.execsitecustomize()\n"
         "import sys; print([finder.__name__ for finder in sys.meta_path[-2:]])"
@@ -178,7 +178,7 @@ def test_a_launcher_inside_of_a_job_hides_no_sitecustomize(environ: dict[str, st
     packed = tmp_path / "launcher.zip"
     packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    inner = f"{packed}/musterpoint/smdistributed/startup"
+    inner = f"{packed}/musterpoint_smdistributed/startup"
     environ["PYTHONPATH"] = os.pathsep.join([inner, STARTUP, str(tmp_path)])
     code = "import sys; print([getattr(finder, '__name__', '') for finder in sys.meta_path].count('TopFinder'))"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
@@ -207,7 +207,7 @@ def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str,
 @pytest.mark.parametrize("package", ["dataparallel", "modelparallel", "shared"])
 def test_it_has_one_name(environ: dict[str, str], package: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"import musterpoint.smdistributed.{package}"], env=environ, capture_output=True,
+        [sys.executable, "-c", f"import musterpoint_smdistributed.{package}"], env=environ, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert f"ImportError: import it as smdistributed.{package}" in done.stderr

@@ -59,7 +59,7 @@ def test_errors_of_the_library_are_where_the_toolkit_looks(modelparallel: Module
         assert len(found) >= 4
         assert all(issubclass(each, base) and each.__name__ == name for name, each in found.items())
     code = (
-        "import musterpoint.smdistributed, sys; sys.modules['torch'] = None\n"
+        "import musterpoint_smdistributed, sys; sys.modules['torch'] = None\n"
         "from smdistributed.modelparallel.backend import exceptions; print(exceptions.SMPError.__name__)"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)

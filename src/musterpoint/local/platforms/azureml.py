@@ -11,15 +11,15 @@ import json
 import os
 from typing import Any, Mapping
 
-from musterpoint.errors import UsageError
-from musterpoint.fabric.mpi import mpirun_of
-from musterpoint.job.azureml_outputs import PREFIX
-from musterpoint.job.fields import count, shown, text, wrong
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
+from musterpoint.core.fabric.mpi import mpirun_of
+from musterpoint.core.job.azureml_outputs import PREFIX
+from musterpoint.core.job.fields import count, shown, text, wrong
 from musterpoint.local.job import HostNaming, LocalJob
 from musterpoint.local.platforms import commands, directory, mpirun
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
-from musterpoint.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
 
 FORMS: dict[str, str] = {
     "pytorch": '{"type": "pytorch", "process_count_per_instance": 4}, or of SDK v1 {"type": "pytorch", '

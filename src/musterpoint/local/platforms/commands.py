@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Any, Mapping
 
-from musterpoint.errors import UsageError
-from musterpoint.job.fields import shown, wrong
+from musterpoint.base.errors import UsageError
+from musterpoint.core.job.fields import shown, wrong
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms import directory
 from musterpoint.local.platforms.platform import HostProcess, PlayedHost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from musterpoint.errors import UsageError
-from musterpoint.job.fields import count, shown
+from musterpoint.base.errors import UsageError
+from musterpoint.core.job.fields import count, shown
 from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.kubernetes import pod

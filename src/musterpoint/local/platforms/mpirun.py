@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Sequence
 
-from musterpoint.errors import UsageError
-from musterpoint.job.fields import is_loopback
+from musterpoint.base.errors import UsageError
+from musterpoint.core.job.fields import is_loopback
 from musterpoint.local.platforms.platform import HostProcess, PlayedHost
 
 ROOT = "AZUREML_CR_EXECUTION_WORKING_DIR_PATH"

@@ -6,12 +6,12 @@ import json
 import sys
 from typing import Any, Mapping
 
-from musterpoint.job.sagemaker import GRACE
-from musterpoint.job.sdk import framework_of, from_sdk
+from musterpoint.base.settings import LOCAL, MODULE, PROGRAM_ARGS
+from musterpoint.core.job.sagemaker import GRACE
+from musterpoint.core.job.sdk import framework_of, from_sdk
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
-from musterpoint.settings import LOCAL, MODULE, PROGRAM_ARGS
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
 """The command that stands for the platform's ``train``."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable
 
+from musterpoint.base.settings import Platform
 from musterpoint.local.platforms.platform import LocalPlatform
-from musterpoint.settings import Platform
 
 
 def _sagemaker() -> LocalPlatform:

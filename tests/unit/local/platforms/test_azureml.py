@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from musterpoint.errors import UsageError
-from musterpoint.job.azureml import form_of, read
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.azureml import form_of, read
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.azureml import AZUREML, host_names, read_distribution
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.tree import Layout
-from musterpoint.settings import Settings
 
 
 @pytest.mark.parametrize(

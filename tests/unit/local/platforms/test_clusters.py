@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.errors import UsageError
-from musterpoint.job.read import read_job
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Platform, from_environ
+from musterpoint.core.job.read import read_job
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
 from musterpoint.local.platforms.table import PLAYED, played
 from musterpoint.local.tree import Layout
-from musterpoint.settings import Platform, from_environ
 
 JOBS: list[tuple[Platform, dict[str, object], int | None]] = [
     ("slurm", {}, None),

@@ -1,0 +1,46 @@
+"""Prints musterpoint's own lines, with a prefix, to stderr.
+
+Once the log pump runs, lines go through it (:meth:`Console.write_through`): they never split a user's line, and a
+reader that doesn't read our output doesn't block the thread that handles signals.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable
+
+from musterpoint.base.untrusted import printable
+
+PREFIX = "musterpoint: "
+_LONGEST = 1024 * 1024
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(2, data) :]
+        except OSError:
+            return  # stderr is closed
+
+
+class Console:
+    """``mask`` hides secrets in every line; ``sink`` gets the bytes to write."""
+
+    def __init__(self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all) -> None:
+        self._mask = mask
+        self._sink = sink
+
+    def write_through(self, sink: Callable[[bytes], None]) -> None:
+        """From now on lines go to ``sink`` instead."""
+        self._sink = sink
+
+    def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
+        """Prints a message; its further lines are indented. ``mask`` replaces the console's own."""
+        masked = (mask or self._mask)(text)
+        first, *rest = printable(masked, _LONGEST, lines=True).splitlines() or [""]  # it may quote a variable or a file
+        lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
+        self._sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+    def show(self, text: str) -> None:
+        """Prints a line of a program that we run, with secrets hidden."""
+        self._sink((self._mask(text) + "\n").encode("utf-8", "replace"))

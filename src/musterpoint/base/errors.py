@@ -1,0 +1,77 @@
+"""The errors that end a job before its ranks do, each with its exit code.
+
+Every message is one clear sentence: which file, key, option, host or rank, what was there, what was expected and what
+to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+from musterpoint.base import exit_codes
+
+
+class MusterError(Exception):
+    """Ends the job with a code of musterpoint's own. ``str(error)`` is the message that people read."""
+
+    code = exit_codes.INTERNAL
+
+
+class UsageError(MusterError):
+    """A file, key, variable or option is wrong, or an entry point is missing."""
+
+    code = exit_codes.USAGE
+
+
+class RollCallError(MusterError):
+    """Not every host joined by the deadline. The message has the table of hosts and stages."""
+
+    code = exit_codes.ROLLCALL
+
+
+class FetchError(MusterError):
+    """The user's code or its requirements could not be fetched or installed."""
+
+    code = exit_codes.FETCH
+
+
+class LauncherError(MusterError):
+    """The launcher can't start, or started another number of ranks than planned."""
+
+    code = exit_codes.LAUNCHER
+
+
+class CheckError(MusterError):
+    """A check before the launch found what would make the job fail (``MUSTER_CHECK=fail``)."""
+
+    code = exit_codes.CHECK
+
+
+PREPARING = "while its code was being made ready"
+IN_ROLL_CALL = "during the roll call"
+
+
+class StoppedEarly(MusterError):
+    """The job was stopped before any rank had started, on any host.
+
+    ``host``: the host that got the signal; every other host that it can reach stops too.
+    ``signal``: the number of the signal.
+    ``when``: at which step, for the message: :data:`PREPARING` or :data:`IN_ROLL_CALL`.
+    """
+
+    code = exit_codes.STOPPED
+
+    def __init__(self, host: str, signal: int, when: str = IN_ROLL_CALL) -> None:
+        super().__init__(f"{host} was told to stop (signal {signal}) {when}")
+        self.host = host
+        self.signal = signal
+
+
+def similar(word: str, known: Iterable[str], cutoff: float = 0.75) -> str:
+    """The name that somebody meant who gave ``word``: the most similar of ``known``; empty: none is.
+
+    ``cutoff``: from 0, what is like nothing of it, to 1, the same word.
+    """
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff)), "")

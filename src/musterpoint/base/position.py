@@ -1,0 +1,47 @@
+"""Where a rank is in its program, as it travels between hosts."""
+
+from typing import Any, Literal, NamedTuple
+
+from musterpoint.base.untrusted import printable
+
+PositionKind = Literal["collective", "place", "stopped", "unknown"]
+"""``collective``: in a collective operation, which waits for other ranks. ``place``: elsewhere in its program.
+``stopped``: by a signal, or ended. ``unknown``: its stack could not be read.
+"""
+KINDS: tuple[PositionKind, ...] = ("collective", "place", "stopped", "unknown")
+
+LONGEST = 200
+"""Characters of a position's words, and of its spot."""
+
+
+class Position(NamedTuple):
+    """``words``: the collective, or a phrase such as ``is in data loading: read at data.py:8``. ``spot``: file and line
+    of the user's own code, where the words don't say that already. ``moving``: the rank used the processor, read or
+    wrote between two looks. ``call``: the number of the collective of all ranks that it waits in, by torch's flight
+    recorder; 0: not known.
+    """
+
+    rank: int
+    kind: PositionKind
+    words: str
+    spot: str = ""
+    moving: bool = False
+    call: int = 0
+
+    @classmethod
+    def from_wire(cls, value: Any) -> "Position":
+        """Builds it from decoded JSON.
+
+        Raises:
+            ValueError: it is no list of this record's fields.
+        """
+        if not isinstance(value, list) or len(value) != len(cls._fields):
+            raise ValueError("a position is a list of six values")
+        rank, kind, words, spot, moving, call = value
+        if type(rank) is not int or not 0 <= rank < 2**32 or type(moving) is not bool:
+            raise ValueError("a position begins with a rank, and says whether it moves by true or false")
+        if type(call) is not int or not 0 <= call < 2**63:
+            raise ValueError("a position ends with the number of a call")
+        if kind not in KINDS or not isinstance(words, str) or not isinstance(spot, str):
+            raise ValueError("a position has a kind, words and a place in the user's code")
+        return cls(rank, kind, printable(words, LONGEST), printable(spot, LONGEST), moving, call)

@@ -1,0 +1,454 @@
+"""Every option, defined once: its name, flag, ``MUSTER_*`` variable, type, default and help.
+
+Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`. The command line, the variables, the
+documentation's table and ``muster env`` are made from both.
+"""
+
+from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
+
+from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.exit_codes import STOPPED
+
+Launcher = Literal[
+    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
+    "ssh",
+]  # fmt: skip
+Rendezvous = Literal["static", "c10d"]
+Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
+"""The platforms that have a reader in ``job/``; plain: no platform."""
+Installer = Literal["auto", "pip", "uv", "none"]
+Switch = Literal["auto", "off"]
+TF_ROLES = ("worker", "ps", "evaluator")
+
+MOST_HOSTS = 65536
+"""The most hosts that a job can have where they are only counted."""
+ROLLCALL_PORT = 7776
+"""The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
+MASTER_PORT = 7777
+"""The master port that the leader tries first; without the roll call's channel it is always used."""
+AZUREML_PORT = 6105
+"""The master port on AzureML, where its variable MASTER_PORT names no other."""
+TENSORFLOW_PORT = 7777
+"""The first port of TensorFlow's servers, as on SageMaker."""
+LONGEST_TOPOLOGY = 256
+"""Characters of a host's switches."""
+PARAMETER_SERVER_PORT = 2222
+"""The first port of parameter servers, and of TensorFlow's servers on AzureML."""
+
+
+class Settings(NamedTuple):
+    """The values of all options. None or an empty string: not given; the default then depends on the job."""
+
+    launcher: Literal["auto", Launcher] = "auto"
+    slots: int | None = None
+    python: str = ""
+    rendezvous: Rendezvous = "static"
+    rollcall: Literal["full", "names", "off"] = "full"
+    rollcall_timeout: float = 900.0
+    rollcall_check: Literal["warn", "strict", "off"] = "warn"
+    silence_timeout: float = 300.0
+    stall_timeout: float | None = None
+    on_stall: Literal["end", "dump"] = "end"
+    log_rules: str = ""
+    rollcall_port: int = ROLLCALL_PORT
+    job_name: str = ""
+    rollcall_leader: str = ""
+    nnodes: int | None = None
+    node_rank: int | None = None
+    master_port: int | None = None
+    stop_grace: float | None = None
+    stop_signal: str = "TERM"
+    stop_exit_code: int = STOPPED
+    pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
+    on_failure: Literal["end", "finish"] = "end"
+    max_restarts: int = 0
+    restart_on: Literal["infra", "user"] = "infra"
+    rejoin_timeout: float = 300.0
+    outside: Literal["wait", "stop"] = "wait"
+    log_ranks: str = "all"
+    log_dir: str = ""
+    log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
+    args: Literal["", "sagemaker", "json"] = ""
+    group: str = ""
+    platform: Literal["auto", Platform] = "auto"
+    hosts_file: str = ""
+    secret: str = ""
+    mpi_options: str = ""
+    ray_options: str = ""
+    tf_port: int | None = None
+    tf_hosts: Literal["addresses", "names"] = "addresses"
+    tf_roles: str = ""
+    accelerate_config: str = ""
+    local_rank: Literal["", "argument", "dashed", "variable"] = ""
+    numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
+    host_order: Literal["listed", "topology"] = "listed"
+    topology: str = ""
+    ssh: Literal["off", "on"] = "off"
+    cuda_compat: Switch = "auto"
+    installer: Installer = "auto"
+    requirements: str = ""
+
+
+class Option(NamedTuple):
+    """One option of a job.
+
+    ``field``: its name in :class:`Settings`, which has its type, its default and, for a ``Literal``, its choices.
+    ``metavar``: what stands for the value in the command line's help.
+    ``parse``: makes the value from a text; a ValueError says what was expected.
+    ``aliases``: other flags with the same meaning.
+    ``unless_given``: for people: the default where :class:`Settings` has none, or more about it.
+    ``secret``: the value is never shown.
+    ``inherited``: whether the job's processes get the variable too.
+    ``older``: an earlier name of the variable, which still counts.
+    ``launchers``: those that read it; empty: all.
+    """
+
+    field: str
+    help: str
+    metavar: str
+    parse: Callable[[str], Any] = str
+    aliases: tuple[str, ...] = ()
+    unless_given: str = ""
+    secret: bool = False
+    inherited: bool = False
+    older: str = ""
+    launchers: tuple[Launcher, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "MUSTER_" + self.field.upper()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All values it can have; empty where ``parse`` decides."""
+        kind = Settings.__annotations__[self.field]
+        origin: Any = get_origin(kind)
+        return tuple(filter(None, get_args(kind))) if origin is Literal else ()
+
+    @property
+    def default(self) -> str:
+        """The default, for people."""
+        value = Settings._field_defaults[self.field]
+        shown = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return "; ".join(filter(None, (shown, self.unless_given)))
+
+    def read(self, text: str, where: str) -> Any:
+        """``text`` as a value; a UsageError names ``where`` (a flag or variable) and what was expected."""
+        if self.choices:
+            return chosen(self.choices, text, where)
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
+
+
+def chosen(choices: Sequence[str], text: str, where: str) -> str:
+    """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
+    if text not in choices:
+        near = similar(text, choices, 0.6) if len(choices) > 4 else ""
+        meant = f" (did you mean {near}?)" if near else ""
+        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}{meant}")
+    return text
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+_SHOWN = 80
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError("expected a number of seconds, 0 or more")
+    return value
+
+
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
+    if not value:
+        raise ValueError("expected a number of seconds above 0 (leave it out for no limit)")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("expected a whole number, 1 or more")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 6:
+        raise ValueError("expected a whole number, 0 (never) to 999999")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.strip().isdecimal() or not 0 <= int(text) <= 65535:
+        raise ValueError("expected a port number, 1 to 65535 (0: any free one)")
+    return int(text)
+
+
+def _nnodes(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _SHOWN or not 0 < int(text) <= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 1 to {MOST_HOSTS}")
+    return int(text)
+
+
+def _place(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _SHOWN or int(text) >= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 0 to {MOST_HOSTS - 1}")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip() or len(text) > 255 or not text.isprintable():
+        raise ValueError("expected a name of at most 255 characters that can be printed")
+    return text.strip()
+
+
+def _leader(text: str) -> str:
+    split_endpoint(text)
+    return text.strip()
+
+
+def split_endpoint(text: str) -> tuple[str, int]:
+    """The host and port (0: none given) of ``HOST[:PORT]``; an IPv6 address with a port is in brackets.
+
+    Raises:
+        ValueError: the text is no endpoint.
+    """
+    text = text.strip()
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ValueError("expected HOST or HOST:PORT, an IPv6 address with a port as [ADDRESS]:PORT")
+        port = port[1:]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+        if not port:
+            raise ValueError("expected HOST or HOST:PORT")
+    if not host or set(host) & set("/@ []") or (port and not (port.isdecimal() and 0 < int(port) <= 65535)):
+        raise ValueError("expected HOST or HOST:PORT, the port from 1 to 65535")
+    return host, int(port or 0)
+
+
+def bracketed(host: str) -> str:
+    """``host`` as it stands before ``:PORT``: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _switches(text: str) -> str:
+    names = text.replace(",", ".").replace("/", ".").split(".")
+    names = [name.strip() for name in names if name.strip()]
+    if not names or not text.isprintable() or len(text) > LONGEST_TOPOLOGY:
+        raise ValueError(
+            f"expected the names of switches with dots, commas or slashes between them, {LONGEST_TOPOLOGY} characters "
+            "at most"
+        )
+    return ".".join(names)
+
+
+def _code(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) > 255:
+        raise ValueError("expected an exit code, 0 to 255")
+    return int(text)
+
+
+def _ranks(text: str) -> str:
+    if text != "all" and not all(part.strip().isdecimal() for part in text.removeprefix("local:").split(",")):
+        raise ValueError(
+            "expected 'all', global ranks separated by commas, such as 0,8, or each host's own, such as local:0"
+        )
+    return text
+
+
+def _roles(text: str) -> str:
+    asked = [part.strip().partition("=") for part in text.split(",")]
+    known = all(name in TF_ROLES and count.isdecimal() for name, _, count in asked)
+    counts = {name: int(count) for name, _, count in asked} if known else {}
+    needed = min((counts.get(name, 1) for name in ("worker", "ps")), default=0)
+    if len(counts) < len(asked) or not needed or counts.get("evaluator", 0) > 1:
+        raise ValueError("expected how many of each role, at least one worker and one ps, such as worker=2,ps=1")
+    return ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+def _signal(text: str) -> str:
+    import signal
+
+    name = text.upper().removeprefix("SIG")
+    if not hasattr(signal, "SIG" + name):
+        raise ValueError("expected the name of a signal, such as TERM or USR2")
+    return name
+
+
+_OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
+
+OPTIONS: tuple[Option, ...] = (
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
+    Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
+           unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
+           "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
+           "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
+           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
+    Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
+           "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
+           "option; else the one that runs musterpoint", inherited=True),
+    Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
+           "HOW", launchers=("torchrun",)),
+    Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
+           unless_given="a one-host job never listens"),
+    Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
+    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
+    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
+           "and work on any host count", "S", _positive_seconds, unless_given="never"),
+    Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
+           "stacks of all ranks are kept either way", "HOW"),
+    Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
+           "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
+           "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
+           unless_given="none"),
+    Option("rollcall_port", "the one port the leader listens on", "P", _port,
+           unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
+    Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
+           "NAME", _name, unless_given="the program's"),
+    Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
+           "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", _nnodes,
+           unless_given="the platform's"),
+    Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
+           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
+           unless_given="the platform's"),
+    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
+           unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the roll call's "
+           "channel always that one"),
+    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
+           unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
+    Option("stop_signal", "what a rank gets first", "NAME", _signal),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
+    Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
+           "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
+    Option("on_failure", "whether the first failure on any host ends all", "HOW"),
+    Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
+           "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
+    Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
+           "signal, and stalls; user: after errors of the program's own, too", "WHAT",
+           unless_given="muster torchrun: user"),
+    Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
+           "under its name", "S", _seconds),
+    Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
+    Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
+           "always shown",
+           "RANKS", _ranks),
+    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
+    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
+    Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
+           "TEXT", unless_given="none"),
+    Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
+           unless_given="none", launchers=("ray",)),
+    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
+           unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
+           "one", launchers=_OF_TENSORFLOW),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
+           launchers=_OF_TENSORFLOW),
+    Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
+           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
+           launchers=("parameter-server",)),
+    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
+           unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
+           "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
+           aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+           unless_given="deepspeed: argument, else variable"),
+    Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
+           unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+    Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
+           "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
+    Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
+           "spine-1.leaf-4; each host has its own", "SWITCHES", _switches, unless_given="SLURM_TOPOLOGY_ADDR"),
+    Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
+           "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
+    Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
+           "is older", "HOW"),
+    Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
+           "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
+    Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
+           unless_given="requirements.txt beside the code, where an installer is asked for"),
+    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
+           "drivers of SDK v3 do, in JSON (--t true)", "HOW",
+           unless_given="json in jobs of SDK v3, else sagemaker"),
+    Option("group", "the instance group that runs the distribution, where the job names none", "NAME",
+           unless_given="the one group with accelerators"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME"),
+    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
+    Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
+           unless_given="none; always set in muster local", secret=True),
+)  # fmt: skip
+
+PYTHON = "MUSTER_PYTHON"
+"""The variable of the option ``python``."""
+BY_FIELD: dict[str, Option] = {option.field: option for option in OPTIONS}
+
+
+def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings: those ``given`` on the command line (by field), else those of ``environ``'s ``MUSTER_*`` variables.
+
+    An empty variable counts as not given.
+
+    Raises:
+        UsageError: a value isn't what its option expects; the message names the variable.
+    """
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        variable = option.older if option.older and not environ.get(option.variable) else option.variable
+        text = environ.get(variable, "")
+        if given and option.field in given:
+            values[option.field] = given[option.field]
+        elif text:
+            values[option.field] = option.read(text, variable)
+    return Settings(**values)
+
+
+PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
+"""The words after PROGRAM on the command line of ``muster local`` (a JSON list): arguments, no hyperparameters."""
+OUTER = "MUSTER_OUTER"
+"""Variable: where the control socket of a musterpoint above this process listens."""
+SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
+"""The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+MODULE = "MUSTER_PROGRAM_IS_MODULE"
+"""Set by ``muster local -m``: the platform's program is the name of a module."""
+TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
+"""Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
+EVENTS = "MUSTER_EVENTS"
+"""Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
+LOCAL = "MUSTER_LOCAL"
+"""Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
+
+
+def without_own(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the job's processes: ours, without the variables that are for this process alone.
+
+    A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
+    """
+    own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN, EVENTS}
+    return {name: value for name, value in environ.items() if name not in own}

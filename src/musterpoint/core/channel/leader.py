@@ -1,0 +1,446 @@
+"""The leader's end of the channel: gets every host's reports, finds the root cause and sends it to all hosts."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
+
+from musterpoint.base import exit_codes
+from musterpoint.base.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
+from musterpoint.base.loop import Timer
+from musterpoint.base.position import Position
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
+from musterpoint.core.channel.connection_log import Sampler
+from musterpoint.core.channel.consultations import Answered, Consultations, pack_answer
+from musterpoint.core.channel.link import Context, Link
+from musterpoint.core.channel.newcomers import Newcomers
+from musterpoint.core.channel.other_hosts import HostEvents, JobHosts, OtherHosts
+from musterpoint.core.channel.peers import (
+    MOST_NAMED,
+    AllDone,
+    AllLooked,
+    Arrived,
+    Decide,
+    EventQueue,
+    JobFailed,
+    LookAsked,
+    OnAnswer,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    PeerSilent,
+    Report,
+    RuleReport,
+    Stalled,
+    StillRunning,
+    StopAll,
+)
+from musterpoint.core.channel.quiet_hosts import Look, QuietDecision, QuietHosts
+from musterpoint.core.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
+from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
+from musterpoint.core.channel.start_requests import Requests
+
+if TYPE_CHECKING:
+    from musterpoint.core.channel.attempts import NextAttempt, NoRestart, Ready
+
+_MOST_FAILURES = 4096
+_MOST_QUESTIONS = 4096
+_MOST_COUNTED = 65536  # as many ranks as a host may have
+
+
+class LeaderChannel(EventQueue):
+    """``goes_on``: a failure doesn't end the job. ``close_listener`` closes the port where hosts reconnect."""
+
+    def __init__(self, context: Context, hosts: JobHosts, goes_on: bool, close_listener: Callable[[], None]) -> None:
+        super().__init__(context.loop)
+        self._timeouts = context.timeouts
+        self._record = context.log.record
+        self._me = hosts.me
+        self._hosts = hosts
+        self._newcomers = Newcomers(hosts.me)
+        events = HostEvents(self._heard, self._act, self._message, self._cut)
+        self._members = OtherHosts(context, hosts.others, self._newcomers, events)
+        self._ranks = hosts.ranks
+        self._goes_on = goes_on
+        self._close_listener = close_listener
+        self._returns = Sampler()
+        self._consultations = Consultations(hosts.me, hosts.others)
+        self._questions: dict[str, int] = {}
+        self._stopped = False
+        self._due: Timer | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
+        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, self._hosts.opaque)
+        self._barriers = Barriers(self._hosts.group)
+        self._quiet = QuietHosts(self._hosts.group)
+        self._requests = Requests(self._members.by_name, self._emit)
+        self._lost: set[str] = set()
+        self._losses: dict[str, Failure] = {}
+        self._code: int | None = None
+        self._failures = Secondary()
+        self._all_done = False
+        self._asked = False
+        self._unanswered: set[str] = set()
+        self._ready: dict[str, Ready] = {}
+        self._goodbyes: set[str] = set()
+        self._late_stop = False
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    # what this host reports
+
+    def failed(self, failure: Failure) -> None:
+        if failure.is_symptom and not self._asked:
+            self._asked = True
+            self._unanswered = set(self._members.by_name)
+            self._members.beat()
+        self._decide(self._causes.failed(failure, self._loop.clock()))
+
+    def stopping(self, signal: int) -> None:
+        self._stop(self._me, signal)
+
+    def arrive(self, point: str) -> None:
+        self._reached(self._barriers.arrive(self._me, point))
+
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
+        self._code = code
+        self._count(self._me, failures)
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        self._requests.ask(host, number, words)
+
+    def quiet(self, on: bool) -> None:
+        self._about_quiet(self._quiet.quiet(self._me, on))
+
+    def looked(self, positions: tuple[Position, ...] | None) -> None:
+        self._about_quiet(self._quiet.looked(self._me, positions))
+
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(self._me, report))
+
+    def ask_running(self) -> None:
+        self._emit(self._still_running())
+
+    def _tell_who_runs(self, member: HostState) -> None:
+        self._questions[member.name] = self._questions.get(member.name, 0) + 1
+        if self._questions[member.name] <= _MOST_QUESTIONS:
+            found = self._still_running()
+            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
+
+    def _still_running(self) -> StillRunning:
+        own = [self._me] if self._code is None else []
+        running = [*own, *(member.name for member in self._members if not _is_over(member))]
+        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
+
+    def stalled(self, sentence: str) -> None:
+        self._members.broadcast(wire.pack("stalled", sentence=sentence))
+        self._emit(Stalled(sentence))
+
+    def ready(self, ready: Ready) -> None:
+        self._is_ready(self._me, ready)
+
+    def restart(self, attempt: NextAttempt) -> bool:
+        from musterpoint.core.channel.attempt_messages import pack_restart
+
+        if self._stopped or self._late_stop:
+            return False
+        self._begin()
+        self._members.broadcast(pack_restart(attempt))
+        for member in self._members:
+            member.begin()
+        self._newcomers.join(attempt)
+        self._emit(attempt)
+        return True
+
+    def end_attempts(self, end: NoRestart) -> None:
+        from musterpoint.core.channel.attempt_messages import pack_no_restart
+
+        self._members.broadcast(pack_no_restart(end))
+        self._newcomers.dismiss(end)
+        self._emit(end)
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
+
+    def close(self) -> None:
+        self._stop_listening()
+        if self._all_done:
+            self._members.wait_until_heard(self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        self._members.stop_watching()
+        if self._due is not None:
+            self._due.cancel()
+        self._newcomers.leave()
+        self._members.say_goodbye()
+        self._close_listener()
+        self._members.close()
+
+    # hosts that were started anew
+
+    def follow_restarts(self, roster_of: Callable[[NextAttempt], bytes]) -> None:
+        """``roster_of`` gives the packed roster of an attempt, for the hosts that join in it."""
+        self._newcomers.roster_of = roster_of
+
+    def rejoined(self, member: HostState, ready: Ready) -> None:
+        """``member`` has the seat of a host that was lost. It gets its roster with the next attempt."""
+        member.done(exit_codes.HOST_LOST)  # of this attempt it has no part
+        self._members.replace(member)
+        self._goodbyes.discard(member.name)
+        self._record("host-rejoined", host=member.name)
+        self._emit(PeerBack(member.name))
+        self._is_ready(member.name, ready)
+
+    def awaits_roster(self, host: str) -> bool:
+        """Whether ``host`` has a seat from the next attempt on."""
+        return host in self._newcomers
+
+    # what the others report
+
+    def _heard(self, member: HostState) -> None:
+        self._unanswered.discard(member.name)
+
+    def _cut(self, member: HostState) -> None:
+        if member.code is None:
+            self._causes.cut(member.name)
+
+    def _message(self, member: HostState, message: dict[str, Any]) -> None:
+        kind = message["t"]
+        if kind == "failed":
+            self._failure(member, message)
+        elif kind in ("stopping", "abandon"):
+            self._stop(member.name, wire.stop_signal(message))
+        elif kind == "arrive":
+            if self._barriers.waits(member.name) >= MOST_OPEN:
+                raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
+            if self._barriers.opened >= MOST_EVER:
+                raise wire.WireError(f"one of more than {MOST_EVER} points")
+            self._reached(self._barriers.arrive(member.name, wire.text(message, "point", LONGEST)))
+        elif kind == "done":
+            if member.code is not None:
+                raise wire.WireError("twice that it is done")
+            code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, _MOST_COUNTED, 3)
+            member.done(code)
+            self._count(member.name, Secondary(*failures))
+        elif kind in ("started", "ended"):
+            self._requests.answer(member.name, message)
+        elif kind == "quiet":
+            self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
+        elif kind == "looked":
+            self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "ready":
+            from musterpoint.core.channel.attempt_messages import read_ready
+
+            if member.code is None or member.name in self._ready:
+                raise wire.WireError("that it is ready, before it was done or twice")
+            self._is_ready(member.name, read_ready(message))
+        elif kind == "report":
+            self._answer(self._consultations.report(member.name, message, time.time()))
+        elif kind == "rule":
+            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
+        elif kind == "whoruns":
+            self._tell_who_runs(member)
+        elif kind == "bye":
+            self._leave(member)
+        elif kind == "leaving":
+            self._gone(member, "it reached its roll call's deadline just before the roster came")
+        else:
+            raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _failure(self, member: HostState, message: dict[str, Any]) -> None:
+        if member.count_failure() > _MOST_FAILURES:
+            raise wire.WireError(f"more than {_MOST_FAILURES} failures")
+        failure = wire.failure(message, "failure")
+        loss = self._losses.get(failure.host) if failure.cause == "host" else None
+        # a host reports only its own failures, or repeats the loss of another host that we announced
+        self.failed(loss or failure._replace(host=member.name))
+
+    def _leave(self, member: HostState) -> None:
+        if member.code is None and not self._settled:
+            self._gone(member, "it left before its ranks were done")
+            return
+        self._goodbyes.add(member.name)
+        self._members.end(member)
+        self._requests.gone(member.name, f"host {member.name} has left")
+        self._left(member.name)
+
+    # connections
+
+    def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
+        """As :meth:`OtherHosts.resume`."""
+        self._members.resume(member, link, got, replies)
+
+    def restarted(self, member: HostState) -> None:
+        """The container of ``member`` was restarted, so the host of this session is lost."""
+        self._gone(member, "it was started anew while the job ran")
+
+    @property
+    def root_cause(self) -> Announce | None:
+        """The root cause that was announced to all hosts; None before."""
+        return self._causes.announced
+
+    def _act(self, member: HostState, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Silent):
+                self._emit_unless_done(PeerSilent(member.name, action.seconds), member)
+                if member.code is None:
+                    self._decide(self._causes.silent(member.name))
+            elif isinstance(action, Back):
+                self._causes.back(member.name)
+                if action.reported or self._returns.count(member.name):
+                    self._emit_unless_done(PeerBack(member.name), member)
+                self._decide([])
+            elif isinstance(action, Lost):
+                self._gone(member, action.why, action.silence)
+
+    def _emit_unless_done(self, event: PeerEvent, member: HostState) -> None:
+        if member.code is None:
+            self._emit(event)
+
+    # what follows from it
+
+    @property
+    def _settled(self) -> bool:
+        """Whether it is known how the job ends, so that losing a host changes nothing."""
+        return self._causes.announced is not None or self._stopped or self._all_done
+
+    def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
+        """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
+        if not silence:
+            self._lose(member, PeerLost(member.name, why))
+            return
+        connected = [other for other in self._members if other is not member and not other.session.is_away]
+        later = member.session.received_at + 1.5 * self._timeouts.beat
+        answering = [other.name for other in connected if other.session.received_at > later]
+        silent = [other.name for other in connected if other.session.received_at <= later]
+        self._lose(member, loss_by_silence(self._me, member.name, silence, answering, silent))
+
+    def _lose(self, member: HostState, loss: PeerLost) -> None:
+        """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
+        self._members.end(member)
+        if member.code is None and not self._settled and member.name not in self._lost:
+            self._lost.add(member.name)
+            self._record("host-lost", host=member.name, why=loss.why)
+            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
+            self._decide(self._causes.lost(member.name, failure))
+            if self._causes.announced is None:
+                self._emit(loss)
+                self._members.broadcast(wire.pack("lost", host=loss.host, why=loss.why))
+        self._causes.back(member.name)
+        self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
+        self._left(member.name)
+
+    def _decide(self, decisions: list[Decision]) -> None:
+        """Carries out ``decisions`` about the root cause, and those that are due."""
+        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
+            if isinstance(decision, Announce):
+                if self._stopped:
+                    continue
+                failure = self._explained(decision.failure)
+                self._emit(JobFailed(failure, decision.secondary))
+                self._members.broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
+                if not self._goes_on:
+                    self._members.job_ending()
+            else:
+                member = self._members[decision.host]
+                silence = 0.0 if member.session.closed else self._timeouts.silence
+                self._gone(member, "its connection was closed and it did not come back", silence)
+        due = self._causes.due
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
+
+    def _explained(self, failure: Failure) -> Failure:
+        """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
+        if failure.kind != "peer":
+            return failure
+        codes = {self._me: self._code, **{member.name: member.code for member in self._members}}
+        ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
+        return after_others(failure, ended, sum(map(len, self._ranks.values())))
+
+    def _is_any_unanswered(self) -> bool:
+        """Whether a host that seems well has sent nothing since a symptom was reported."""
+        return any(
+            member.session.state == UP and member.code is None
+            for member in map(self._members.__getitem__, self._unanswered)
+        )
+
+    def _stop(self, host: str, signal: int) -> None:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
+        if self._stopped:
+            return
+        if self._all_done or (self._causes.announced is not None and not self._goes_on):
+            if self._hosts.max_restarts:  # it comes before the next attempt
+                self._late_stop = True
+                if host != self._me:
+                    self._emit(StopAll(host, signal))
+            return
+        self._stopped = True
+        if host != self._me:
+            self._emit(StopAll(host, signal))
+        self._members.broadcast(wire.pack("stop", host=host, signal=signal), but=host)
+        self._newcomers.stop(host, signal)
+        self._members.job_ending()
+
+    def _count(self, host: str, failures: Secondary) -> None:
+        """``host`` is done, with so many failures."""
+        self._failures = self._failures.plus(failures)
+        self._causes.done(host)
+        self._decide([])
+        self._left(host)
+
+    def _reached(self, points: list[str]) -> None:
+        for point in points:
+            self._emit(Arrived(point))
+            self._members.broadcast(wire.pack("arrived", point=point))
+
+    def _left(self, host: str) -> None:
+        """``host`` is done or gone: a barrier may be reached now, or every host be done."""
+        self._reached(self._barriers.left(host))
+        self._about_quiet(self._quiet.left(host))
+        self._answer(self._consultations.left(host))
+        if not self._all_done and self._code is not None and all(map(_is_over, self._members)):
+            self._all_done = True
+            self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
+        if self._ready:
+            self._check_ready()
+
+    def _is_ready(self, host: str, ready: Ready) -> None:
+        self._ready[host] = ready
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """All hosts are ready for another attempt, or gone, now or again."""
+        from musterpoint.core.channel.attempts import AllReady
+
+        away = {name for name, member in self._members.by_name.items() if member.session.state == OVER}
+        if self._me in self._ready and self._ready.keys() | away >= self._members.by_name.keys():
+            hosts = {name: each for name, each in self._ready.items() if name not in away}
+            self._emit(AllReady(hosts, tuple(sorted(away - self._goodbyes)), tuple(sorted(away & self._goodbyes))))
+
+    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Look):
+                self._members.broadcast(wire.pack("look", rule=decision.rule))
+                self._emit(LookAsked(decision.rule))
+            else:
+                self._emit(AllLooked(decision.positions, decision.missing))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            data = pack_answer(point, text)
+            for member in map(self._members.__getitem__, hosts):
+                if member.session.state != OVER:
+                    member.post(data)
+            if on_answer is not None:
+                self._loop.call_later(0, partial(on_answer, text))
+
+
+def _is_over(member: HostState) -> bool:
+    """Whether it is done, has left or is lost, so that the end of the job doesn't wait for it."""
+    return member.code is not None or member.session.state == OVER

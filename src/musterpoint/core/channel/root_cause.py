@@ -1,0 +1,141 @@
+"""The rules by which the leader finds the root cause among the reported failures; no I/O.
+
+A symptom is a failure that another one caused: ``kind`` ``peer`` (connection reset, aborted collective), or a
+launcher's report of a rank that printed nothing. It waits, since its cause may be reported later, or be a lost host.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, NamedTuple, Sequence, Union
+
+from musterpoint.base.failure import Failure, Secondary
+from musterpoint.core.channel.peers import PeerLost
+
+
+class Announce(NamedTuple):
+    """Send ``failure`` to every host as the root cause. ``secondary`` counts the other failures so far."""
+
+    failure: Failure
+    secondary: Secondary
+
+
+class GiveUp(NamedTuple):
+    """Treat ``host`` as lost: it is silent while ranks fail elsewhere."""
+
+    host: str
+
+
+Decision = Union[Announce, GiveUp]
+
+
+def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
+    """The root cause for a worker whose leader was lost before it answered the ``pending`` failures: the first of them
+    that isn't a symptom, else the leader's ``loss``; None if there are none.
+    """
+    if not pending:
+        return None
+    return next((failure for failure in pending if not failure.is_symptom), loss)
+
+
+MOST_HOLDS = 4
+"""How often the hold at most: on a slow machine symptoms come one by one, and the rank that caused them may be last."""
+
+
+class RootCauseFinder:
+    """Gets failures, states of hosts and the time; returns decisions. Announces one failure only.
+
+    ``hold``: seconds that a symptom waits for its cause, or for the next symptom. ``patience``: the same while one of
+    the ``opaque`` hosts may still report; their programs start ranks themselves, so a failure is known only when the
+    last rank has ended.
+    ``announced``: the decision, None before.
+    """
+
+    def __init__(self, hold: float, patience: float = 0.0, opaque: Iterable[str] = ()) -> None:
+        self._hold = hold
+        self._patience = max(hold, patience)
+        self._opaque = set(opaque)
+        self._reported: list[Failure] = []
+        self._held: Failure | None = None
+        self._held_at = self._latest_at = 0.0
+        self._not_before = 0.0
+        self._cut: set[str] = set()
+        self._silent: set[str] = set()
+        self._loss: Failure | None = None
+        self.announced: Announce | None = None
+
+    @property
+    def due(self) -> float | None:
+        """When to call :meth:`tick`; None while a host is cut off or silent, since that may be the cause."""
+        if self._held is None or self.announced is not None or self._cut or self._silent:
+            return None
+        next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
+        return max(self._not_before, next_one, self._held_at + (self._patience if self._opaque else self._hold))
+
+    def failed(self, failure: Failure, now: float) -> list[Decision]:
+        is_last = failure.host in self._opaque
+        self._opaque.discard(failure.host)
+        if self.announced is not None:
+            return []
+        self._reported.append(failure)
+        if not failure.is_symptom:
+            return self._announce(failure)
+        if self._loss is not None:
+            return self._announce(self._loss)
+        self._latest_at = self._latest_at if is_last else now
+        if self._held is None:
+            self._held, self._held_at = failure, now
+        elif self._held.kind == "peer" and failure.kind != "peer":
+            self._held = failure  # only a launcher's report, but about the rank that failed first there
+        return [GiveUp(host) for host in sorted(self._silent)]
+
+    def tick(self, now: float, unanswered: bool = False) -> list[Decision]:
+        """``unanswered``: a host that may be the cause has sent nothing since the symptom: wait a little longer."""
+        due = self.due
+        if self._held is None or due is None or now < due:
+            return []
+        if unanswered:
+            self._not_before = now + self._hold / 4
+            return []
+        return self._announce(self._held)
+
+    def done(self, host: str) -> None:
+        """``host``'s ranks have ended: it has no failure to report."""
+        self._opaque.discard(host)
+        self.back(host)
+
+    def cut(self, host: str) -> None:
+        """``host``'s connection ended without a bye: it will reconnect or be lost."""
+        self._cut.add(host)
+
+    def silent(self, host: str) -> list[Decision]:
+        self._silent.add(host)
+        return [GiveUp(host)] if self._held is not None and self.announced is None else []
+
+    def back(self, host: str) -> None:
+        self._cut.discard(host)
+        self._silent.discard(host)
+
+    def lost(self, host: str, loss: Failure) -> list[Decision]:
+        """``host`` is lost, which is the cause of all symptoms, later ones included (if the job continues)."""
+        self.done(host)
+        if self.announced is not None:
+            return []
+        self._loss = self._loss or loss
+        return self._announce(self._loss) if self._held is not None else []
+
+    def _announce(self, failure: Failure) -> list[Decision]:
+        self.announced = Announce(failure, Secondary.of(self._reported, failure))
+        return [self.announced]
+
+
+def loss_by_silence(
+    me: str, peer: str, seconds: float, answering: Sequence[str] = (), silent: Sequence[str] = ()
+) -> PeerLost:
+    """The loss of ``peer``, silent to ``me`` for ``seconds``, while other hosts were ``answering`` or ``silent``."""
+    if answering:
+        others = answering[0] if len(answering) == 1 else f"{len(answering)} other hosts"
+        return PeerLost(peer, f"nothing was heard of it for {seconds:g} s, while {others} went on answering")
+    if silent:
+        return PeerLost(me, f"it has heard none of the other {len(silent) + 1} hosts for {seconds:g} s")
+    why = f"nothing came through for {seconds:g} s: one of them stands still, or the network between them is cut"
+    return PeerLost(peer, why, apart_from=me)

@@ -1,0 +1,295 @@
+"""Bytes to messages and back: a four-byte length, then a JSON object, a zlib-compressed one, or a beat.
+
+A beat is the decimal count of messages received so far, which is also the acknowledgement; the leader's are answered
+with one. Messages carry no number (both ends count), so the same bytes can go to every connection. Nothing received is
+trusted: every field has limits, and a message that exceeds them is a :class:`WireError`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from musterpoint.base.failure import Failure
+from musterpoint.base.position import Position
+from musterpoint.base.untrusted import is_host_name, printable
+from musterpoint.core.channel.peers import RULE_STATES, RuleReport
+
+PROTOCOL = 4
+"""Counts up when hosts of two versions can no longer muster together."""
+
+HELLO_LIMIT = 16 * 1024
+"""Bytes of a frame from a caller that has no seat yet."""
+MEMBER_LIMIT = 1024 * 1024
+"""Bytes of a frame from a seated host."""
+LEADER_LIMIT = 16 * 1024 * 1024
+"""Bytes of a frame from the leader (the roster of 10,000 hosts is some 100 KB)."""
+UNPACKED_LIMIT = LEADER_LIMIT
+MOST_VALUES = 1024 * 1024
+"""Most values in one message: a decoded value may take 30 times its bytes. A roster has up to 71 a host."""
+
+HEAD = 4
+"""Bytes of a frame before its payload."""
+STOP_SIGNALS = (1, 2, 3, 15)
+"""SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
+
+LONGEST_RULE = 320
+"""Bytes of the name of a log rule."""
+LONGEST_LINE = 320
+"""Bytes of a line that such a report quotes."""
+MOST_RANKS = 65536
+_LONGEST_KIND = 16
+_JSON = ord("{")
+_ZLIB = ord("x")
+
+
+class WireError(ValueError):
+    """The other end doesn't speak this protocol."""
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(HEAD, "big") + payload
+
+
+def pack(kind: str, **fields: Any) -> bytes:
+    """A message as one frame."""
+    return frame(_ENCODER.encode({"t": kind, **fields}).encode())
+
+
+def pack_large(kind: str, **fields: Any) -> bytes:
+    """A message as one compressed frame; only the leader sends these."""
+    import zlib
+
+    return frame(zlib.compress(pack(kind, **fields)[HEAD:], 6))
+
+
+def pack_beat(received: int) -> bytes:
+    return frame(b"%d" % received)
+
+
+def is_beat(payload: bytes) -> bool:
+    return payload[:1].isdigit()
+
+
+def beat_count(payload: bytes) -> int:
+    """How many messages the other end has received, as its beat says."""
+    if len(payload) > 18 or not payload.isdigit():
+        raise WireError("not a beat")
+    return int(payload)
+
+
+def unpack(payload: bytes, compressed: bool = False) -> dict[str, Any]:
+    """The message in ``payload``: a JSON object with a kind ``t``. ``compressed`` allows a compressed one.
+
+    Raises:
+        WireError: it isn't one.
+    """
+    first = payload[0] if payload else 0
+    if compressed and first == _ZLIB:
+        payload = _inflate(payload)
+    elif first != _JSON:
+        raise WireError("a frame that is no message")
+    if len(payload) > MOST_VALUES and sum(map(payload.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise WireError(f"a message with more than {MOST_VALUES:,} values")
+    try:
+        message = _DECODER.decode(payload.decode())
+    except (ValueError, RecursionError):
+        raise WireError("a message that is not JSON") from None
+    kind = message.get("t") if isinstance(message, dict) else None
+    if not isinstance(kind, str) or not kind.isalpha() or not kind.isascii() or len(kind) > _LONGEST_KIND:
+        raise WireError("a message without a kind")
+    found: dict[str, Any] = message
+    return found
+
+
+def _inflate(payload: bytes) -> bytes:
+    import zlib
+
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, UNPACKED_LIMIT)
+    except zlib.error:
+        raise WireError("a compressed message that can't be expanded") from None
+    if inflater.unconsumed_tail or not inflater.eof:
+        raise WireError("a compressed message that is too large or cut short")
+    return data
+
+
+class Frames:
+    """Cuts a stream into frames of at most ``limit`` bytes."""
+
+    __slots__ = ("_at", "_data", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._data: bytes | bytearray = b""
+        self._at = 0
+
+    def set_limit(self, limit: int) -> None:
+        """The next frames may have ``limit`` bytes."""
+        self._limit = limit
+
+    def feed(self, data: bytes) -> None:
+        if self._at == len(self._data):
+            self._data = data
+        else:  # the rest is moved once per feed, not once per frame
+            if isinstance(self._data, bytes):
+                self._data = bytearray(memoryview(self._data)[self._at :])
+            else:
+                del self._data[: self._at]
+            self._data += data
+        self._at = 0
+
+    def next(self) -> bytes | None:
+        """The next whole frame's payload, or None until more has come.
+
+        Raises:
+            WireError: the frame is longer than the limit, before any of it is kept.
+        """
+        data, start = self._data, self._at + HEAD
+        if len(data) < start:
+            return None
+        end = start + int.from_bytes(data[self._at : start], "big")
+        if end - start > self._limit:
+            raise WireError(f"a frame of {end - start} bytes where at most {self._limit} are expected")
+        if len(data) < end:
+            return None
+        payload = bytes(data[start:end])
+        if end == len(data):
+            self._data, self._at = b"", 0
+        else:
+            self._at = end
+        return payload
+
+
+def text(message: dict[str, Any], key: str, longest: int = 4096) -> str:
+    """A text field of ``message``; WireError if it is missing, no text, no Unicode or too long."""
+    value = message.get(key)
+    if not isinstance(value, str) or len(value) > longest or not _is_unicode(value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no text of at most {longest} characters")
+    return value
+
+
+def _is_unicode(value: str, otherwise: str = "strict") -> bool:
+    try:
+        value.encode("utf-8", otherwise)
+    except UnicodeEncodeError:  # JSON can spell half of a pair
+        return False
+    return True
+
+
+def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.random_token` gives."""
+    value = message.get(key)
+    plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
+    if not isinstance(value, str) or not plain or not least <= len(value) <= longest:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no token of at most {longest} characters")
+    return value
+
+
+def host(message: dict[str, Any], key: str = "host") -> str:
+    """A host's name in ``message``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, str) or not is_host_name(value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no host's name")
+    return value
+
+
+def addresses(message: dict[str, Any], key: str, most: int) -> tuple[str, ...]:
+    """At most ``most`` numeric addresses of ``message``; WireError else."""
+    found = texts(message, key, most, 64)
+    if not all(map(is_address, found)):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has what is no numeric address")
+    return found
+
+
+def is_address(value: str) -> bool:
+    """Whether it may be a numeric IPv4 or IPv6 address: nothing else is in it."""
+    return 0 < len(value) <= 64 and not value.strip("0123456789abcdefABCDEF.:")
+
+
+def stop_signal(message: dict[str, Any], key: str = "signal") -> int:
+    """A signal that asks a host to stop; WireError else."""
+    value = number(message, key, 255)
+    if value not in STOP_SIGNALS:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is {value}, which stops nobody")
+    return value
+
+
+def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0) -> int:
+    """A whole number of ``message``, from ``least`` to ``most``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no number from {least} to {most}")
+    return value
+
+
+def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
+    """A list of at most ``most`` texts of at most ``longest`` characters, as an argument may be; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
+    if not all(_is_unicode(one, "surrogateescape") for one in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a text that is neither Unicode nor bytes")
+    return tuple(value)
+
+
+def failure(message: dict[str, Any], key: str) -> Failure:
+    """A failure in ``message``; WireError else."""
+    try:
+        return Failure.from_wire(message.get(key))
+    except ValueError as error:
+        raise WireError(f"a message {message.get('t')!r} with no failure: {error}") from None
+
+
+def positions(message: dict[str, Any], key: str) -> tuple[Position, ...] | None:
+    """A list of ranks' positions in ``message``, or None where it has ``null``; WireError else."""
+    value = message.get(key)
+    if value is None and key in message:
+        return None
+    try:
+        return tuple(map(Position.from_wire, value if isinstance(value, list) else [None]))
+    except ValueError as error:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} are no positions: {error}") from None
+
+
+def rule_report(message: dict[str, Any], key: str) -> RuleReport:
+    """What a host knows of a log rule's lines; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) != len(RuleReport._fields):
+        raise WireError(
+            f"a message {message.get('t')!r} whose {key!r} is no list of a rule, its state, ranks and a line"
+        )
+    rule, state, _ranks, line = value
+    fields = {"t": message.get("t"), "rule": rule, "line": line, "ranks": value[2]}
+    if state not in RULE_STATES or not rule:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a state that no rule can have")
+    name = printable(text(fields, "rule", LONGEST_RULE), LONGEST_RULE)
+    ranks = numbers(fields, "ranks", 0, 2**32, MOST_RANKS)
+    return RuleReport(name, state, ranks, printable(text(fields, "line", LONGEST_LINE), LONGEST_LINE))
+
+
+def boolean(message: dict[str, Any], key: str) -> bool:
+    """True or false in ``message``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, bool):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is neither true nor false")
+    return value
+
+
+def numbers(message: dict[str, Any], key: str, least: int, largest: int, most: int) -> tuple[int, ...]:
+    """A list of at most ``most`` whole numbers from ``least`` to ``largest``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not int for v in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of at most {most} numbers")
+    if value and not least <= min(value) <= max(value) <= largest:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a number not from {least} to {largest}")
+    return tuple(value)

@@ -1,0 +1,121 @@
+"""Finds the Python that runs the user's program, and what is installed in it.
+
+It may be another one than musterpoint's, so it is started once to answer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Iterable, Iterator, Mapping
+
+from musterpoint.base import executables, probe
+from musterpoint.base.errors import UsageError
+from musterpoint.base.probe import Ask
+from musterpoint.base.settings import PYTHON
+
+CONDA_ENVIRONMENT = "SAGEMAKER_JOB_CONDA_ENV"
+"""The variable that names a conda environment, or its directory."""
+
+_HAS = """
+import importlib.util, sys
+for name in sys.argv[1].split(","):
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        found = None
+    if found:
+        print("has", name)
+"""
+
+
+def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask) -> bool:
+    """Whether ``interpreter``, started in ``cwd`` with ``environ``, finds the module ``name``. Nothing is imported.
+
+    A dotted name imports its parents. False where the interpreter can't be started.
+    """
+    return name in modules_among((name,), interpreter, environ, cwd, how)
+
+
+def modules_among(
+    names: Iterable[str], interpreter: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask
+) -> frozenset[str]:
+    """Those of ``names`` that :func:`has_module` would say yes to; the interpreter is started once."""
+    status, text = ask(interpreter, _HAS, ",".join(names), environ, cwd, how)
+    return frozenset(line.removeprefix("has ") for line in text.splitlines()) if status == 0 else frozenset()
+
+
+def ask(
+    interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask
+) -> tuple[int, str]:
+    """Exit status and stdout of ``script``, run by ``interpreter`` with one argument; -1 where it can't be run."""
+    try:
+        answer = how([interpreter, "-c", script, word], environ, cwd, False)
+    except (OSError, ValueError):
+        return -1, ""
+    return -1 if answer.status is None else answer.status, answer.text
+
+
+def activated(environ: Mapping[str, str], python: str = "") -> Mapping[str, str]:
+    """``environ`` as the user's program sees it, with the program's Python in ``MUSTER_PYTHON``.
+
+    That is the Python of the conda environment that :data:`CONDA_ENVIRONMENT` names, whose commands then come first on
+    PATH; else ``python``, the option of that name; else what ``environ`` has already. An environment's own activation
+    scripts are not run.
+
+    Raises:
+        UsageError: there is no such environment; the message says where it was looked for.
+    """
+    name = environ.get(CONDA_ENVIRONMENT, "")
+    if not name:
+        return {**environ, PYTHON: python} if python else environ
+    looked_at = []
+    for prefix in _prefixes(name, environ):
+        if os.access(os.path.join(prefix, "bin", "python"), os.X_OK):
+            return _with(environ, name, prefix)
+        looked_at.append(prefix)
+    raise UsageError(
+        f"{CONDA_ENVIRONMENT}={name!r}: there is no such conda environment with a Python in it; looked at "
+        + (", ".join(looked_at) or "nothing, since there is no conda on PATH and no CONDA_EXE")
+    )
+
+
+def _with(environ: Mapping[str, str], name: str, prefix: str) -> dict[str, str]:
+    commands = os.path.join(prefix, "bin")
+    path = environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != commands:
+        path = os.pathsep.join((commands, path))
+    return {
+        **environ, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": os.path.basename(name.rstrip("/")),
+        PYTHON: os.path.join(commands, "python"),
+    }  # fmt: skip
+
+
+def _prefixes(name: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Directories that may be the environment ``name``, in conda's order."""
+    if "/" in name:
+        home = environ.get("HOME", "")
+        yield os.path.abspath(os.path.join(home, name[2:]) if name.startswith("~/") else name)
+        return
+    for variable in ("CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"):
+        yield from (os.path.join(folder, name) for folder in environ.get(variable, "").split(os.pathsep) if folder)
+    for root in dict.fromkeys(_roots(environ)):
+        yield root if name in ("base", "root") else os.path.join(root, "envs", name)
+    try:
+        with open(os.path.join(environ.get("HOME", "/"), ".conda", "environments.txt"), encoding="utf-8") as file:
+            known = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError):
+        known = []
+    yield from (prefix for prefix in known if os.path.basename(prefix) == name)
+
+
+def _roots(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where conda itself is installed."""
+    for variable in ("MAMBA_ROOT_PREFIX", "CONDA_ROOT"):
+        if environ.get(variable):
+            yield environ[variable]
+    for command in (environ.get("CONDA_EXE", ""), *(executables.find(name, environ) for name in ("conda", "mamba"))):
+        if command:
+            yield os.path.dirname(os.path.dirname(os.path.realpath(command)))
+    prefix = environ.get("CONDA_PREFIX", "")
+    if prefix:
+        yield os.path.dirname(os.path.dirname(prefix)) if os.sep + "envs" + os.sep in prefix else prefix

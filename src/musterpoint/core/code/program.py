@@ -1,0 +1,168 @@
+"""Finds out what kind of program an entry point is, and the command that starts it."""
+
+import os
+from typing import Literal, Mapping, NamedTuple
+
+from musterpoint.base import executables
+from musterpoint.base.errors import UsageError
+
+Kind = Literal["python", "module", "shell", "executable"]
+"""A Python script, a Python module, a shell script, or any other command."""
+
+
+class Start(NamedTuple):
+    """What kind of program it is, and the command (``words``) that starts it, without its arguments."""
+
+    kind: Kind
+    words: tuple[str, ...]
+
+
+def find(program: str, module: bool, folder: str, interpreter: str, environ: Mapping[str, str]) -> Start:
+    """How ``program`` is started from the code directory ``folder``.
+
+    ``.sh`` is always a shell script. With a ``setup.py`` in ``folder`` the program runs as a module, as in
+    sagemaker-training; so do a directory with a ``__main__.py`` and a module's dotted name. ``.py`` is a Python script.
+    Any other file runs by its ``#!`` line or as an executable; a text with neither by ``/bin/sh``. A name that isn't a
+    file is a command on PATH.
+
+    Raises:
+        UsageError: there is no such program, or it can't be started; the message lists what is there.
+    """
+    if module:
+        return Start("module", (interpreter, "-m", program))
+    path = os.path.join(folder, program)
+    if program.endswith(".sh") and os.path.isfile(path):
+        return Start("shell", (*_first_line(path, ("/bin/sh",)), _relative(program)))
+    name = module_name(program)
+    if os.path.isfile(os.path.join(path, "__main__.py")):
+        return Start("module", (interpreter, "-m", name)) if name else Start("python", (interpreter, program))
+    if name and os.path.isfile(os.path.join(folder, "setup.py")) and _is_module(name, folder):
+        return Start("module", (interpreter, "-m", name))
+    if program.endswith(".py") and os.path.isfile(path):
+        return Start("python", (interpreter, "./" + program if program.startswith("-") else program))
+    if os.path.isfile(path):
+        return Start("executable", _executable(program, path, environ))
+    if "." in program and not program.endswith(".py") and name and _is_module(name, folder):
+        return Start("module", (interpreter, "-m", name))
+    command = executables.find(program, environ)
+    if command:
+        return Start("executable", (command,))
+    if os.path.isdir(path):
+        raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
+    if os.path.isabs(program):
+        raise UsageError(f"the program {program!r} isn't on this host")
+    raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
+
+
+def beneath(program: str, folder: str) -> str:
+    """The path of the only file ``program`` below ``folder``, or ``program`` itself where there is none.
+
+    SDK v2's local mode mounts the whole ``source_dir``, but sends ``sub/train.py`` as ``train.py``.
+
+    Raises:
+        UsageError: it is in several places.
+    """
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if program in files:
+            found.append(os.path.relpath(os.path.join(place, program), folder))
+    found.sort()
+    if len(found) > 1:
+        raise UsageError(
+            f"the program {program!r} isn't in {folder} itself but is {' and '.join(found[:4])} there; SDK v2's local "
+            "mode leaves the directory out: make that directory the source_dir, or give the program a name of its own"
+        )
+    return found[0] if found else program
+
+
+def by_name(program: str, module: bool, interpreter: str) -> Start:
+    """How ``program`` probably starts, judged by its name: its code isn't on this host yet."""
+    if module:
+        return Start("module", (interpreter, "-m", program))
+    if program.endswith(".py"):
+        return Start("python", (interpreter, program))
+    if program.endswith(".sh"):
+        return Start("shell", ("/bin/sh", _relative(program)))
+    return Start("executable", (_relative(program),))
+
+
+def make_executable(path: str, folder: str) -> None:
+    """Makes a program that was just fetched to ``folder`` executable: the archive may have lost that.
+
+    Python programs and files outside ``folder`` stay as they are.
+    """
+    inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
+    if inside and os.path.isfile(path) and not path.endswith(".py"):
+        os.chmod(path, os.stat(path).st_mode & 0o7777 | 0o111)
+
+
+def module_name(program: str) -> str:
+    """``pkg/train.py`` as a module of the code directory, ``pkg.train``; empty where it can't be one."""
+    name = os.path.normpath(program).removesuffix(".py").replace(os.sep, ".")
+    return name if all(part.isidentifier() for part in name.split(".")) else ""
+
+
+def _is_module(name: str, folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, *name.split(".")) + ".py")
+
+
+def _relative(program: str) -> str:
+    """The path that a shell script gets as ``$0``; it begins with ``./`` as in sagemaker-training."""
+    return program if os.path.isabs(program) or program.startswith("./") else "./" + program
+
+
+def _first_line(path: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The interpreter that the ``#!`` line of ``path`` names, with its argument; ``default`` where there is none.
+
+    Raises:
+        UsageError: the file can't be read, or what the line names isn't here.
+    """
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(512)
+    except OSError as error:
+        raise UsageError(f"the program {path} can't be read: {error.strerror}") from None
+    if not line.startswith(b"#!"):
+        return default
+    words = os.fsdecode(line[2:]).strip().split(None, 1)
+    if not words or not os.path.exists(words[0]):
+        raise UsageError(f"the first line of {path} asks for {' '.join(words) or 'nothing'}, which isn't on this host")
+    return tuple(words)
+
+
+def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    name = _relative(program)
+    is_r = program.endswith((".R", ".r"))
+    if os.access(path, os.X_OK) and not is_r:
+        return ("/bin/sh", name) if _is_bare_text(path) else (name,)
+    starter = _first_line(path, ())
+    if not starter and is_r:
+        starter = (executables.find("Rscript", environ),)
+        if not starter[0]:
+            raise UsageError(f"the program {path} is R, and there is no Rscript on PATH: install R in the image")
+    if not starter and not _is_bare_text(path):
+        raise UsageError(f"the program {path} isn't executable and is no script: run chmod +x on it before the job")
+    return (*(starter or ("/bin/sh",)), name)
+
+
+def _is_bare_text(path: str) -> bool:
+    """Whether this is a text without a ``#!`` line: a shell would run it as its own script."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError:
+        return False
+    return bool(head) and not head.startswith((b"#!", b"\x7fELF")) and b"\0" not in head
+
+
+def _around(folder: str) -> str:
+    """What is in the folder, for the error of a program that is missing."""
+    try:
+        names = sorted(name + "/" * os.path.isdir(os.path.join(folder, name)) for name in os.listdir(folder))
+    except OSError as error:
+        return f", which can't be read: {error.strerror}"
+    if not names:
+        return ", which is empty"
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", which has " + ", ".join(names[:12]) + more

@@ -1,0 +1,116 @@
+"""Finds what an installer needs in the code directory: requirements, a package, a lock, wheels."""
+
+import os
+from typing import NamedTuple
+
+from musterpoint.base.untrusted import open_regular
+
+REQUIREMENTS = "requirements.txt"
+SETUP = "setup.py"
+PYPROJECT = "pyproject.toml"
+LOCK = "uv.lock"
+WHEELHOUSE = "wheelhouse"
+PART = ".musterpoint.part"
+"""The directory of a fetch until it is complete."""
+LOCAL_JOBS = "muster-jobs"
+"""The directory with the output of ``muster local``; never part of the code."""
+
+
+def holds_something(folder: str) -> bool:
+    """Whether ``folder`` has anything in it, apart from an interrupted fetch."""
+    try:
+        return any(name != PART for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def may_want_packages(folder: str) -> bool:
+    """Whether ``folder`` has a file that an installer reads."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
+
+
+def requirements_beside(program: str, code: str) -> str:
+    """The ``requirements.txt`` in the directory of ``program``, or in ``code``, as a path from there; empty: none."""
+    for folder in (os.path.dirname(program), ""):
+        if os.path.isfile(os.path.join(code, folder, REQUIREMENTS)):
+            return os.path.join(folder, REQUIREMENTS)
+    return ""
+
+
+class Project(NamedTuple):
+    """The names of files, each empty where there is none.
+
+    ``requirements``: the list of requirements.
+    ``package``: the file that says how the code is built as a package.
+    ``listed``: the ``pyproject.toml`` of a project that isn't built, but lists its dependencies.
+    ``lock``: uv's lock file.
+    ``wheelhouse``: a directory (absolute) of packages to install from, without any index.
+    ``backend``: the module that builds the package.
+    """
+
+    requirements: str = ""
+    package: str = ""
+    listed: str = ""
+    lock: str = ""
+    wheelhouse: str = ""
+    backend: str = "setuptools"
+
+    @property
+    def wants_something(self) -> bool:
+        return bool(self.requirements or self.package or self.listed)
+
+    @property
+    def names(self) -> str:
+        """The files, for people."""
+        return " and ".join(filter(None, (self.package, self.requirements or self.listed)))
+
+
+def project_in(code: str, input_data: str = "", named: str = "") -> Project:
+    """The project in the directory ``code``. Wheels may also be in the input channel ``wheelhouse``.
+
+    ``named``: the list of requirements where another than ``requirements.txt`` is asked for (a path from ``code``).
+
+    The code is a package if its ``pyproject.toml`` has a table ``[build-system]``: many have that file for their tools
+    alone. With ``[project]`` only, its dependencies are installed, as ``uv`` does.
+    """
+    built, listing, backend = _pyproject(code)
+    requirements = named or _name_if_file(code, REQUIREMENTS)
+    package = _name_if_file(code, SETUP) or (PYPROJECT if built else "")
+    lock = _name_if_file(code, LOCK) if built or listing else ""
+    listed = PYPROJECT if listing and not package and not requirements else ""
+    if not (requirements or package or listed):
+        return Project()
+    return Project(requirements, package, listed, lock, _wheelhouse(code, input_data), backend)
+
+
+def _name_if_file(code: str, name: str) -> str:
+    return name if os.path.isfile(os.path.join(code, name)) else ""
+
+
+def _pyproject(code: str) -> tuple[bool, bool, str]:
+    """Whether there are the tables [build-system] and [project], and the module that builds the package.
+
+    Python before 3.11 has no TOML reader, so the three lines are searched for.
+    """
+    tables, backend = set(), ""
+    try:
+        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=open_regular) as file:
+            for line in file:
+                text = line.partition("#")[0].replace(" ", "").strip()
+                if text.startswith("["):
+                    tables.add(text)
+                elif text.startswith("build-backend="):
+                    backend = text.partition("=")[2].strip("\"'").partition(":")[0].partition(".")[0]
+    except OSError:
+        pass
+    return "[build-system]" in tables, "[project]" in tables, backend or "setuptools"
+
+
+def _wheelhouse(code: str, input_data: str) -> str:
+    for folder in (os.path.join(code, WHEELHOUSE), os.path.join(input_data, WHEELHOUSE) if input_data else ""):
+        try:
+            if folder and any(name.endswith((".whl", ".tar.gz", ".zip")) for name in os.listdir(folder)):
+                return os.path.abspath(folder)
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,164 @@
+"""Prepares the workspace: the user's code on this host, and the argv that starts the entry point.
+
+Code that is already there is used: an image may have it, and the SDK's local mode mounts the user's own directory.
+"""
+
+import os
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Installer
+from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
+from musterpoint.core.code.project import holds_something, may_want_packages
+from musterpoint.core.job.model import Job
+
+if TYPE_CHECKING:
+    from musterpoint.core.code.project import Project
+    from musterpoint.core.code.source import Source
+    from musterpoint.core.code.tools import Tools
+
+
+class Workspace(NamedTuple):
+    """The user's program, ready to be started.
+
+    ``kind``: what kind of program it is; a ``python`` or ``module`` one starts with ``interpreter``.
+    ``program``: its path or module name.
+    ``argv``: starts it, hyperparameters included.
+    ``cwd``: the working directory for it.
+    ``interpreter``: the user's Python, not necessarily ours.
+    ``pythonpath``: the directories put in front of the user's own PYTHONPATH.
+    """
+
+    kind: Kind
+    program: str
+    argv: tuple[str, ...]
+    cwd: str
+    interpreter: str
+    pythonpath: tuple[str, ...] = ()
+
+
+def prepare(
+    job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None,
+    installer: Installer = "auto", requirements: str = "",
+) -> Workspace:  # fmt: skip
+    """Fetches the code and installs its packages if needed; returns how ``interpreter`` starts the program.
+
+    ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
+    is searched for in the code's present place, or judged by its name where that can't be read. ``installer`` is the
+    option of that name, and so is ``requirements``. The program's arguments are the job's.
+
+    Raises:
+        UsageError: the program isn't there; the message lists what is.
+        FetchError: the code can't be fetched, or its requirements can't be installed.
+        StoppedEarly: this host was told to stop meanwhile.
+    """
+    return _Preparation(job, environ, interpreter, tools, installer, requirements).workspace()
+
+
+class _Preparation:
+    def __init__(
+        self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None",
+        installer: Installer, requirements: str,
+    ) -> None:  # fmt: skip
+        self._job, self._environ, self._interpreter = job, environ, interpreter
+        self._tools, self._installer, self._requirements = tools, installer, requirements
+        self._code = job.paths.code
+        self._program, self._is_module = job.entry_point.program, job.entry_point.module
+
+    def workspace(self) -> Workspace:
+        if not self._program:
+            raise UsageError(
+                "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
+                "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
+            )
+        source = None
+        if not holds_something(self._code):
+            from musterpoint.core.code.source import find_source
+
+            source = find_source(self._job)
+        if source is None:
+            self._use_what_is_here()
+            start = self._start(fetched=False)
+        elif self._tools is None:
+            start = self._start_unfetched(source)
+        else:
+            from musterpoint.core.code.fetch import fetch
+
+            fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
+            make_executable(os.path.join(self._code, self._program), self._code)
+            start = self._start(fetched=True)
+        argv = (*start.words, *self._job.arguments)
+        return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,))
+
+    def _use_what_is_here(self) -> None:
+        """Makes the code directory (a command on PATH runs in it); searches subdirectories for the program."""
+        try:
+            os.makedirs(self._code, exist_ok=True)
+        except OSError:
+            pass  # the error for the missing program says more
+        if (
+            self._job.entry_point.source == self._code
+            and not self._is_module
+            and not os.path.exists(os.path.join(self._code, self._program))
+        ):
+            self._program = beneath(self._program, self._code)
+
+    def _find(self, folder: str) -> Start:
+        return find(self._program, self._is_module, folder, self._interpreter, self._environ)
+
+    def _start_unfetched(self, source: "Source") -> Start:
+        """How the program would start, from code that isn't fetched yet."""
+        if source.kind == "directory":
+            return self._find(source.place)
+        return by_name(self._program, self._is_module, self._interpreter)
+
+    def _start(self, fetched: bool) -> Start:
+        """Installs what the program needs; returns how it starts."""
+        if self._tools is None or not (self._requirements or may_want_packages(self._code)):
+            return self._find(self._code)
+        from musterpoint.core.code.project import project_in
+
+        project = project_in(self._code, self._job.paths.input_data, self._requirements)
+        start, missing = None, None
+        try:
+            start = self._find(self._code)
+        except UsageError as error:
+            if not project.package:
+                raise
+            missing = error  # the package may bring it
+        if project.wants_something:
+            self._install(project, start.kind if start else "module", fetched, self._tools())
+        return start or self._start_from_package(missing, self._tools())
+
+    def _install(self, project: "Project", kind: Kind, fetched: bool, tools: "Tools") -> None:
+        chosen = self._installer
+        if chosen == "auto" and self._requirements:
+            chosen = "pip"
+        if chosen == "auto":
+            # as in sagemaker-training: a shell script or another command installs its packages itself
+            chosen = "pip" if kind in ("python", "module") or (project.package and kind != "shell") else "none"
+        if chosen == "none":
+            why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
+            tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
+            return
+        from musterpoint.core.code.install import Target, install
+        from musterpoint.core.code.source import has_no_network
+
+        target = Target(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
+        install(project, chosen, target, tools)
+
+    def _start_from_package(self, missing: UsageError | None, tools: "Tools") -> Start:
+        """How a program starts that is in the installed package: as a module, or as a command.
+
+        Raises:
+            UsageError: the package has no such program.
+        """
+        from musterpoint.core.code.interpreter import has_module
+
+        name = module_name(self._program)
+        if name and has_module(self._interpreter, name, self._environ, "/", tools.ask):
+            return Start("module", (self._interpreter, "-m", name))
+        command = os.path.join(os.path.dirname(self._interpreter), self._program)
+        if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):
+            return Start("executable", (command,))
+        raise UsageError(f"{missing}; the installed package has no module and no command of that name either")

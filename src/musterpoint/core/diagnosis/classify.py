@@ -1,0 +1,56 @@
+"""The class of a failure: the user's own, out of memory, a symptom of another host's failure, or the infrastructure."""
+
+from __future__ import annotations
+
+import re
+
+from musterpoint.base.failure import Kind
+from musterpoint.core.diagnosis.peer_texts import PEER_LOST
+
+_OUT_OF_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|CUDA error: out of memory|failure '?out of memory|\bMemoryError\b|[Cc]annot allocate memory"
+    r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
+    r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
+)
+_OWN_MISTAKE = re.compile(
+    r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
+    r"|invalid usage|illegal memory access|device-side assert"
+)
+_INFRASTRUCTURE = re.compile(
+    r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
+    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected|CUDA error: (?:hardware|unknown error)"
+    r"|NVLink error|Xid \d+"
+)
+
+
+_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|terminated abruptly|\bexit ?code:? -9\b")
+"""What DataLoader, subprocess, multiprocessing's and concurrent.futures' pools say of a child that was killed."""
+
+
+def is_peer_lost(text: str) -> bool:
+    """Whether an error is a symptom of a failure elsewhere: another rank or its host went away.
+
+    A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
+    """
+    return PEER_LOST.search(text) is not None and not is_own_mistake(text)
+
+
+def is_own_mistake(text: str) -> bool:
+    """Whether ``text`` names a mistake on this host, which a communication library may report like a lost peer."""
+    return _OWN_MISTAKE.search(text) is not None
+
+
+def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:
+    """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
+
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
+    another failure caused the error (None: decided by its text). A SIGKILL that nothing here explains is ``infra``.
+    """
+    if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
+        return "oom"
+    if is_peer_lost(text) if symptom is None else symptom:
+        return "peer"
+    if status == -9 or status is None or _INFRASTRUCTURE.search(text):
+        return "infra"
+    return "user"

@@ -1,0 +1,287 @@
+"""Makes the failures of this host: from the ends of ranks, services and launchers, and from errors of our own.
+
+Failures of the user's programs come first, then those of launchers, the plan, MPI and musterpoint itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Callable, Iterable, Sequence
+
+from musterpoint.base import exit_codes
+from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
+from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
+from musterpoint.base.untrusted import clip
+from musterpoint.core.diagnosis import classify, program_output, program_source
+from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
+from musterpoint.core.diagnosis.hints import hint_for
+from musterpoint.core.diagnosis.traceback import is_greeting, lines_of
+from musterpoint.core.launch.plan import Meeting, ProcessPlan
+
+KILLED = 137
+"""The exit code after SIGKILL, also of a shell whose child was killed."""
+ABORTED = 134
+"""The exit code after SIGABRT."""
+OPEN_MPI_GAVE_UP = 14
+"""``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
+
+
+def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
+    """The failure of a rank: its exact code, its class, and the reason, the most important first.
+
+    If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
+    """
+    tails = (end.tail, end.stdout_tail)
+    if end.mpi:
+        tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
+    blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
+    failure = _of_program(blank, end, tails, context)
+    given_up = end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and failure.kind == "user")
+    return failure._replace(kind="peer") if given_up and failure.kind != "oom" else failure
+
+
+def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
+    """The failure of processes that a stopped rank left behind, from their output in ``end``; None if there is none."""
+    error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)
+    raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
+    # sys.exit() in a signal handler is printed, too, if it interrupts a clean-up
+    ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
+    return failure_of_rank(end, context) if raised and not ended else None
+
+
+def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+    """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
+    blank = Failure(context.host, 1, "user", "user", "", at=context.now())
+    return _of_program(blank, end, (end.tail, b""), context, end.name)
+
+
+def _of_program(
+    blank: Failure, end: RankEnd | ServiceOrLauncherEnd, tails: tuple[bytes, bytes], context: DiagnosisContext,
+    name: str = "",
+) -> Failure:  # fmt: skip
+    """``blank`` with code, class, reason and signal of a program of the user's own that ended.
+
+    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name``: the service; empty
+    for a rank. If the rank is a launcher that names a failed rank of its own, that one is reported.
+    """
+    status, oom, mask = end.status, end.oom, context.mask
+    tail = tails[0] or tails[1]
+    try:
+        error = _error_in(tails, status, context)
+    except Exception:  # a bug in reading the output must not lose the exit code
+        error = None
+    inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None
+    code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
+    signo = -status if status is not None and status < 0 else None
+    if signo is None and inner is not None and inner > 128:
+        signo = inner - 128
+    if error is not None and error.rank is not None and not name:
+        blank = blank._replace(rank=error.rank, local_rank=error.local_rank)
+    who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
+    parts = [who]
+    through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
+    requirements = context.files.read("requirements.txt") or "" if error is not None else ""
+    hint = hint_for(
+        error.text if error else "", tail.decode("utf-8", "replace"), through, context.job._replace(rank=blank.rank),
+        requirements,
+    )  # fmt: skip
+    if error is None or error.kind == "last":
+        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
+    else:
+        frames = "\n".join(_frame_lines(frame, context.files.directories) for frame in reversed(error.frames))
+        parts = [mask(error.text), who, hint, mask(frames)]
+    if oom and code != KILLED:
+        parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
+    text = error.text if error is not None else ""
+    kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
+    second_hand = error is not None and error.second_hand and kind in ("user", "infra")
+    inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
+    return blank._replace(
+        code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand, inside=inside
+    )  # fmt: skip
+
+
+def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
+    """The innermost function of the user's code among ``frames``, or the line where it was in no function."""
+    if not frames:
+        return ""
+    file, line, function, _code = frames[-1]
+    return function if function and not function.startswith("<") else f"{os.path.basename(file)}, line {line}"
+
+
+def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
+    """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
+    error = program_output.find_error(tails[0] or tails[1], status, context.files.read) or program_output.find_error(
+        tails[1]
+    )
+    if status == 1 and (error is None or (error.kind in ("last", "line") and not error.wrapper)):
+        said = program_source.find_exit_text(lines_of(tails[0] or tails[1]), context.files.programs())
+        if said:
+            return program_output.Error(said, "line", symptom=classify.is_peer_lost(said))
+    return error
+
+
+def _rank(failure: Failure) -> str:
+    local = f" (local rank {failure.local_rank})" if failure.local_rank is not None else ""
+    return f"rank {failure.rank}{local}"
+
+
+def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:
+    if oom and code == KILLED:
+        return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
+    if signo is not None:
+        return f"killed by {_signal_name(signo)} (exit code {code})"
+    return f"exit code {code}" if status is not None else f"ended unseen (exit code {code})"
+
+
+def _frame_lines(frame: tuple[str, int, str, str], directories: Iterable[str]) -> str:
+    """A frame as Python prints it; a file in one of ``directories`` is named relative to it."""
+    file, line, function, code = frame
+    for directory in directories:
+        file = file.removeprefix(directory.rstrip("/") + "/")
+    where = f'  File "{file}", line {line}' + (f", in {function}" if function else "")
+    return where + (f"\n    {code}" if code else "")
+
+
+def _signal_name(signo: int) -> str:
+    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
+    try:
+        return signal.Signals(signo).name
+    except ValueError:
+        return f"signal {signo}"
+
+
+def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+    """A service or launcher that ended before its ranks did. A service of the user's own fails as a rank does."""
+    if end.users:
+        return failure_of_service(end, context)
+    when = "before any of its ranks had come up" if not end.registered else "while its ranks were running"
+    when = "before the job was done" if end.role == "service" else when
+    how = f"killed by {_signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
+    lines = [f"muster: {end.name} ended {when} ({how}) on {context.host}"]
+    if end.tail:
+        said = context.mask(end.tail.decode("utf-8", "replace")).strip().splitlines()
+        said = [line for line in said if not is_greeting(line)]
+        lines += ["its last lines:", *said[-8:]] if said else []
+    # an mpirun that ends by itself has lost a rank or a host; the cause may be reported in a moment
+    kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
+    failure = _failure(context, exit_codes.LAUNCHER, lines, kind)
+    return failure._replace(signal=-end.status) if end.status < 0 else failure
+
+
+def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:
+    """``fork``, ``exec`` or ``chdir`` failed for a process of the plan."""
+    if step == "fork":
+        text = (
+            f"no process can be started: {error.strerror}; give the container more memory or a higher limit on "
+            "processes (docker run --pids-limit, ulimit -u)"
+        )
+    elif step == "chdir":
+        text = f"can't enter the working directory {process.cwd}: {error.strerror}"
+    else:
+        text = f"can't execute {process.words[0]}: {error.strerror}{_advice(error)}"
+    code, kind = _NO_FORK if step == "fork" else _USERS_MISTAKE
+    lines = [f"muster: {process.name} on {context.host}: {context.mask(text)}"]
+    return _failure(context, code, lines, kind)._replace(rank=process.rank, local_rank=process.local_rank)
+
+
+_NO_FORK: tuple[int, Kind] = (exit_codes.LAUNCHER, "infra")
+_USERS_MISTAKE: tuple[int, Kind] = (exit_codes.USAGE, "user")
+
+
+def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) -> Failure:
+    """The launcher started another number of ranks than planned."""
+    text = f"muster: rank {rank} on {context.host} got a world of {got} rank(s), but {planned} were planned"
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext) -> Failure:
+    """The ranks of one world ended well, but never met."""
+    text = f"muster: {worlds_of_one(host, world, meeting)}"
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
+    """What happened where the ranks of one world never met, and what makes them meet."""
+    return (
+        f"none of the {world} ranks connected to port {meeting.port} of {host}, where they were to meet: each ran "
+        f"alone, as a world of one; {meeting.advice}"
+    )
+
+
+def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisContext) -> Failure:
+    """The launcher started a rank that the plan puts on another host, or one rank twice."""
+    text = (
+        f"muster: the launcher started rank {rank} (local rank {local_rank}) on {context.host}, "
+        f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
+    """An entry point of this host that the platform started for a rank has ended before that rank ran."""
+    text = (
+        f"muster: the entry point of rank {rank} (local rank {local_rank}) on {context.host} ended before its rank was "
+        "started: the platform ended it, or it ran out of memory"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
+def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
+    """MPI ended the job because a rank had ended with 0, but without MPI_Finalize."""
+    text = (
+        f"rank {rank} (local rank {local_rank}) on {context.host} ended with exit code 0, but without MPI_Finalize, "
+        "while other ranks ran on: MPI ended them, as they may wait for it for ever"
+    )
+    return Failure(context.host, 1, "user", "user", fit([text]), rank, local_rank, at=context.now())
+
+
+def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
+    """MPI signalled a rank to end; another host may know why."""
+    text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {context.host} to end: a rank left the job"
+    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
+def failure_of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
+    """The failure that a nested launcher ``reported``; only kinds ``user`` and ``infra`` are accepted."""
+    kind: Kind = reported.kind if reported.kind in ("user", "infra") else "user"
+    lines = [context.mask(f"muster: {reported.reason.removeprefix('muster: ')}")]
+    return _failure(context, reported.code, lines, kind)
+
+
+def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
+    """An MPI daemon that mpirun asked for on ``host`` never ran."""
+    lines = [f"muster: mpirun's daemon could not be started on {host}: {context.mask(said).strip()}"]
+    return _failure(context, exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
+
+
+def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
+    """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
+    if isinstance(error, MusterError):
+        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError, CheckError)) else "user"
+        # a roll call or a check that failed is the same failure on every host
+        where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
+        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
+    import traceback
+
+    frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
+    lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
+    where = f"on {host}, " if host else ""
+    reason = fit([mask(lead), f"{where}exit code {exit_codes.INTERNAL}", mask(frames)])
+    return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
+
+
+def _failure(context: DiagnosisContext, code: int, lines: Sequence[str], kind: Kind) -> Failure:
+    return Failure(context.host, code, "muster", kind, fit(lines), at=context.now())
+
+
+def _advice(error: OSError) -> str:
+    if error.errno == errno.EACCES:
+        return " (is it executable?)"
+    if error.errno == errno.E2BIG:
+        return " (is a hyperparameter or a variable larger than 128 KiB? send it as a file of an input channel)"
+    if error.errno == errno.ENOEXEC:
+        return " (a script needs a first line such as #!/bin/sh)"
+    return ""

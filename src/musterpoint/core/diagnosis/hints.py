@@ -1,0 +1,202 @@
+"""Hints: for errors whose remedy is known, one sentence that says what to type.
+
+A hint stands in the failure reason behind who failed and before the frames: it is shorter than they are and helps more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, NamedTuple
+
+from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
+from musterpoint.core.launch.plan import ONE_PER_HOST
+
+
+class Case(NamedTuple):
+    """What one hint is asked for.
+
+    ``found``: the match in the error's text. ``tail``: the end of everything that the program printed.
+    ``job``: what is known of the job. ``requirements``: the text of its requirements.txt.
+    """
+
+    found: re.Match[str]
+    tail: str
+    job: JobFacts
+    requirements: str = ""
+
+
+class Hint(NamedTuple):
+    """``pattern`` of the error's text, and the sentence, or what makes it (empty: no hint in this case)."""
+
+    pattern: str
+    sentence: str | Callable[[Case], str]
+
+    def about(self, case: Case) -> str:
+        return self.sentence if isinstance(self.sentence, str) else self.sentence(case)
+
+
+def _channel(case: Case) -> str:
+    name = case.found["channel"].lower()
+    has = f"it has {', '.join(case.job.channels)}" if case.job.channels else "it has none"
+    if case.job.platform != "sagemaker":
+        return f"there are no channels on this platform: set SM_CHANNEL_{name.upper()} to a directory with the data"
+    here = f"muster local --channel {name}=PATH" if case.job.local else f"fit({{'{name}': ...}})"
+    return f"the job has no input channel {name} ({has}): {here} gives it one"
+
+
+def _no_ranks(case: Case) -> str:
+    if case.job.launcher not in ONE_PER_HOST:
+        return ""
+    return (
+        f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "
+        "--launcher torchrun or --launcher ranks (MUSTER_LAUNCHER) starts it as ranks that have it"
+    )
+
+
+def _no_gpu(case: Case) -> str:
+    if case.job.local:
+        return "torch sees no GPU on this machine: muster local --cpu-fallback runs the script on the CPU"
+    return (
+        "torch sees no GPU on this host: give the job hosts with GPUs and a torch built for CUDA; muster local "
+        "--cpu-fallback runs the script on a CPU"
+    )
+
+
+def _too_few_gpus(case: Case) -> str:
+    return f"this host has {case.job.ranks} ranks and fewer GPUs that torch sees: --slots N starts N ranks per host"
+
+
+def _taken_port(case: Case) -> str:
+    if re.search(r"torch/distributed/(?:run|launcher/api|elastic/\S+)\.py", case.tail) and case.job.ranks > 0:
+        return (
+            f"the program starts a torchrun of its own, and launcher {case.job.launcher} starts the program once per "
+            "rank: --launcher script starts it once per host"
+        )
+    return (
+        "another process on this host listens at that port: use the MASTER_PORT that the rank has, or --master-port 0 "
+        "for a free one"
+    )
+
+
+def _missing_module(case: Case) -> str:
+    name = case.found["module"].partition(".")[0]
+    wanted = {name, _PACKAGES.get(name, name)}
+    listed = {_normal(line) for line in case.requirements.splitlines()}
+    if not listed & {_normal(package) for package in wanted}:
+        return ""
+    return (
+        f"requirements.txt names it, and it isn't installed: --installer pip (MUSTER_INSTALLER=pip) installs "
+        f"{'what it lists' if case.job.local else 'that file'} before the program starts"
+    )
+
+
+def _normal(line: str) -> str:
+    """The name of a package in a line of requirements.txt (PEP 503); empty for comments and options."""
+    found = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", line)
+    return re.sub(r"[-_.]+", "-", found[1]).lower() if found else ""
+
+
+_PACKAGES = {
+    "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil",
+    "google": "protobuf", "git": "gitpython", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
+}  # fmt: skip
+"""Packages whose modules have other names."""
+
+
+def _smdistributed(case: Case) -> str:
+    library = "modelparallel" if "smdistributed.modelparallel" in case.found[0] + case.tail else "dataparallel"
+    return (
+        "musterpoint brings it where the job asks for it: --distribution "
+        f'\'{{"smdistributed": {{"{library}": {{"enabled": true}}}}}}\''
+    )
+
+
+def _out_of_memory(case: Case) -> str:
+    return (
+        "try a smaller batch per rank, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where much is reserved but "
+        "unallocated"
+    )
+
+
+def _debugger(case: Case) -> str:
+    return (
+        "a rank has no terminal, so breakpoint() reads the end of its input: muster local --debug "
+        f"{case.job.rank or 0} PROGRAM gives this rank yours"
+    )
+
+
+def _input(case: Case) -> str:
+    return (
+        "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
+        f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"
+    )
+
+
+HINTS: tuple[Hint, ...] = (
+    Hint(r"\bKeyError: '?SM_CHANNEL_(?P<channel>\w+)", _channel),
+    Hint(r"\bSM_CHANNEL_(?P<channel>\w+): (?:unbound variable|parameter not set)", _channel),
+    Hint(
+        r"(?:\bKeyError: '|\benvironment variable |^.*: (?:line )?\d+: )"
+        r"(?P<variable>RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)"
+        r"(?:'| expected, but not set|: unbound variable|: parameter not set)",
+        _no_ranks,
+    ),
+    Hint(r"^(?:bdb\.)?BdbQuit\b", _debugger),
+    Hint(r"^EOFError: EOF when reading a line", _input),
+    Hint(
+        r"_cuda_(?:set|get)Device|_cuda_init|Torch not compiled with CUDA|No CUDA GPUs are available"
+        r"|Found no NVIDIA driver|ProcessGroupNCCL is only supported with GPUs|doesn't have NCCL built in"
+        r"|torch\.cuda\.is_available\(\) is False|Cannot access accelerator device when none is available",
+        _no_gpu,
+    ),
+    Hint(r"invalid device ordinal", _too_few_gpus),
+    Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
+    Hint(r"\bNo module named '?smdistributed(?:\.\w+)*", _smdistributed),
+    Hint(
+        r"doesn't have MPI built in",
+        "PyPI's torch has no back end mpi: init_process_group('gloo'), or 'nccl' on GPUs, works under every launcher, "
+        "mpi included",
+    ),
+    Hint(r"CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY", _out_of_memory),
+    Hint(
+        r"Attempt to convert a value \(PerReplica:",
+        "Keras 3's fit does not work with MultiWorkerMirroredStrategy; install tf-keras (pip install --no-deps "
+        "tf-keras) and set TF_USE_LEGACY_KERAS=1, or write the training loop yourself",
+    ),
+    Hint(
+        r"module 'tensorflow[\w.]*' has no attribute 'estimator'|No module named 'tensorflow[\w.]*\.estimator",
+        "TensorFlow 2.16 and later have no tf.estimator; use an earlier one",
+    ),
+    Hint(r"\bNo module named '?(?P<module>[\w.]+)", _missing_module),
+    Hint(
+        r"_temp\S*; No such file or directory[\s\S]*/job:ps/",
+        "each parameter server writes its own part of a checkpoint; save where all hosts share a disk, or copy the "
+        "variables to the chief first",
+    ),
+)
+"""The first that matches the error's text, and has something to say, is used."""
+
+ENDINGS: tuple[Hint, ...] = (
+    Hint(
+        # with faulthandler's dump: the thread shown last is the main one, and has nothing left to run
+        r"terminate called without an active exception\s*"
+        r"(?:$|Fatal Python error: Aborted\b[\s\S]*<no Python frame>(?!\s*(?:Current t|T)hread 0x))",
+        "the program was through; torch's gloo threads can abort Python's exit: atexit.register(time.sleep, 0.1) at "
+        "its beginning gives them time",
+    ),
+)
+"""The same for the end of everything that a program printed before it ended by SIGABRT."""
+
+
+def hint_for(text: str, tail: str = "", aborted: bool = False, job: JobFacts = UNKNOWN, requirements: str = "") -> str:
+    """The hint for an error ``text`` as a line of the failure reason; empty where there is none.
+
+    ``tail`` is the end of what the program printed; ``aborted``: it ended by SIGABRT, with its error in ``tail`` alone.
+    """
+    for hints, where in ((HINTS, text), (ENDINGS, tail if aborted else "")):
+        for hint in hints:
+            found = re.search(hint.pattern, where)
+            said = hint.about(Case(found, tail, job, requirements)) if found else ""
+            if said:
+                return f"hint: {said}"
+    return ""

@@ -1,0 +1,255 @@
+"""Stacks of ranks that print nothing → which ranks wait where, and whether the job stands still. Pure.
+
+A rank's stack says where it is in its program (:class:`Position`); the positions of all ranks make one sentence, with
+those that the others wait for at its end. Names of frames are those of PyTorch 2.13, DeepSpeed, Horovod, mpi4py,
+TensorFlow 2.21.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+
+from musterpoint.base.failure import numbers
+from musterpoint.base.position import LONGEST, Position
+
+Frame = tuple[str, str, int]
+"""A function's name, its file (below site-packages, else its short name) and line; stacks begin with the innermost."""
+
+_COLLECTIVE_FILES = (
+    "torch/distributed/", "torch/_C/", "deepspeed/comm/", "horovod/", "mpi4py/", "jax/experimental/",
+    "tensorflow/python/distribute/",
+)  # fmt: skip
+_COLLECTIVES = frozenset((
+    "all_reduce", "allreduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "allgather", "barrier",
+    "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter", "gather", "gather_object", "all_to_all", "all_to_all_single", "alltoall", "send", "recv", "isend",
+    "irecv", "batch_isend_irecv", "init_process_group", "new_group", "destroy_process_group", "Allreduce", "Bcast",
+    "Barrier", "synchronize",
+))  # fmt: skip
+_INSIDE = {
+    "_engine_run_backward": "backward (its gradient all-reduce)",
+    "_tcp_rendezvous_handler": "init_process_group",
+    "_init_process_group": "init_process_group",
+    "_sync_params_and_buffers": "broadcast (DDP's first sync)",
+    "quick_execute": "a step of TensorFlow",
+    "batch_all_reduce": "all_reduce",
+    "batch_reduce_to": "all_reduce",
+}
+"""Functions of PyTorch and TensorFlow in which a rank waits for others, though no collective is on its Python stack."""
+_COMPUTES = ("_engine_run_backward", "quick_execute")
+"""Those of them in which a rank that uses the processor computes."""
+_MPI_CALL = re.compile(
+    r"\.(Barrier|[Bb]cast|[Gg]atherv?|[Ss]catterv?|[Aa]llgatherv?|[Aa]lltoall[vw]?|[Rr]educe|[Aa]llreduce|Reduce_scatter|"
+    r"[Ss]can|[Ss]endrecv|[Rr]ecv|[Ss]end|barrier)\("
+)
+"""mpi4py's operations: they are functions in C, so the line that calls them is the only sign."""
+_PLACES = (
+    ("torch/utils/data/", "data loading"), ("datasets/", "data loading"), ("webdataset/", "data loading"),
+    ("torch/distributed/checkpoint/", "a checkpoint"), ("torch/serialization.py", "a checkpoint"),
+    ("safetensors/", "a checkpoint"), ("torch/_inductor/", "compilation"), ("torch/_dynamo/", "compilation"),
+    ("triton/", "compilation"), ("boto3/", "an S3 request"), ("botocore/", "an S3 request"),
+    ("urllib3/", "an HTTP request"), ("subprocess.py", "a subprocess"),
+)  # fmt: skip
+_WAITS = {
+    "threading.py": "a lock", "queue.py": "a queue", "selectors.py": "a pipe or socket",
+    "multiprocessing/synchronize.py": "a lock between processes", "multiprocessing/connection.py": "a pipe",
+    "subprocess.py": "a subprocess", "socket.py": "a socket", "ssl.py": "a socket",
+}  # fmt: skip
+_LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
+_DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
+_STEP_PARTS = ("train", "step", "_end", "_begin")
+"""Of the names of functions that use a batch, such as on_train_batch_end."""
+_MAIN = ("main", "<module>")
+_PLURAL = {"is": "are", "has": "have"}
+
+
+class Stall(NamedTuple):
+    """The ranks of a job that stands still.
+
+    ``sentence``: which ranks wait where. ``suspect``: the first rank that the others seem to wait for; None: none
+    stands out.
+    """
+
+    sentence: str
+    suspect: int | None
+
+
+def position(rank: int, facts: Mapping[str, Any]) -> Position:
+    """Where ``rank`` is. ``facts`` are what the program ``stack_sampler`` found of its process:
+
+    ``threads`` (each with ``name`` and ``frames``; none: the stack can't be read, and ``error`` says why), ``source``
+    (the text of the line at which the main thread is), ``state`` and ``wchan`` as in Linux' ``/proc``, ``moving``, and
+    ``children``, the same facts of processes it started.
+    """
+    moving = facts.get("moving") is True
+    kind, words, spot = _described(facts, moving)
+    call = int(facts.get("call") or 0) if kind == "collective" else 0
+    return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
+
+
+def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
+    frames, state = _main_thread(facts), facts.get("state", "")
+    children = [_main_thread(child) for child in facts.get("children", ())]
+    if not _users_frame(frames):  # a launcher or a shell of the user's own: its programs say more
+        frames = next((found for found in children if _users_frame(found)), frames)
+    own = _users_frame(frames)
+    if state in ("T", "t"):
+        return "stopped", "is stopped (SIGSTOP)", _spot(own)
+    if state in ("Z", "X"):
+        return "stopped", "has ended", ""
+    if not frames:
+        why = str(facts.get("error", "")) or ("in the kernel: state D" if state == "D" else "")
+        return "unknown", f"could not be read ({why})" if why else "could not be read", ""
+    named = _collective(frames, moving) or _mpi_call(facts, frames)
+    if named:
+        return "collective", named, _spot(own)
+    return "place", _place(frames, facts, children), ""
+
+
+def _place(frames: Sequence[Frame], facts: Mapping[str, Any], children: Iterable[Sequence[Frame]]) -> str:
+    own = _users_frame(frames)
+    files = [file for _name, file, _line in frames[: frames.index(own) if own else len(frames)]]
+    place = next((words for part, words in _PLACES if any(part in file for file in files)), "")
+    if not place and any(_reads_data(frame) for frame in _below_main(frames)):
+        place = "data loading"
+    where = f"{own[0]} at {_spot(own)}" if own else _spot(own)
+    words = f"is in {place}: {where}" if place else f"is in {where}"
+    if facts.get("wchan") == "hrtimer_nanosleep":
+        words += ", asleep"
+    worker = next(filter(None, map(_users_frame, children)), None)
+    if worker and place == "data loading":
+        return f"{words}; its worker is in {worker[0]} at {_spot(worker)}"
+    wait = next((waits for file in files for part, waits in _WAITS.items() if file.endswith(part)), "")
+    return f"{words}, waiting for {wait}" if wait else words
+
+
+def _below_main(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The user's frames inside the main function, whose name says nothing."""
+    file = frames[-1][1]
+    first = next((at for at, frame in enumerate(frames) if frame[1] == file and frame[0] in _MAIN), 0)
+    return [frame for frame in frames[: first or 1] if not _is_library(frame[1])]
+
+
+def _reads_data(frame: Frame) -> bool:
+    name = frame[0].lower()
+    steps = any(part in name for part in _STEP_PARTS)
+    return not steps and any(word in name + os.path.basename(frame[1]).lower() for word in _DATA_WORDS)
+
+
+def _main_thread(facts: Mapping[str, Any]) -> list[Frame]:
+    threads = facts.get("threads") or ()
+    chosen = next((each for each in threads if each.get("name") == "MainThread"), threads[0] if threads else {})
+    return [(name, file, line) for name, file, line in chosen.get("frames", ())]
+
+
+def _collective(frames: Sequence[Frame], moving: bool) -> str:
+    """The outermost function of a communication package that names a collective, called by the user's own frame.
+
+    A backward pass that uses the processor computes; only one that doesn't waits for its gradient all-reduce. py-spy
+    names methods with their classes.
+    """
+    own = _users_frame(frames)
+    named = ""
+    for name, file, _line in frames[: frames.index(own) if own else len(frames)]:
+        name = name.rpartition(".")[2]
+        if name in _INSIDE and not (name in _COMPUTES and moving):
+            named = _INSIDE[name]
+        elif name in _COLLECTIVES and any(part in file for part in _COLLECTIVE_FILES):
+            named = name
+    return named
+
+
+def _mpi_call(facts: Mapping[str, Any], frames: Sequence[Frame]) -> str:
+    """The operation of mpi4py that the line of the innermost frame calls, if that frame is the user's."""
+    found = _MPI_CALL.search(str(facts.get("source", ""))) if frames[0] == _users_frame(frames) else None
+    return found[1] if found else ""
+
+
+def _users_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code: outside installed packages, else in the main program's package."""
+    own = [frame for frame in frames if not _is_library(frame[1])]
+    if not own:
+        package = _package(next((file for _name, file, _line in reversed(frames) if _package(file)), ""))
+        own = [frame for frame in frames if package and _package(frame[1]) == package]
+    return next((frame for frame in own if not frame[0].startswith("<") or frame[0] == "<module>"), None)
+
+
+def _package(file: str) -> str:
+    """The installed package of a file, unless it is PyTorch's, whose launcher runs other programs."""
+    below = file.partition("-packages/")[2]
+    name = below.partition("/")[0]
+    return "" if name in ("torch", "") else name
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is of the standard library, an installed package, or the interpreter itself."""
+    installed = "site-packages/" in file or "dist-packages/" in file or "lib/python3" in file
+    return installed or file.startswith("<") or file in _WAITS or file.startswith(_LIBRARY)
+
+
+def _spot(own: Frame | None) -> str:
+    return f"{os.path.basename(own[1])}:{own[2]}" if own else "no frame of the program's own"
+
+
+def stands_still(positions: Sequence[Position]) -> bool:
+    """Whether no rank gets on: one at least doesn't move, and those that do are in a collective, where the ranks of an
+    MPI wait busily.
+    """
+    moving = [one for one in positions if one.moving]
+    return len(moving) < len(positions) and all(one.kind == "collective" for one in moving)
+
+
+def busy_sentence(positions: Sequence[Position]) -> str:
+    """Who gets on, for a job that is only quiet: ``rank 0 is in evaluate at train.py:17``."""
+    moving = [one for one in positions if one.moving]
+    first = next((one for one in moving if one.kind != "collective"), moving[0])
+    return _group_words(first, [first.rank], False)
+
+
+def stall(positions: Sequence[Position]) -> Stall:
+    """The sentence for a job that stands still: the largest group that waits in a collective first."""
+    groups: dict[Position, list[int]] = {}
+    for one in _calls_that_differ(positions):
+        groups.setdefault(one._replace(rank=0, moving=False), []).append(one.rank)
+    order = sorted(groups.items(), key=lambda group: (group[0].kind != "collective", -len(group[1]), min(group[1])))
+    if len(order) == 1 and order[0][0].kind == "collective":
+        place, ranks = order[0]
+        if len(ranks) == 1:
+            return Stall(_group_words(place, ranks, False), None)
+        return Stall(
+            f"all {len(ranks)} ranks wait in {place.words} at the same line ({place.spot}): the network between them, "
+            "or a rank of another group",
+            None,
+        )
+    collectives = [place for place, _ranks in order if place.kind == "collective"]
+    another = len({place.words for place in collectives}) == 1
+    sentence = "; ".join(
+        _group_words(place, ranks, another and at > 0) for at, (place, ranks) in enumerate(order)
+    )  # fmt: skip
+    last = order[-1]
+    stands_out = len(order) > 1 and (last[0].kind != "collective" or 2 * len(last[1]) < len(positions))
+    return Stall(sentence, min(last[1]) if stands_out or len(positions) == 1 else None)
+
+
+def _calls_that_differ(positions: Sequence[Position]) -> list[Position]:
+    """``positions`` with the numbers of their calls where ranks at the same line are in different ones, and known."""
+    calls: dict[tuple[str, str], set[int]] = {}
+    for one in positions:
+        calls.setdefault((one.words, one.spot), set()).add(one.call)
+    apart = {place for place, found in calls.items() if len(found) > 1 and 0 not in found}
+    return [one if (one.words, one.spot) in apart else one._replace(call=0) for one in positions]
+
+
+def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
+    many = len(ranks) > 1
+    if place.kind == "collective":
+        verb = "wait" if many else "waits"
+        call = f", call {place.call}" if place.call else ""
+        return f"{numbers(ranks)} {verb} in {'another ' if another else ''}{place.words} ({place.spot}{call})"
+    words = place.words
+    if many:
+        verb, _, rest = words.partition(" ")
+        words = f"{_PLURAL.get(verb, verb)} {rest}"
+    return f"{numbers(ranks)} {words}" + (f" at {place.spot}" if place.spot else "")

@@ -1,0 +1,77 @@
+"""The table that torchrun prints when ranks of its own have failed: which, and how each ended.
+
+Source: ``ChildFailedError`` in ``torch/distributed/elastic/multiprocessing/errors/__init__.py``. The earliest failure
+is its root cause: of ranks that end within one second that may be one that only lost a peer.
+"""
+
+import re
+from typing import Mapping, NamedTuple
+
+from musterpoint.core.diagnosis.traceback import Raised
+
+RAISED = frozenset({1, -2, 130})
+"""How Python ends by an exception: 1, or SIGINT for a ``KeyboardInterrupt`` (130 from a shell)."""
+CRASHES = {
+    4: "Illegal instruction",
+    6: "Aborted",
+    7: "Bus error",
+    8: "Floating-point exception",
+    11: "Segmentation fault",
+}
+"""faulthandler's names of signals."""
+_ROOT_CAUSE = "Root Cause (first observed failure):"
+_ROW = re.compile(r"^\s*rank\s*: (\d+)(?: \(local_rank: (\d+)\))?.*?^\s*exitcode\s*: (-?\d+)", re.S | re.M)
+_STARTS = re.compile(r" FAILED\n-{9,}\nFailures:")
+_SIGTERM = 15
+
+
+class Row(NamedTuple):
+    """One rank that failed. ``status`` is negative for a signal."""
+
+    rank: int
+    local_rank: int | None
+    status: int
+
+
+class Table(NamedTuple):
+    """``root`` is the rank that torchrun saw first, ``rows`` are all, by their ranks."""
+
+    root: Row
+    rows: Mapping[int, Row]
+
+    @classmethod
+    def of(cls, tail: bytes) -> "Table | None":
+        """The last table in the output of a program; None if there is none."""
+        before, found, after = tail.decode("utf-8", "replace").rpartition(_ROOT_CAUSE)
+        root = _ROW.search(after)
+        if not found or root is None:
+            return None
+        start = [match.end() for match in _STARTS.finditer(before)]
+        rows = [_row(match) for match in _ROW.finditer(before, start[-1])] if start else []
+        first = _row(root)
+        return cls(first, {row.rank: row for row in (*rows, first)})
+
+    def may_be_of(self, raised: Raised) -> bool:
+        """Whether the root cause raised it: only ranks in a process group tag their lines, and crashes have no tag."""
+        status = self.root.status
+        if raised.fatal and not raised.timed_out:
+            return raised.text.endswith(CRASHES.get(-status, "\0"))
+        ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
+        return raised.label == str(self.root.rank) or (not raised.label and status in ends)
+
+    def local_rank(self, rank: int) -> int | None:
+        """Where a rank ran; None: it isn't in the table."""
+        return self.rows[rank].local_rank if rank in self.rows else None
+
+    def status(self, rank: int | None) -> int:
+        """How a rank that raised ended, or, without one in the table, the root cause.
+
+        torchrun may have ended it by SIGTERM while it was on its way out.
+        """
+        status = self.rows.get(self.root.rank if rank is None else rank, self.root).status
+        return 1 if rank not in (None, self.root.rank) and status == -_SIGTERM else status
+
+
+def _row(match: "re.Match[str]") -> Row:
+    rank, local_rank, status = match.groups()
+    return Row(int(rank), int(local_rank) if local_rank else None, int(status))

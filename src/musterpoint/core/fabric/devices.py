@@ -1,0 +1,247 @@
+"""Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces.
+
+Sources: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` (a node without a GPU has the ``gpu_id`` 0, and
+those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first,
+then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
+"""
+
+import os
+import sys
+from typing import Iterator, Mapping, NamedTuple
+
+NEURON_CORES_PER_DEVICE = 2
+"""Used where the driver gives no number: what Inferentia2 and Trainium1 chips have."""
+
+GROUPED_CORES = 8
+"""A Neuron device with so many cores (Trainium2 and 3) groups two of them into one for programs, unless told otherwise
+(NEURON_LOGICAL_NC_CONFIG; the Neuron documentation's "Logical NeuronCore configuration")."""
+
+
+class Devices(NamedTuple):
+    """What this host has, as this process may use it.
+
+    cpus: processors that control groups and affinity leave to this process, at least 1.
+    machine_cpus: processors of the machine.
+    cores: cores among ``cpus``, where these are threads of fewer cores; 0: they aren't, or it isn't known.
+    gpus: NVIDIA GPUs, as CUDA would count them.
+    neuron_cores: cores of AWS's accelerators, as programs see them.
+    amd_gpus, gaudis: AMD's GPUs, as HIP would count them, and Intel's Gaudis.
+    interfaces: the kernel's names of network interfaces.
+    infiniband: the kernel's names of RDMA devices of any kind, EFA included.
+    cpu_only: whether a program can surely use no accelerator of any make here.
+    hyperv: whether this is a virtual machine of Azure's, or of another Hyper-V.
+    """
+
+    cpus: int = 1
+    machine_cpus: int = 1
+    gpus: int = 0
+    neuron_cores: int = 0
+    interfaces: tuple[str, ...] = ()
+    infiniband: tuple[str, ...] = ()
+    cpu_only: bool = False
+    hyperv: bool = False
+    cores: int = 0
+    amd_gpus: int = 0
+    gaudis: int = 0
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether :func:`musterpoint.core.fabric.facts.survey_fabric` would tell more about this host."""
+        return bool(self.gpus or self.neuron_cores or self.amd_gpus or self.infiniband or self.hyperv)
+
+    @property
+    def accelerators(self) -> tuple[int, str]:
+        """What ranks are counted by, and what one is called: of the first make that is here; 0 GPUs where none is."""
+        makes = (
+            (self.gpus, "GPU"), (self.neuron_cores, "Neuron core"), (self.amd_gpus, "AMD GPU"), (self.gaudis, "Gaudi"),
+        )  # fmt: skip
+        return next((make for make in makes if make[0]), (0, "GPU"))
+
+    @property
+    def slots(self) -> int:
+        """How many ranks this host can take: its accelerators, else 1."""
+        return self.accelerators[0] or 1
+
+
+def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = None) -> Devices:
+    """This host's devices, as a process with ``environ`` may use them.
+
+    ``affinity`` is the number of processors this process may run on (asked of the system if None).
+    """
+    machine = os.cpu_count() or 1
+    allowed = affinity or _affinity() or machine
+    quota = _cpu_quota(root)
+    neuron_devices = _numbered(os.path.join(root, "dev"), "neuron")
+    gpus = _gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)
+    cpus = max(1, allowed if quota is None else min(allowed, int(quota)))
+    threads = _threads_per_core(root)
+    cpu_only = not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root)
+    amd, gaudis = (0, 0) if cpu_only or gpus or neuron_devices else (_amd_gpus(environ, root), _gaudis(root))
+    return Devices(
+        cpus=cpus,
+        machine_cpus=machine,
+        gpus=gpus,
+        neuron_cores=sum(_neuron_cores(device, environ, root) for device in neuron_devices),
+        interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
+        infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
+        cpu_only=cpu_only,
+        cores=min(cpus, max(1, allowed // threads)) if threads > 1 else 0,
+        hyperv=os.path.isdir(os.path.join(root, "sys/bus/vmbus/devices")),
+        amd_gpus=amd,
+        gaudis=gaudis,
+    )
+
+
+HABANA = "0x1da3"
+"""The PCI vendor of Gaudis; other makes have nodes in ``/dev/accel``, too."""
+
+ACCELERATORS = (
+    "accel", "davinci", "dri/render", "dxg", "hl", "kfd", "mlu", "mtgpu", "neuron", "nvgpu", "nvhost", "vfio/",
+)  # fmt: skip
+"""How names below /dev begin where there is an accelerator of another make than NVIDIA's, or NVIDIA's own on Tegra and
+WSL: TPUs and Gaudi, Ascend, AMD and Intel, WSL, Gaudi before Linux 6.8, AMD, Cambricon, Moore Threads, AWS."""
+
+
+def _is_cpu_only(hidden: bool, root: str) -> bool:
+    """Whether no accelerator's device is here but NVIDIA's that are ``hidden`` by CUDA_VISIBLE_DEVICES.
+
+    False on systems other than Linux, and for devices that may be no accelerators, such as a display's.
+    """
+    dev = os.path.join(root, "dev")
+    names = entries(dev)
+    for folder in ("dri", "vfio"):
+        names += [f"{folder}/{name}" for name in entries(os.path.join(dev, folder)) if name != "vfio"]
+    others = ACCELERATORS if hidden else (*ACCELERATORS, "nvidia")
+    return "null" in names and sys.platform == "linux" and not any(name.startswith(others) for name in names)
+
+
+def _threads_per_core(root: str) -> int:
+    """Of the first core, which stands for all; 1 where the machine doesn't say."""
+    siblings = read(os.path.join(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip()
+    first, _, last = siblings.partition("-")
+    if last.isdecimal() and first.isdecimal() and int(last) > int(first):
+        return int(last) - int(first) + 1
+    return siblings.count(",") + 1
+
+
+def _affinity() -> int | None:
+    ask = getattr(os, "sched_getaffinity", None)
+    return len(ask(0)) if ask else None
+
+
+def _gpus(visible: str | None, root: str) -> int:
+    """NVIDIA GPUs, as CUDA counts them: CUDA stops at the first entry of CUDA_VISIBLE_DEVICES that names no GPU."""
+    dev = os.path.join(root, "dev")
+    present = len(_numbered(dev, "nvidia"))
+    if not present and os.path.exists(os.path.join(dev, "nvidiactl")):
+        # the driver makes the nodes on first use
+        present = len(entries(os.path.join(root, "proc/driver/nvidia/gpus")))
+    return present if visible is None or not present else _visible(visible, present, ("GPU-", "MIG-"))
+
+
+def _neuron_cores(device: str, environ: Mapping[str, str], root: str) -> int:
+    """Cores of one Neuron device (``neuron0``), from the driver's sysfs tree, as programs see them."""
+    cores = _physical_cores(device, root)
+    grouped = environ.get("NEURON_LOGICAL_NC_CONFIG") or environ.get("NEURON_RT_VIRTUAL_CORE_SIZE") or ""
+    size = int(grouped) if grouped in ("1", "2") else 2 if cores == GROUPED_CORES else 1
+    return max(1, cores // size)
+
+
+def _physical_cores(device: str, root: str) -> int:
+    for where in ("sys/devices/virtual/neuron_device", "sys/class/neuron_device"):
+        folder = os.path.join(root, where, device)
+        count = read(os.path.join(folder, "core_count")).strip()
+        if count.isdecimal() and int(count):
+            return int(count)
+        cores = _numbered(folder, "neuron_core")
+        if cores:
+            return len(cores)
+    return NEURON_CORES_PER_DEVICE
+
+
+def _amd_gpus(environ: Mapping[str, str], root: str) -> int:
+    """AMD's GPUs, as HIP would count them."""
+    if not os.path.exists(os.path.join(root, "dev/kfd")):
+        return 0
+    nodes = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    ids = (read(os.path.join(nodes, node, "gpu_id")).strip() for node in entries(nodes))
+    count = sum(text.isdecimal() and int(text) > 0 for text in ids)
+    for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
+        named = next((environ[name] for name in names if name in environ), None)
+        if named is not None:
+            count = _visible(named, count)
+    return count
+
+
+def _visible(named: str, present: int, uuids: tuple[str, ...] = ("GPU-",)) -> int:
+    """How many of ``present`` GPUs a list names, by numbers or by what ``uuids`` begin with: it ends at the first entry
+    that names none.
+    """
+    for at, word in enumerate(named.split(",")):
+        text = word.strip()
+        if not (text.startswith(uuids) or (text.isdecimal() and int(text) < present)):
+            return at
+    return named.count(",") + 1
+
+
+def _gaudis(root: str) -> int:
+    """Gaudis: by their nodes in ``/dev/accel``, before Linux 6.8 ``/dev/hl0``."""
+    older = [name for name in entries(os.path.join(root, "dev")) if name.startswith("hl") and name[2:].isdecimal()]
+    newer = [
+        name for name in entries(os.path.join(root, "dev/accel"))
+        if name.startswith("accel") and name[5:].isdecimal()
+        and read(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
+    ]  # fmt: skip
+    return len(newer) or len(older)
+
+
+def _cpu_quota(root: str) -> float | None:
+    """The tightest processor quota of this process's control groups (v1 or v2), in processors; None: no limit."""
+    limits = []
+    for folder in cgroup_folders(root, "cpu"):
+        quota, _, period = read(os.path.join(folder, "cpu.max")).strip().partition(" ")
+        if not quota:
+            quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
+            period = read(os.path.join(folder, "cpu.cfs_period_us")).strip()
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits) if limits else None
+
+
+def cgroup_folders(root: str, kind: str) -> Iterator[str]:
+    """This process's control group and all above it that it can see, in each hierarchy that limits ``kind``.
+
+    ``kind``: ``cpu`` or ``memory``.
+    """
+    mount = os.path.join(root, "sys/fs/cgroup")
+    for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and kind not in controllers.split(","):
+            continue
+        hierarchies = (controllers, kind) if controllers else ("", "unified")
+        for hierarchy in dict.fromkeys(hierarchies):
+            parts = [part for part in path.split("/") if part]
+            for depth in range(len(parts), -1, -1):
+                yield os.path.join(mount, hierarchy, *parts[:depth])
+
+
+def _numbered(folder: str, prefix: str) -> list[str]:
+    """The entries of ``folder`` that are ``prefix`` and a number (``nvidia0``, not ``nvidia-uvm``)."""
+    return [name for name in entries(folder) if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
+
+
+def entries(folder: str) -> list[str]:
+    """The names in ``folder``; empty where it can't be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def read(path: str) -> str:
+    """The text of the file at ``path``; empty where it can't be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

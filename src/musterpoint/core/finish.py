@@ -1,0 +1,105 @@
+"""The end of a job on this host: the last uploads, the reports, and the ownership of files.
+
+Its imports are inside the functions, since only the end of a job needs them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from musterpoint.base.settings import TRAINJOB_STATUS
+from musterpoint.core.job.directories import is_own
+from musterpoint.core.runtime import Runtime
+from musterpoint.core.supervise.state import Outcome
+
+
+def finish(runtime: Runtime, outcome: Outcome) -> None:
+    """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
+
+    A failure is reported before the last uploads, in case they hang; a success after them, since the platform may end
+    the container then.
+    """
+    runtime.open_output()
+    if outcome.code:
+        _report(runtime, outcome)
+    _finish_sync(runtime, outcome)
+    if not outcome.code:
+        _report(runtime, outcome)
+    _write_timeline(runtime)
+    runtime.output.close()
+    _give_back(runtime)
+
+
+def warn_of_missing_model(runtime: Runtime) -> None:
+    """Warns if a TensorFlow job that ended well has saved no model."""
+    if missing := missing_model(runtime.paths.model):
+        runtime.console.say(f"warning: {missing}")
+
+
+def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
+    """The final upload of intermediate outputs. After a stop it gets the rest of the platform's grace."""
+    sync = runtime.sync
+    if sync is not None:
+        runtime.signals.route_to(sync.on_signal)
+        left = None if outcome.stopped_at is None else outcome.stopped_at + sync.grace - runtime.loop.clock()
+        sync.finish(left)
+
+
+def _report(runtime: Runtime, outcome: Outcome) -> None:
+    from musterpoint.core.report import files
+
+    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
+        runtime.console.say(f"warning: {problem}")
+    if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
+        runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
+    if runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
+        _report_to_trainer(runtime, outcome)
+
+
+def _report_to_trainer(runtime: Runtime, outcome: Outcome) -> None:
+    from musterpoint.core.report import trainjob_status
+
+    progress = runtime.end_progress(sends=outcome.failure is None)
+    if outcome.failure is None:
+        return
+    if problem := trainjob_status.report(outcome.failure, runtime.environ, progress=progress):
+        runtime.console.say(f"warning: {problem}")
+
+
+def _write_timeline(runtime: Runtime) -> None:
+    from musterpoint.core.report import files
+
+    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
+        runtime.console.say(f"warning: {problem}")
+
+
+def _give_back(runtime: Runtime) -> None:
+    from musterpoint.core.report.ownership import give_back
+
+    give_back(runtime.paths)
+
+
+MODEL_KINDS = "SavedModel (saved_model.pb), .keras or .h5 file"
+
+
+def missing_model(directory: str) -> str:
+    """A sentence for a job that ended well and left no model under ``directory``; empty if there is one.
+
+    Files of weights alone (``.weights.h5``, checkpoints) are none.
+    """
+    if not directory or _has_model(directory):
+        return ""
+    return (
+        f"{directory} has no {MODEL_KINDS}: the job's model artifact will hold no TensorFlow model; save it there "
+        "on the chief (SM_MODEL_DIR)"
+    )
+
+
+def _has_model(directory: str) -> bool:
+    return any(_is_model(name) for _folder, _folders, names in os.walk(directory) for name in names)
+
+
+def _is_model(name: str) -> bool:
+    if name.endswith(".weights.h5"):
+        return False
+    return name in ("saved_model.pb", "saved_model.pbtxt") or name.endswith((".keras", ".h5", ".hdf5"))

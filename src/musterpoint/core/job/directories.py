@@ -1,0 +1,83 @@
+"""Directories for what a program leaves (``SM_MODEL_DIR`` and its kin), on platforms that give a job none.
+
+A script that was made for SageMaker then runs unchanged. On Kubernetes they are where SageMaker has them; on AzureML in
+``outputs``, which it uploads; on machines of one's own below the working directory, where ``muster local`` puts its
+jobs. There the reports get a directory, too: one for each host, since hosts may share the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping
+
+from musterpoint.core.job.model import Job, Paths
+
+BASE = "/opt/ml"
+OWN = "muster-jobs"
+NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
+"""The fields of :class:`Paths`, and the directories below the base."""
+VARIABLES = "SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR"
+_IN_CONTAINERS = ("kubernetes", "kubeflow", "vertex")
+_OWN_MACHINES = ("plain", "slurm")
+
+
+def with_directories(job: Job, cwd: str) -> Paths:
+    """The paths of ``job`` with a directory for each of :data:`NAMES`, and for its reports; nothing is made yet."""
+    if job.platform == "sagemaker":
+        return job.paths
+    missing = [field for field in NAMES if not getattr(job.paths, field)]
+    base = os.path.join(cwd, OWN, _folder(job.name))
+    if job.platform == "azureml":
+        base = os.path.join(cwd, "outputs")
+    elif job.platform in _IN_CONTAINERS and _can_be_made(BASE):
+        base = BASE
+    paths = job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
+    if job.platform in _OWN_MACHINES and not paths.failure:
+        reports = os.path.join(base, "hosts", _folder(job.current_host))
+        paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
+    return paths
+
+
+def is_own(path: str) -> bool:
+    """Whether ``path`` is below the directory that musterpoint makes in the working directory."""
+    return f"{os.sep}{OWN}{os.sep}" in path
+
+
+def _folder(name: str) -> str:
+    return "".join(mark if mark.isalnum() or mark in "-_." else "-" for mark in name).strip(".") or "job"
+
+
+def _can_be_made(path: str) -> bool:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+
+
+def made(job: Job) -> tuple[Job, str]:
+    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing)."""
+    if job.platform == "sagemaker":
+        return job, ""
+    new, gone, why = [], {}, ""
+    for field in NAMES:
+        path = getattr(job.paths, field)
+        try:
+            if path and not os.path.isdir(path):
+                os.makedirs(path)
+                new.append(path)
+        except OSError as error:
+            gone[field] = ""
+            why = f"{error.filename or path}: {error.strerror}"
+    if gone:
+        if is_own(job.paths.failure):
+            gone.update(failure="", success="")
+        return job._replace(paths=job.paths._replace(**gone)), f"{VARIABLES} aren't all set: {why}"
+    own = os.path.join(os.sep, OWN, _folder(job.name), "")
+    place = next((path[: path.index(own) + len(own) - 1] for path in new if own in path), "")
+    if not place:
+        return job, ""
+    try:
+        with open(os.path.join(os.path.dirname(place), ".gitignore"), "x", encoding="utf-8") as file:
+            file.write("*\n")
+    except OSError:
+        pass  # it is there, or git will show the directory
+    return job, f"{place} is for what the program leaves ({VARIABLES}), and for reports"

@@ -1,0 +1,227 @@
+"""The job as the platform describes it, before anything about this machine or other hosts is known."""
+
+from typing import Any, Literal, NamedTuple
+
+from musterpoint.base.settings import MASTER_PORT, Platform
+
+
+class Hyperparameter(NamedTuple):
+    """``raw`` is the platform's text; ``value`` is the text decoded as JSON, or the text itself where it isn't JSON."""
+
+    name: str
+    raw: str
+    value: Any
+
+
+class Channel(NamedTuple):
+    """One input data channel. ``mode`` is ``File`` or ``Pipe``; ``config`` is the platform's object, all keys kept."""
+
+    name: str
+    mode: str
+    path: str
+    config: dict[str, Any]
+
+
+class InstanceGroup(NamedTuple):
+    """Hosts of one instance type, in natural order."""
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
+DistributionKind = Literal[
+    "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
+    "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy", "ray",
+    "jax",
+]  # fmt: skip
+
+
+class Distribution(NamedTuple):
+    """How the job is to be distributed over hosts.
+
+    ``processes_per_host``: None where the job doesn't say.
+    ``options``: the job's ``custom_mpi_options`` text, and ``options_key`` the hyperparameter that it came from.
+    ``groups``: names of the instance groups that take part; empty: the job doesn't say.
+    ``parameters``: the model-parallel library's ``mp_parameters``.
+    ``processes``: the number of ranks on all hosts together, where the job gives one (Chainer,
+    ``sagemaker_mpi_num_processes``).
+    ``dataparallel``: whether scripts expect ``smdistributed.dataparallel``, whatever starts them.
+    ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job asks for.
+    """
+
+    kind: DistributionKind = "none"
+    processes_per_host: int | None = None
+    options: str = ""
+    groups: tuple[str, ...] = ()
+    parameters: dict[str, Any] | None = None
+    processes: int | None = None
+    dataparallel: bool = False
+    roles: tuple[tuple[str, int], ...] = ()
+    options_key: str = ""
+
+
+class EntryPoint(NamedTuple):
+    """The user's program as the platform names it.
+
+    ``program``: a path relative to the code (``train.py``), an absolute path, or a command on PATH; a module where
+    ``module`` is true.
+    ``source``: where the code comes from (a directory, an archive, an ``s3://`` URI; empty: the platform's code
+    directory or the working directory).
+    """
+
+    program: str
+    source: str = ""
+    module: bool = False
+
+
+class Paths(NamedTuple):
+    """The platform's directories on this host, absolute. Empty where the platform has none (``plain``).
+
+    ``metrics`` is empty where the platform didn't make that directory.
+    """
+
+    base: str = ""
+    input: str = ""
+    input_config: str = ""
+    input_data: str = ""
+    model: str = ""
+    output: str = ""
+    output_data: str = ""
+    output_intermediate: str = ""
+    failure: str = ""
+    success: str = ""
+    code: str = ""
+    checkpoints: str = ""
+    metrics: str = ""
+
+
+class Sources(NamedTuple):
+    """The options or variables that gave the facts about unnamed hosts, for messages."""
+
+    nnodes: str = "--nnodes"
+    node_rank: str = "--node-rank"
+    leader: str = "--rollcall-leader"
+
+
+class UnnamedHosts(NamedTuple):
+    """Hosts that the platform counts but doesn't name: the roll call learns their names.
+
+    ``nnodes``: how many there are, this one included; several, except in what a reader has just read.
+    ``node_rank``: this host's place in rank order; None: places go by arrival.
+    ``leader``: the address or name of the first host, the leader.
+    ``port``: the leader's port for the roll call; 0: the usual one.
+    ``name``: how this host calls itself; empty: by the machine's own name.
+    ``sources``: what said so.
+    """
+
+    nnodes: int
+    node_rank: int | None
+    leader: str
+    port: int = 0
+    name: str = ""
+    sources: Sources = Sources()
+
+
+class StartedRank(NamedTuple):
+    """The rank that the platform has started this process as, where it starts one process per rank itself.
+
+    ``local_size``: how many ranks it starts on this host, each with an entry point of its own.
+    ``mpi``: an mpirun of the platform's started it, so its program may call MPI.
+    ``sizes``: how many it starts on each host, in rank order, where that is known to be uneven; empty: as many as here.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_size: int
+    mpi: bool = False
+    sizes: tuple[int, ...] = ()
+
+    def on(self, place: int, hosts: int) -> "StartedRank":
+        """The rank of the same place, or the last one, on the host at ``place`` of ``hosts``, in rank order."""
+        sizes = self.sizes or (self.local_size,) * hosts
+        local = min(self.local_rank, sizes[place] - 1)
+        return self._replace(rank=sum(sizes[:place]) + local, local_rank=local, local_size=sizes[place])
+
+
+class Counted(NamedTuple):
+    """This host's accelerators as another toolkit counted them, and the variable that says so (empty: none does)."""
+
+    slots: int = 0
+    variable: str = ""
+
+
+class Note(NamedTuple):
+    """One sentence for the log; ``plan``: for ``muster plan`` alone."""
+
+    level: Literal["info", "warning", "plan"]
+    text: str
+
+
+class Job(NamedTuple):
+    """What the platform asked for. Immutable; built by one reader per platform.
+
+    ``hosts``: all hosts of the job in natural order, which is also rank order.
+    ``group_hosts``: those that take part in the distribution (all, unless instance groups say otherwise), in the same
+    order; the first is the leader.
+    ``arguments``: the user's arguments as the program gets them.
+    ``grace``: seconds that the platform leaves between SIGTERM and SIGKILL.
+    ``files``: the decoded configuration files, by file name, unknown keys kept.
+    ``counted``: this host's accelerators, where another toolkit counted them.
+    ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group_hosts`` are then placeholders
+    (``node-0``, ``node-1``, ...) until the roll call is over.
+    ``started``: the rank that this process was started as; None where ranks are to be started.
+    ``master_port``: the port for the framework's rendezvous that the platform prefers.
+    ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
+    the usual one.
+    ``place``: this host's switches from the network's root on, where the platform says them; names joined by dots.
+    """
+
+    platform: Platform
+    name: str
+    hosts: tuple[str, ...]
+    current_host: str
+    group_hosts: tuple[str, ...]
+    entry_point: EntryPoint
+    distribution: Distribution = Distribution()
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+    arguments: tuple[str, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    groups: tuple[InstanceGroup, ...] = ()
+    current_group: str = ""
+    instance_type: str = ""
+    network_interface: str = ""
+    region: str = ""
+    arn: str = ""
+    log_level: int = 20
+    paths: Paths = Paths()
+    grace: float = 30.0
+    files: dict[str, Any] = {}
+    notes: tuple[Note, ...] = ()
+    counted: Counted = Counted()
+    unnamed: UnnamedHosts | None = None
+    started: StartedRank | None = None
+    master_port: int = MASTER_PORT
+    rollcall_port: int = 0
+    place: str = ""
+
+    @property
+    def rank_of_host(self) -> int:
+        """This host's index among all hosts of the job."""
+        return self.hosts.index(self.current_host)
+
+    @property
+    def leader(self) -> str:
+        """The first host of the distribution group."""
+        return self.group_hosts[0]
+
+    @property
+    def own_name(self) -> str:
+        """How this host is called in what is said: before the roll call has named the hosts, as it calls itself."""
+        return self.unnamed.name or self.current_host if self.unnamed else self.current_host
+
+    @property
+    def in_group(self) -> bool:
+        """Whether this host takes part in the distribution."""
+        return self.current_host in self.group_hosts

@@ -1,0 +1,323 @@
+"""Reads the job from the ``SLURM_*`` variables of a job step: ``srun --ntasks-per-node=1 muster launch …``.
+
+A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and
+``salloc`` pass on the variables of a step in which they are called, so a step's variables count only where they agree
+with the others. Sources: the manuals of ``srun`` and ``sbatch``, and the variables that Slurm 22.05 sets.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping, NamedTuple
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.fields import count, first_set, shown, small_text, wrong
+from musterpoint.core.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
+from musterpoint.core.job.node_list import nodes_of, tasks_of
+from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
+from musterpoint.core.job.sagemaker import base_of, paths_of
+
+_NOT_OF_SRUN = ("4294967290", "4294967291", "interactive", "batch")
+"""Steps that run once, on one node: the shell of ``salloc`` and of a batch script."""
+CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+"""Where Slurm has its configuration, if SLURM_CONF doesn't say so."""
+_KILL_WAIT = 30.0
+"""Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
+_FIRST_PORT, _PORTS = 20000, 12000
+_NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+_NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_NODES_OF_COMPONENT = ("SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_")
+"""With a component's number, in a heterogeneous job; the second name is that of Slurm before 20.02."""
+_HET_SIZES = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+_THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
+_GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
+
+
+class Step(NamedTuple):
+    """The hosts on which this process was started, once or several times on each.
+
+    ``nodes``: their names, in the order of their tasks' numbers.
+    ``current``: this host's.
+    ``here``: how many tasks were started on this host.
+    ``started``: which of them this one is, where srun started several on a host.
+    """
+
+    nodes: tuple[str, ...]
+    current: str
+    here: int = 1
+    started: StartedRank | None = None
+
+
+def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
+    """The job of this step, or of the one node of a batch script without ``srun``.
+
+    Raises:
+        UsageError: a variable is malformed or missing; several hosts were allocated and this process wasn't started on
+            all of them.
+    """
+    by_srun, grace, port = in_step(environ), kill_wait(environ), _port(environ)
+    step = _step(environ) if by_srun else _without_srun(environ)
+    _refuse_mpirun(environ, len(step.nodes))
+    of_step = f".{environ['SLURM_STEP_ID']}" if by_srun else ""
+    used = (_NODES_OF_STEP if by_srun else _NODES_OF_JOB, _THIS_NODE, _GPUS)
+    return Job(
+        platform="slurm",
+        name=f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{_job_id(environ)}{of_step}",
+        hosts=step.nodes,
+        current_host=step.current,
+        group_hosts=step.nodes,
+        entry_point=EntryPoint(""),
+        distribution=Distribution(processes_per_host=step.here if step.started else None),
+        paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
+        grace=grace,
+        notes=(
+            _read_from(environ, used, grace, port),
+            *(_left_out(environ, step) if by_srun else _unused_tasks(environ)),
+        ),
+        counted=_counted(environ),
+        rollcall_port=port,
+        started=step.started,
+        place="" if step.started else environ.get("SLURM_TOPOLOGY_ADDR", ""),
+    )
+
+
+def in_step(environ: Mapping[str, str]) -> bool:
+    """Whether ``srun`` started this process, and not a batch script, or a shell, that a step has passed its variables
+    to.
+    """
+    step = environ.get("SLURM_STEP_ID", "")
+    if not step or step in _NOT_OF_SRUN:
+        return False
+    agree = (("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
+    if any(environ.get(own) and environ.get(other, environ[own]) != environ[own] for own, other in agree):
+        return False
+    allocated, nodes = environ.get("SLURM_JOB_NODELIST"), environ.get("SLURM_STEP_NODELIST")
+    if not allocated or not nodes:
+        return True
+    whole = nodes_of(allocated, "SLURM_JOB_NODELIST")
+    return set(whole).issuperset(nodes_of(nodes, "SLURM_STEP_NODELIST"))
+
+
+def kill_wait(environ: Mapping[str, str]) -> float:
+    """Seconds between SIGTERM and SIGKILL, by Slurm's configuration where this host has it."""
+    for path in filter(None, (environ.get("SLURM_CONF"), *CONFIGURATIONS)):
+        configuration = small_text(path)
+        for line in configuration.splitlines():
+            name, _, value = line.partition("#")[0].partition("=")
+            if name.strip().lower() == "killwait" and value.strip().isdecimal():
+                return float(value)
+        if configuration:
+            break
+    return _KILL_WAIT
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
+    job, step = _job_id(environ), environ.get("SLURM_STEP_ID", "")
+    if not _is_number(job):
+        return 0
+    return _FIRST_PORT + (int(job) * 16 + (int(step) if _is_number(step) else 0)) % _PORTS
+
+
+def _is_number(text: str) -> bool:
+    """Whether ``int()`` reads it: it refuses thousands of digits."""
+    return text.isdecimal() and len(text) < 20
+
+
+def _job_id(environ: Mapping[str, str]) -> str:
+    return environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID", "")
+
+
+def _step(environ: Mapping[str, str]) -> Step:
+    variable = first_set(environ, _NODES_OF_STEP) or _NODES_OF_STEP[-1]
+    nodes = nodes_of(_needed(environ, variable), variable)
+    number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
+    if number != len(nodes):
+        raise UsageError(
+            f"{variable}={environ[variable]} has {len(nodes)} nodes, and SLURM_STEP_NUM_NODES is {number}: expected "
+            "the step's nodes; name them in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
+        )
+    tasks = tasks_of(environ.get("SLURM_STEP_TASKS_PER_NODE") or "1", "SLURM_STEP_TASKS_PER_NODE")
+    if len(tasks) not in (1, number):
+        raise wrong(
+            "SLURM_STEP_TASKS_PER_NODE", environ["SLURM_STEP_TASKS_PER_NODE"], f"the tasks of each of {number} nodes"
+        )
+    tasks = tasks * number if len(tasks) == 1 else tasks
+    if _het_size(environ) > 1:
+        nodes, tasks = _by_component(environ, nodes, tasks)
+    current = environ.get("SLURMD_NODENAME", "")
+    at = nodes.index(current) if current in nodes else _node_id(environ, nodes)
+    if max(tasks) == 1:
+        return Step(nodes, nodes[at])
+    return Step(nodes, nodes[at], tasks[at], _task(environ, tasks, at))
+
+
+def _het_size(environ: Mapping[str, str]) -> int:
+    """How many components the job has; 1 where it isn't heterogeneous."""
+    return max((count(environ[name], name) for name in _HET_SIZES if environ.get(name)), default=1)
+
+
+def _components(environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The nodes of each component of a heterogeneous job."""
+    names = (first_set(environ, [f"{form}{number}" for form in _NODES_OF_COMPONENT])
+             for number in range(_het_size(environ)))  # fmt: skip
+    return [nodes_of(environ[name], name) for name in names if name]
+
+
+def _by_component(
+    environ: Mapping[str, str], nodes: tuple[str, ...], tasks: tuple[int, ...]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The nodes of a heterogeneous step in the order of their tasks, with the tasks of each.
+
+    srun numbers tasks component by component, whereas its list of nodes is sorted, as are the tasks per node.
+
+    Raises:
+        UsageError: the components aren't all there, or this node has another number than by that order.
+    """
+    each = dict(zip(nodes, tasks))
+    ordered = tuple(node for component in _components(environ) for node in component if node in each)
+    current, place = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_NODEID", "")
+    numbered = place.isdecimal() and int(place[:9]) < len(nodes) and current in each
+    if sorted(ordered) != sorted(nodes) or (numbered and ordered[int(place)] != current):
+        raise UsageError(
+            f"SLURM_HET_SIZE={_het_size(environ)}, SLURM_NODEID={place}, SLURMD_NODENAME={current}: the nodes of the "
+            f"components ({_NODES_OF_COMPONENT[0]}0, ...) aren't the step's in the order of its tasks: name the hosts "
+            "in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
+        )
+    return ordered, tuple(each[node] for node in ordered)
+
+
+def _left_out(environ: Mapping[str, str], step: Step) -> tuple[Note, ...]:
+    """That srun started this step on some components of a heterogeneous job only, as it does unless told otherwise."""
+    others = [node for component in _components(environ) for node in component if node not in step.nodes]
+    if not others:
+        return ()
+    size = _het_size(environ)
+    words = (
+        f"SLURM_HET_SIZE={size}: this step runs on {len(step.nodes)} of the job's {len(step.nodes) + len(others)} "
+        f"nodes, without {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}: srun starts a step on the first "
+        f"component alone unless it is told others; for one job of all nodes: {_srun_of_all(size)}"
+    )
+    return (Note("warning", words),)
+
+
+def _srun_of_all(size: int) -> str:
+    return f"srun --het-group=0-{size - 1} --ntasks-per-node=1 muster launch ..."
+
+
+def _task(environ: Mapping[str, str], tasks: tuple[int, ...], at: int) -> StartedRank:
+    """This task, of ``tasks`` on each node, of which this is the one at ``at``.
+
+    Raises:
+        UsageError: tasks aren't numbered node by node, as ranks are.
+    """
+    order = environ.get("SLURM_DISTRIBUTION", "")
+    if len(tasks) > 1 and order.startswith(("cyclic", "plane", "arbitrary")):
+        raise UsageError(
+            f"SLURM_DISTRIBUTION={order}: srun numbered its tasks in turn over the nodes, and ranks are numbered node "
+            f"by node: {_BY_NODE}{srun_line(len(tasks))}"
+        )
+    rank, local = (count(_needed(environ, name), name, 0) for name in ("SLURM_PROCID", "SLURM_LOCALID"))
+    expected = sum(tasks[:at]) + local
+    if rank != expected or local >= tasks[at]:
+        raise UsageError(
+            f"SLURM_PROCID={rank}, SLURM_LOCALID={local}: with the tasks of {environ['SLURM_STEP_TASKS_PER_NODE']} "
+            f"expected task {expected}, since ranks are numbered node by node: {_BY_NODE}{srun_line(len(tasks))}"
+        )
+    mpi = any(environ.get(name) for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))
+    return StartedRank(rank, local, sum(tasks), tasks[at], mpi, tasks if len(set(tasks)) > 1 else ())
+
+
+_BY_NODE = "pass --distribution=block to srun, or start one task on each node, which starts the node's ranks itself: "
+
+
+def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:
+    at = count(_needed(environ, "SLURM_NODEID"), "SLURM_NODEID", 0)
+    if at >= len(nodes):
+        raise wrong("SLURM_NODEID", at, f"this node's place among the {len(nodes)} nodes of the step, counted from 0")
+    return at
+
+
+def _without_srun(environ: Mapping[str, str]) -> Step:
+    """The one node of a batch script; several nodes, or none of them, are refused."""
+    variable = first_set(environ, _NODES_OF_JOB) or _NODES_OF_JOB[0]
+    nodes = nodes_of(_needed(environ, variable), variable)
+    several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", *_HET_SIZES)
+               if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
+    number = max([len(nodes), *(int(environ[name]) for name in several)])
+    if number > 1:
+        line = _srun_of_all(_het_size(environ)) if _het_size(environ) > 1 else srun_line(number)
+        named = f"{several[0]}={environ[several[0]]}" if several else f"{variable}={environ[variable]}"
+        raise UsageError(
+            f"{named}: the job has several nodes, and this process runs on one of them alone, because srun didn't "
+            f"start it: put srun in front, {line}; or pass --platform plain where one node is meant"
+        )
+    if not environ.get("SLURMD_NODENAME"):
+        raise UsageError(
+            f"{variable}={environ[variable]}: the node was allocated, and this process doesn't run on it but in the "
+            f"shell of salloc: put srun in front, {srun_line(1)}; or pass --platform plain to train on this machine"
+        )
+    return Step(nodes, nodes[0])
+
+
+def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
+    """An mpirun inside of the job would start one job after another here, of one host each."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
+        size = environ.get(name, "")
+        if size.isdecimal() and (len(size) > 9 or int(size) > nodes):
+            raise UsageError(
+                f"{shown_variables([(name, size)])}: an mpirun started this process, and others like it; expected one "
+                f"on each node, which starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs "
+                "that use MPI"
+            )
+    if environ.get("TORCHELASTIC_RUN_ID"):  # torchrun's alone: RANK and LOCAL_RANK come from containers' hooks, too
+        refuse_started_ranks(environ)
+
+
+def srun_line(nodes: int) -> str:
+    """The command that starts ``muster launch`` once on each of ``nodes``."""
+    return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 muster launch ..."
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    if not environ.get(name):
+        job = f"in job {_job_id(environ)}" if _job_id(environ) else "beside its other variables"
+        raise UsageError(
+            f"{name} isn't set, expected Slurm's value {job}: pass the SLURM_* variables on to "
+            "this process, or name the hosts in SM_HOSTS (a JSON list) and this one in SM_CURRENT_HOST"
+        )
+    return environ[name]
+
+
+def _counted(environ: Mapping[str, str]) -> Counted:
+    """This node's GPUs as Slurm allocated them (``4``, or ``a100:4`` by type)."""
+    name = first_set(environ, _GPUS)
+    if not name:
+        return Counted()
+    gpus = 0
+    for part in environ[name].split(","):
+        number = part.rpartition(":")[2]
+        if not (number.isascii() and number.isdecimal() and len(number) < 6):
+            raise wrong(name, environ[name], "a number of GPUs, such as 4 or a100:4")
+        gpus += int(number)
+    return Counted(gpus, name) if gpus else Counted()
+
+
+def _read_from(environ: Mapping[str, str], used: Iterable[tuple[str, ...]], grace: float, port: int) -> Note:
+    """Which variables the job was read from: of each of ``used`` the first that is set."""
+    names = (first_set(environ, either) for either in used)
+    named = ", ".join(f"{name}={environ[name]}" for name in names if name)
+    seconds = f"{grace:g} s between SIGTERM and SIGKILL (KillWait)"
+    return Note("plan", f"Slurm: {named}; {seconds}; the roll call is at port {port}")
+
+
+def _unused_tasks(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """That several tasks were asked for, where srun started none of them."""
+    tasks = environ.get("SLURM_NTASKS", "1")
+    if tasks == "1":
+        return ()
+    words = (
+        f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started "
+        "without srun: its ranks are this node's slots"
+    )
+    return (Note("info", words),)

@@ -1,0 +1,280 @@
+"""The input of a launcher's plan, and what the plans of all launchers have in common."""
+
+import os
+from typing import TYPE_CHECKING, Mapping, NamedTuple
+
+import musterpoint
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Launcher, Settings
+from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core.code.workspace import Workspace
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.fabric.mpi import Mpi
+from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
+from musterpoint.core.job.model import Job, StartedRank
+from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
+from musterpoint.core.launch.smdistributed import wanted
+from musterpoint.core.rollcall.roster import Roster
+
+if TYPE_CHECKING:
+    from musterpoint.core.fabric.accelerate import Accelerate
+    from musterpoint.core.fabric.memory import Memory
+    from musterpoint.core.fabric.ssh import Ssh
+
+LOOPBACK = "127.0.0.1"
+RANKS_SERVERS = ("horovod", "xgboost", "jax")
+"""Modules whose ranks meet at a server on the leader, in the order of its ports."""
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
+STANDINS = os.path.join(_PACKAGE, "embedded", "standins")
+"""The folder with packages that stand in for AWS's own, which scripts import; for the one-file launcher it is in the
+archive."""
+SMDISTRIBUTED = os.path.join(os.path.dirname(_PACKAGE), "musterpoint_smdistributed", "startup")
+"""The folder by which Python finds musterpoint's ``smdistributed``."""
+STARTUP = os.path.join(_PACKAGE, "embedded", "startup", "path")
+"""The folder by which Python finds our tasks for its start (:mod:`musterpoint.embedded.startup`)."""
+EXPECTED = (
+    "what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it",
+)  # fmt: skip
+"""The reasons of the variables that are exported for scripts: on SageMaker, and elsewhere."""
+TASKS = "MUSTER_STARTUP"
+"""The variable that names the tasks."""
+
+
+class LaunchInputs(NamedTuple):
+    """All that the plan of one host depends on.
+
+    launcher: what starts the group's ranks.
+    job: what the platform asked for.
+    workspace: the user's program on this host.
+    roster: all hosts, and which one this is.
+    devices: what this host has.
+    settings: the options.
+    environ: the variables this process was started with; none of them is replaced without a reason.
+    exports: the platform's variables for scripts, by name and value.
+    network: the fabric's settings for this host.
+    modules: those of :func:`musterpoint.core.launch.choose.modules_for` that the user's interpreter has.
+    mpi: this host's MPI, for launcher ``mpi``.
+    memory: this host's memory, for launcher ``ray``.
+    accelerate: what accelerate says, for launcher ``accelerate``.
+    cpu_sets: the processors of each slot; empty: the system's choice.
+    ssh: OpenSSH on this host, where the job has ssh between its hosts.
+    """
+
+    launcher: Launcher
+    job: Job
+    workspace: Workspace
+    roster: Roster
+    devices: Devices
+    settings: Settings
+    environ: Mapping[str, str]
+    exports: tuple[tuple[str, str], ...] = ()
+    network: tuple[EnvSetting, ...] = ()
+    modules: frozenset[str] = frozenset()
+    mpi: Mpi | None = None
+    memory: "Memory | None" = None
+    accelerate: "Accelerate | None" = None
+    cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: "Ssh | None" = None
+
+    @property
+    def hosts(self) -> int:
+        """Hosts in the distribution group."""
+        return len(self.roster.group)
+
+    @property
+    def started(self) -> StartedRank | None:
+        """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
+        started = self.job.started
+        runs = started is not None and self.launcher in SUPERVISED and started.local_size == self.roster.seat.slots
+        return started if runs else None
+
+    @property
+    def master_address(self) -> str:
+        """The address of rank 0's host; the loopback where the group has one host."""
+        return self.roster.master_address if self.hosts > 1 else LOOPBACK
+
+    @property
+    def own_address(self) -> str:
+        """This host's address for the other hosts; the loopback where the group has one host."""
+        return self.roster.seat.address if self.hosts > 1 else LOOPBACK
+
+    @property
+    def gloo_interface(self) -> str:
+        """The ranks' GLOO_SOCKET_IFNAME: the user's, else the interface toward the leader; may be empty."""
+        network = {setting.name: setting.value for setting in self.network}
+        return self.environ.get(GLOO_INTERFACE) or network.get(GLOO_INTERFACE, "")
+
+    @property
+    def pythonpath(self) -> str:
+        """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it.
+
+        Folders with a ``sitecustomize`` of ours come before all: it has to run when Python starts.
+        """
+        own = self.environ.get("PYTHONPATH", "")
+        folders = own.split(os.pathsep)
+        startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
+        startups += [STARTUP] if self._tasks else []
+        first = [folder for folder in startups if folder not in folders]
+        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
+        return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
+
+    @property
+    def _tasks(self) -> tuple[EnvSetting, ...]:
+        """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
+        names = ["jax_cluster"] if self.launcher == "jax" else []
+        watched = self.settings.stall_timeout is not None or self.settings.log_rules
+        names += ["stack_dumps", "flight_recorder"] if watched else []
+        names += ["trainjob_progress"] if self._progress else []
+        reason = "what musterpoint does when a rank's Python starts"
+        return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+
+    @property
+    def _later_warnings(self) -> tuple[EnvSetting, ...]:
+        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
+        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
+        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
+            return ()
+        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
+
+    @property
+    def _progress(self) -> tuple[EnvSetting, ...]:
+        """The file for the program's progress, on the first host of a TrainJob whose trainer takes it."""
+        if not self.environ.get(TRAINJOB_STATUS) or self.roster.node_rank:
+            return ()
+        folder = self.environ.get("TMPDIR") or "/tmp"
+        path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
+        return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
+
+    def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
+        """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
+        return unless_set((*own, *self._common()), self.environ)
+
+    def program_environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
+        """:meth:`environment` for a program that no stub starts: with its PYTHONPATH."""
+        settings = self.environment(*own)
+        if self.pythonpath == self.environ.get("PYTHONPATH", ""):
+            return settings
+        reason = "the program's code, in front of the PYTHONPATH it was given"
+        return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))
+
+    def port(self, module: str) -> int:
+        """The leader's port for the server of ``module``, of those that launcher ``ranks`` uses.
+
+        It was offered in the roll call; where none asked for any, it follows the master port.
+        """
+        servers = [name for name in RANKS_SERVERS if name in self.modules or name == module]
+        offered, at = self.roster.group[0].ports, servers.index(module)
+        return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
+
+    def plan(
+        self, processes: tuple[ProcessPlan, ...], environment: tuple[EnvSetting, ...], unset: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> LaunchPlan:  # fmt: skip
+        """This host's plan, with one rank for each slot, numbered as in the roster.
+
+        A launcher with other ranks replaces those fields.
+        """
+        return LaunchPlan(
+            launcher=self.launcher,
+            host=self.roster.me,
+            processes=processes,
+            environment=environment,
+            local_ranks=self.roster.seat.slots,
+            world_size=self.roster.world_size,
+            first_rank=self.roster.first_rank,
+            user_cwd=self.workspace.cwd,
+            user_pythonpath=self.pythonpath,
+            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
+            notes=notes,
+            cpu_sets=self.cpu_sets,
+        )
+
+    @property
+    def _expected(self) -> str:
+        return EXPECTED[0] if self.job.platform == "sagemaker" else EXPECTED[1]
+
+    def _misleading(self) -> tuple[str, ...]:
+        """Variables with which the platform numbers processes that aren't this host's ranks."""
+        if self.job.platform not in ("slurm", "kubeflow") or self.started is not None:
+            return ()
+        from musterpoint.core.launch.numbering import misleading
+
+        return misleading(self.job.platform, self.launcher, self.environ)
+
+    def _common(self) -> tuple[EnvSetting, ...]:
+        """The settings that every launcher adds."""
+        # a program that runs once on a host has the host to itself
+        ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
+        expected = self._expected
+        time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
+        return (
+            EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
+            EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
+            *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices, ranks)),) if ranks else ()),
+            *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
+            # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
+            EnvSetting(
+                "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+                str(int(time_to_stop)),
+                "seconds that a torchrun which the program starts itself gives its ranks to stop",
+            ),
+            EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
+            EnvSetting(
+                "TORCHELASTIC_RESTART_COUNT",
+                str(self.roster.attempt),
+                "how often the ranks were started again, by torchrun's name",
+            ),
+            *self._tasks,
+            *self._progress,
+            *self._later_warnings,
+            *self.network,
+            *(EnvSetting(name, value, expected) for name, value in self.exports),
+        )
+
+    def _meets_on_cpus(self) -> bool:
+        """Whether accelerate has to be told that several ranks without accelerators are one world.
+
+        With the variable set it ignores DeepSpeed, and Hugging Face's Trainer the library of a smdistributed job.
+        """
+        words = (*self.job.arguments, *(name for name in ("ACCELERATE_USE_DEEPSPEED",) if name in self.environ))
+        return (
+            self.devices.cpu_only
+            and self.roster.world_size > 1
+            and self.launcher != "deepspeed"
+            and not self.job.distribution.kind.startswith("smdistributed")
+            and not any("deepspeed" in word.lower() for word in words)
+        )
+
+
+_ON_CPUS = EnvSetting(
+    "ACCELERATE_USE_CPU", "true",
+    "no accelerator here: without it accelerate and Hugging Face's Trainer take each rank for a world of one",
+)  # fmt: skip
+
+
+def _threads(devices: Devices, ranks: int) -> tuple[str, str]:
+    """One thread per core: two on one core take turns."""
+    count = devices.cores or devices.cpus
+    what = "processor" if count == devices.cpus else "core"
+    slots = f"{ranks} slot{'s' if ranks != 1 else ''}"
+    return str(max(1, count // ranks)), f"{count} {what}{'s' if count != 1 else ''} of this container over {slots}"
+
+
+def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
+    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
+    return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
+
+
+def check_channel(inputs: LaunchInputs) -> None:
+    """Checks that services can learn when every host is done, which only the roll call's channel reports.
+
+    Raises:
+        UsageError: there are several hosts without that channel.
+    """
+    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {inputs.settings.rollcall}: launcher {inputs.launcher} has processes that run until all "
+            "hosts are done, which only --rollcall full can tell"
+        )

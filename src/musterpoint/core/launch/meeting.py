@@ -1,0 +1,28 @@
+"""Where the ranks of torch.distributed meet, which the leader watches: N ranks that don't are N worlds of one."""
+
+from __future__ import annotations
+
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.plan import Meeting
+
+LIBRARY = "libtorch"
+"""In the name of a file that a process has in memory when it has imported torch."""
+MODULES = ("torch", "accelerate", "transformers", "lightning", "pytorch_lightning", "trl", "peft")
+"""Modules that a program imports which trains with torch."""
+ADVICE = (
+    "torch.distributed's init_process_group() makes them one; Lightning calls it where devices and num_nodes are the "
+    "job's, accelerate and Hugging Face's Trainer call it on CPUs only with ACCELERATE_USE_CPU=true or use_cpu=True"
+)
+
+
+def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
+    """Where the ranks of torch.distributed meet: None but on the leader of several ranks."""
+    roster = inputs.roster
+    if roster.node_rank or roster.world_size == 1:
+        return None
+    # where the platform has started the ranks, it has told them a port, too
+    told = inputs.environ.get("MASTER_PORT", "") if inputs.started is not None else ""
+    port = int(told) if told.isdecimal() else roster.master_port
+    others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
+    own = "; ranks that are to run on their own are --launcher ranks" if required else ""
+    return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own)

@@ -1,0 +1,367 @@
+"""The launch plan: every process this host will start, with a reason for every flag and variable."""
+
+import os
+from typing import Any, Literal, NamedTuple, Sequence, get_args
+
+from musterpoint.base.settings import Launcher
+from musterpoint.core.code.workspace import Workspace
+from musterpoint.core.fabric.setting import CpuSet, EnvSetting, cpu_numbers
+from musterpoint.embedded.programs.registry import PLANNED, Program
+
+TEMPORARY = "muster-ray-"
+"""What the names of a plan's temporary directory begin with."""
+
+
+class Argument(NamedTuple):
+    """One word of an argv.
+
+    text: the word; a placeholder where ``ours`` is given.
+    reason: why it is there, for ``muster plan``; empty where it is clear, or belongs to the word before.
+    ours: the program of musterpoint whose path the process gets.
+    """
+
+    text: str
+    reason: str = ""
+    ours: Program | None = None
+
+
+Role = Literal["rank", "launcher", "service"]
+"""A rank is started by the supervisor itself. A launcher starts this host's ranks through the rank stub. A service runs
+until the ranks of all hosts have ended; if it ends before them, the job ends.
+"""
+
+ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray", "ssh")
+"""Launchers that start the program at most once per host, whatever devices there are."""
+
+SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
+"""Launchers whose ranks the supervisor starts itself, or that the platform has started, each with its own numbers."""
+
+RAY_PORTS = (
+    "gcs", "node-manager", "object-manager", "dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent",
+    "metrics-export", "dashboard", "ray-client-server",
+)  # fmt: skip
+"""What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
+
+
+def program_of_ours(name: Program, reason: str = "") -> Argument:
+    """Stands for the path of ``programs/<name>.py``; its fields also fit the end of an ``EnvSetting``.
+
+    The supervisor puts in the path when it starts the process. The file is a memfd: no directory has to be writable.
+    """
+    return Argument(f"{{muster:{name}}}", reason, name)
+
+
+class ProcessPlan(NamedTuple):
+    """One process of this host.
+
+    role: rank, launcher or service.
+    name: for messages, such as ``rank 0`` or ``torchrun``.
+    argv: its command line.
+    environment: variables on top of the plan's.
+    cwd: its working directory.
+    rank: the global rank; None where it is no rank.
+    local_rank: the rank on this host; None likewise.
+    users: whether a service is the user's own program. It may end with 0, and its error is the user's.
+    optional: whether the job goes on, whatever becomes of a service that isn't the user's own.
+    time_to_end: seconds between SIGTERM and SIGKILL for such a service when every rank has ended; 0: it is killed.
+    """
+
+    role: Role
+    name: str
+    argv: tuple[Argument, ...]
+    environment: tuple[EnvSetting, ...] = ()
+    cwd: str = "/"
+    rank: int | None = None
+    local_rank: int | None = None
+    users: bool = False
+    optional: bool = False
+    time_to_end: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        return [argument.text for argument in self.argv]
+
+
+class Meeting(NamedTuple):
+    """Where the ranks of a plan meet, if they are one world; the leader watches it.
+
+    port: the port of this host at which every rank connects.
+    hosts: the addresses of the other hosts, to which ranks that met elsewhere have connections.
+    required: whether the job fails where the ranks never met; else that is a warning.
+    library: part of the name of a file that every program has in memory whose ranks are to meet.
+    modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
+    advice: what makes ranks meet, for the message.
+    """
+
+    port: int
+    hosts: tuple[str, ...]
+    required: bool
+    library: str
+    modules: tuple[str, ...]
+    advice: str
+
+
+class PlannedFile(NamedTuple):
+    """A file that the supervisor writes, for this user alone, before it starts anything.
+
+    name: its path below the directory that it is for.
+    text: what is in it; ``{muster:NAME}`` stands for the path of a program of ours, or of a text in memory.
+    executable: whether it is a program.
+    """
+
+    name: str
+    text: str
+    executable: bool = False
+
+
+class SshServer(NamedTuple):
+    """What answers ssh on this host for as long as the job runs.
+
+    argv: started once for each caller, whose connection it gets as stdin and stdout.
+    folder: the directory with the job's keys.
+    callers: name and address of each host that may call.
+    files: what is written into ``folder``.
+    sftp_server: the program that answers scp and sftp; empty: none.
+    """
+
+    argv: tuple[Argument, ...]
+    folder: str
+    callers: tuple[tuple[str, str], ...]
+    files: tuple[PlannedFile, ...]
+    sftp_server: str = ""
+
+    @property
+    def process(self) -> ProcessPlan:
+        """What answers one caller. The job goes on, whatever becomes of it: the caller's program sees its end."""
+        return ProcessPlan("service", "sshd", self.argv, optional=True)
+
+
+BOOT = (
+    "from __future__ import annotations;import os;"
+    '[exec(part,globals())for part in open(os.environ["MUSTER_STUB"]).read().split("\\n\\n\\n")]'
+)
+"""Starts the stub; the same text on all hosts. Each host's supervisor sets MUSTER_STUB to the path of its stub.
+
+Compiling the stub function by function saves 0.5 MiB on every rank. The ``__future__`` import holds for all functions.
+"""
+
+
+def rank_process(
+    workspace: Workspace, rank: int, settings: tuple[EnvSetting, ...] = (), local_rank: int = 0
+) -> ProcessPlan:
+    """The user's program as ``rank``, started by the supervisor itself."""
+    return ProcessPlan(
+        "rank", f"rank {rank}", program_arguments(workspace.argv), settings, workspace.cwd, rank, local_rank
+    )
+
+
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int, flag: str) -> ProcessPlan:
+    """``process`` with ``flag=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+    before = len(process.argv) - len(program)
+    if process.role != "rank" or process.words[before:] != list(program):
+        return process
+    at += before
+    word = Argument(f"{flag}={process.local_rank or 0}", "--local-rank was given")
+    return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
+
+
+def service_process(workspace: Workspace, name: str, settings: tuple[EnvSetting, ...] = ()) -> ProcessPlan:
+    """The user's program as a service called ``name``."""
+    return ProcessPlan("service", name, program_arguments(workspace.argv), settings, workspace.cwd, users=True)
+
+
+def program_arguments(argv: Sequence[str]) -> tuple[Argument, ...]:
+    """The user's program and its arguments."""
+    return tuple(Argument(word, "the program" if at == 0 else "") for at, word in enumerate(argv))
+
+
+def through_stub(interpreter: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """``argv`` with the words before it that run it through the rank stub."""
+    return (interpreter, "-I", "-S", "-c", BOOT, "--", *argv)
+
+
+def stub_arguments(interpreter: str, argv: Sequence[str], for_stub: tuple[Argument, ...] = ()) -> tuple[Argument, ...]:
+    """:func:`through_stub`, each word with its reason; ``for_stub`` are words that the stub itself reads."""
+    python, isolated, no_site, command, boot, end, *program = through_stub(interpreter, argv)
+    return (
+        Argument(python, "runs the rank stub, which starts the program and reports exactly how it ended"),
+        Argument(isolated, "nothing of the user's is imported into the stub"),
+        Argument(no_site, "starts in 10 ms"),
+        Argument(command, "reads the stub from where this host's supervisor put it"),
+        Argument(boot),
+        *for_stub,
+        Argument(end, "the program follows"),
+        *program_arguments(program),
+    )
+
+
+class LaunchPlan(NamedTuple):
+    """What to start on this host.
+
+    launcher: the launcher it is for.
+    host: this host's name.
+    processes: what the supervisor starts.
+    environment: variables of every process, on top of the supervisor's own environment.
+    local_ranks: how many ranks this host will have.
+    world_size: how many ranks there will be in all.
+    first_rank: the global rank of the first one here.
+    user_cwd: the working directory that the rank stub restores for the user's program.
+    user_pythonpath: the PYTHONPATH that it restores.
+    unset: variables that no process gets.
+    tolerates_lost_peers: whether the job goes on when a host is lost (``script``: hosts may not need each other).
+    notes: sentences for ``muster plan`` and the log.
+    daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
+        and this host has no launcher process.
+    local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
+    local_rank_flag: how that argument begins.
+    of_others: what each other entry point runs that the platform started on this host; one process, or none.
+    under_mpi: whether an mpirun of the platform's started the entry points.
+    expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
+    temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
+    meeting: where the ranks meet, on the leader; None: nobody watches that.
+    cpu_sets: the processors of each local rank; empty: the system's choice.
+    ssh: this host's ssh server; None: there is none. A plan that is handed over has none.
+    """
+
+    launcher: Launcher
+    host: str
+    processes: tuple[ProcessPlan, ...]
+    environment: tuple[EnvSetting, ...]
+    local_ranks: int
+    world_size: int
+    first_rank: int
+    user_cwd: str
+    user_pythonpath: str = ""
+    unset: tuple[str, ...] = ()
+    tolerates_lost_peers: bool = False
+    notes: tuple[str, ...] = ()
+    daemons: tuple[str, ...] = ()
+    local_rank_at: int = -1
+    local_rank_flag: str = "--local_rank"
+    temporary: str = ""
+    meeting: Meeting | None = None
+    of_others: tuple[ProcessPlan, ...] = ()
+    under_mpi: bool = False
+    expands: bool = False
+    cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: SshServer | None = None
+
+    def cpus_of(self, process: ProcessPlan) -> list[int]:
+        """The processors of ``process``, where it is a rank that has some of its own; else empty."""
+        if not self.cpu_sets or process.role != "rank" or process.local_rank is None:
+            return []
+        return cpu_numbers(self.cpu_sets[process.local_rank].cpus) if process.local_rank < len(self.cpu_sets) else []
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a launcher or daemon, not the supervisor, starts this host's ranks."""
+        return bool(self.daemons) or any(process.role == "launcher" for process in self.processes)
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a JSON object: named tuples become arrays in field order."""
+        return self._asdict()
+
+    @classmethod
+    def from_wire(cls, value: Any) -> "LaunchPlan":
+        """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
+        from musterpoint.base.untrusted import check_types
+
+        try:
+            plan = cls(**value)
+            plan = plan._replace(
+                processes=tuple(_process(*row) for row in plan.processes),
+                of_others=tuple(_process(*row) for row in plan.of_others),
+                environment=_settings(plan.environment),
+                unset=tuple(plan.unset),
+                notes=tuple(plan.notes),
+                daemons=tuple(plan.daemons),
+                meeting=plan.meeting and _meeting(*plan.meeting),
+                cpu_sets=tuple(CpuSet(_cpus(cpus), _text(reason)) for cpus, reason in plan.cpu_sets),
+            )
+            check_types(plan, _PLAN_TYPES)
+            if plan.ssh is not None:
+                raise ValueError("it has an ssh server, which only the job's own plan may have")
+            if plan.launcher not in get_args(Launcher):
+                raise ValueError(f"an unknown launcher, {plan.launcher!r}")
+            for word in (*plan.unset, *plan.notes, *plan.daemons):
+                _text(word)
+            if plan.temporary and not os.path.basename(plan.temporary).startswith(TEMPORARY):
+                raise ValueError(f"{plan.temporary!r} is no temporary directory of musterpoint's")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"not a launch plan: {error}") from None
+        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
+            raise ValueError("not a launch plan: a number of ranks is negative or absurd")
+        return plan
+
+
+_MOST_RANKS = 1 << 17
+_LONGEST_END = 60
+_TEXT = (str,)
+_COUNT = (int,)
+_RANK = (int, type(None))
+_PLAN_TYPES: dict[str, tuple[type, ...]] = {
+    "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
+    "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
+    "local_rank_flag": _TEXT, "under_mpi": (bool,), "expands": (bool,), "temporary": _TEXT,
+}  # fmt: skip
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {
+    "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
+}  # fmt: skip
+_PROCESS_TYPES: dict[str, tuple[type, ...]] = {
+    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
+    "time_to_end": _COUNT,
+}  # fmt: skip
+
+
+def _meeting(*row: Any) -> Meeting:
+    from musterpoint.base.untrusted import check_types
+
+    meeting = Meeting(*row)
+    check_types(meeting, _MEETING_TYPES)
+    return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
+
+
+def _process(*row: Any) -> ProcessPlan:
+    from musterpoint.base.untrusted import check_types
+
+    process = ProcessPlan(*row)
+    process = process._replace(
+        argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
+    )
+    check_types(process, _PROCESS_TYPES)
+    if not 0 <= process.time_to_end <= _LONGEST_END:
+        raise ValueError(f"{process.time_to_end} s for a service to end in")
+    if process.role not in get_args(Role) or not process.argv:
+        raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
+    for argument in process.argv:
+        _text(argument.text)
+        _program(argument.ours)
+    return process
+
+
+def _settings(rows: Any) -> tuple[EnvSetting, ...]:
+    settings = tuple(EnvSetting(*row) for row in rows)
+    for setting in settings:
+        _text(setting.value)
+        _program(setting.ours)
+        if "=" in _text(setting.name):
+            raise ValueError(f"a variable can't be called {setting.name!r}")
+    return settings
+
+
+def _program(name: Any) -> None:
+    if name and name not in PLANNED:
+        raise ValueError(f"musterpoint has no program {name!r}")
+
+
+def _cpus(listed: Any) -> str:
+    if not cpu_numbers(_text(listed)):
+        raise ValueError(f"{listed!r} is no list of processors")
+    return str(listed)
+
+
+def _text(word: Any) -> str:
+    """``word``, which the system could take as an argument or a variable."""
+    if not isinstance(word, str) or "\0" in word:
+        raise ValueError(f"{word!r} is no text")
+    return word

@@ -1,0 +1,45 @@
+"""What a launcher needs to know of the hosts where the platform doesn't name them."""
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Launcher, Settings
+from musterpoint.core.job.model import Job
+
+
+def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
+    """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
+    unnamed = job.unnamed
+    if unnamed is None:
+        return
+    from musterpoint.core.job.unnamed import misplaced
+
+    if error := misplaced(unnamed):
+        raise error
+    rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
+    if unnamed.node_rank is None and launcher == "parameter-server":
+        raise UsageError(
+            f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
+            f"give every host its own {rank}"
+        )
+    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
+        )
+    if options.rollcall == "full":
+        return
+    how = f"--rollcall {options.rollcall}"
+    if unnamed.node_rank is None:
+        raise UsageError(
+            f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
+            f"host its own {rank}"
+        )
+    if launcher not in _NAMELESS or (launcher == "torchrun" and options.rendezvous != "static"):
+        what = f"launcher {launcher}" + (f" with --rendezvous {options.rendezvous}" if launcher == "torchrun" else "")
+        raise UsageError(
+            f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
+            f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
+        )
+
+
+_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed", "accelerate")
+"""Launchers that need nothing of the other hosts but the leader's address."""

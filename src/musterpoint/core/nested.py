@@ -1,0 +1,91 @@
+"""``muster launch`` inside a job that another musterpoint runs: the plan is made here, and the outer one runs it.
+
+This happens when ``train`` has our own ``launcher.py`` as entry point. The roll call, the channel, the stop budget and
+the failure file are the outer one's. If the inner one has no plan, it reports the reason.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Mapping
+
+from musterpoint.base import exit_codes, settings
+from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
+from musterpoint.base.failure import Failure
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import Counted, Job
+from musterpoint.core.job.read import masker_of, read_job
+from musterpoint.core.launch.choose import Choice, slots_of
+from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.core.prepare import plan_host, prepare_host, user_environment
+from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.rollcall.roster import Roster, Seat
+from musterpoint.core.runtime import Request
+from musterpoint.core.supervise.handover import PLANNED, Outer
+
+
+def launch_nested(request: Request) -> int | None:
+    """Hands the job's plan to the outer musterpoint; the job's exit code, or None where there is no outer one.
+
+    Raises:
+        MusterError: the job can't be planned.
+    """
+    outer = Outer.find(request.environ)
+    if outer is None:
+        return None
+    offered = outer.offer()
+    if offered is None:
+        outer.close()
+        why = "the job above us takes no plan: it is ending, or runs as another user; nothing is started here"
+        Console(str).say(why)
+        return exit_codes.STOPPED
+    for signo in STOPPING:
+        signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once
+    options = settings.from_environ(request.environ, request.given)
+    if options.max_restarts:
+        raise UsageError(
+            f"--max-restarts {options.max_restarts}: this launcher is part of another musterpoint's job, which starts "
+            "its ranks again: set MUSTER_MAX_RESTARTS in that job's environment"
+        )
+    job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    # variables that the outer one set for its own launcher aren't the user's
+    planned = set(request.environ.get(PLANNED, "").split(","))
+    own = {name: value for name, value in request.environ.items() if name not in planned}
+    environ = user_environment(own, options.python)
+    plan = plan_nested(job, options, offered, environ)
+    console = Console(masker_of(request.environ, job).mask)
+    for note in plan.notes:
+        console.say(note)
+    for signo in STOPPING:
+        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
+    code = outer.hand_over(plan, settings.without_own(environ))
+    return exit_codes.INTERNAL if code is None else code
+
+
+def report(failure: Failure, environ: Mapping[str, str]) -> None:
+    """Reports to the outer musterpoint, if there is one, why this launcher is about to end."""
+    outer = Outer.find(environ)
+    if outer is not None:
+        outer.report(failure)
+        outer.close()
+
+
+def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan for the hosts of another musterpoint's roster, with as many slots as this launcher gives them."""
+    names = tuple(seat.name for seat in offered.seats)
+    group = tuple(seat.name for seat in offered.group)
+    # each host's slots are in the outer one's roster
+    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
+    host = prepare_host(job, options, environ, typed=True)._replace(ssh=None)
+    asked = bool(options.slots or host.slots_asked)
+    seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job, asked)) for seat in offered.seats)
+    return plan_host(job, options, host, offered._replace(seats=seats), environ)
+
+
+def _slots(seat: Seat, choice: Choice, options: Settings, job: Job, asked: bool) -> int:
+    if not seat.grouped:
+        return 0
+    if choice.launcher in ONE_PER_HOST:
+        return slots_of(seat.name, choice.launcher, job, options, seat.capacity)
+    return choice.slots if asked else seat.capacity

@@ -1,0 +1,359 @@
+"""The log pump: carries every byte the ranks write to our own stdout and stderr, untouched, in a thread of its own.
+
+Nothing is decoded, stripped or put in another order, because the platform's metric expressions run on this stream.
+One stream alone passes through as it comes. Between several, only whole lines are written; a line that isn't finished
+within :data:`HOLD_SECONDS` is written as it is. A slow reader of our output may block the thread; nothing else waits
+for it. Start it after the first spawns.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from musterpoint.base.loop import READ, Loop, Timer
+from musterpoint.core.processes.streams import (
+    FORWARD_ALL,
+    LARGEST_PIPE,
+    Bytes,
+    Label,
+    Outlets,
+    OutputOptions,
+    Sink,
+    Stream,
+    open_pipe,
+    pipe_size,
+)
+from musterpoint.core.processes.tail import SIZE
+
+if TYPE_CHECKING:
+    from threading import Lock, Thread
+
+    from musterpoint.core.processes.log_tap import LogTap
+
+HOLD_SECONDS = 0.02
+"""Seconds an unfinished line is held back while other streams may write."""
+BUFFER = 256 << 10
+MOST_MESSAGES = 1000
+"""Messages of our own that wait for a blocked reader; older ones are dropped."""
+
+
+class Pump:
+    """Ranks' pipes in, our stdout and stderr (and log files) out.
+
+    ``out_fd`` and ``err_fd`` are our stdout and stderr. ``streams`` is how many pipes are expected, for their size.
+
+    ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: the last
+    output was a launcher's or a service's.
+
+    Raises:
+        UsageError: ``log_dir`` can't be made.
+    """
+
+    def __init__(
+        self, options: OutputOptions = FORWARD_ALL, *, out_fd: int = 1, err_fd: int = 2, streams: int = 1
+    ) -> None:
+        self._outlets = Outlets(out_fd, err_fd, options, self._warn)
+        self._err = self._outlets.err
+        self._pipe_size = pipe_size(streams)
+        self._streams: dict[int, Stream] = {}
+        self._tails: dict[tuple[int | None, str, Label], Stream] = {}
+        self._messages: list[bytes] = []
+        self._buffer = mmap.mmap(-1, BUFFER)
+        self._view = memoryview(self._buffer)
+        self._lock: Lock | nullcontext[None] = nullcontext()  # there is no thread yet
+        self._loop = Loop()
+        self._loop.prepare_posts()
+        self._flush_timer: Timer | None = None
+        self._thread: Thread | None = None
+        self._over = False
+        self._tap: LogTap | None = None
+        self.last_output = time.monotonic()
+        self._silence = (self.last_output, 0.0)
+        self.launcher_last = False
+
+    def open(self, rank: int | None, name: str = "") -> tuple[int, int]:
+        """Makes the pipes of a process; returns the write ends for its stdout and stderr.
+
+        Both are the same descriptor where our stdout and stderr are the same file. Neither is inheritable; the caller
+        closes them after the spawn. May be called at any time. ``rank`` and ``name`` together identify a process: a
+        rank that is a launcher starts ranks of the same numbers.
+        """
+        out_sink, err_sink = self._outlets.of(rank)
+        if out_sink is err_sink:
+            end = self._pipe(rank, name, "both", SIZE)
+            return end, end
+        out = self._pipe(rank, name, "stdout", SIZE // 2)
+        return out, self._pipe(rank, name, "stderr", SIZE)
+
+    def give(self, rank: int, out_fd: int, err_fd: int) -> None:
+        """From now on the output of ``rank`` goes to these descriptors. Call it before the rank's :meth:`open`."""
+        self._outlets.give(rank, out_fd, err_fd)
+
+    def copy_to(self, fd: int) -> None:
+        """From now on the ranks' output also goes to ``fd``, a pipe, in frames
+        (:mod:`musterpoint.core.processes.log_tap`).
+
+        Before :meth:`start`, nothing is missed. The pipe is closed when the pump is through, or copies elsewhere.
+        """
+        self._loop.post(lambda: self._copy_to(fd))
+
+    def start(self) -> None:
+        """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
+        from threading import Lock, Thread  # the user's program runs by now: it need not wait for this
+
+        self._lock = Lock()
+        thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        self._thread = thread
+
+    def write_message(self, data: bytes) -> None:
+        """Queues whole lines of our own for stderr; they come between whole lines of ranks. Returns at once."""
+        if self._over:
+            self._err.write_within(b"\n" + data if self._err.mid_line else data, 1.0)
+            return
+        self._messages.append(data)
+        del self._messages[:-MOST_MESSAGES]
+        self._loop.post(self._write_messages)
+
+    def tail(self, rank: int | None, name: str = "") -> bytes:
+        """The end of what a process wrote (to stderr, where that is separate), up to the byte it wrote last.
+
+        Doesn't wait for the thread: reads here what is still in the pipe, for the thread to write.
+        """
+        return self._tail(self._tails.get((rank, name, "both")) or self._tails.get((rank, name, "stderr")))
+
+    def stdout_tail(self, rank: int | None, name: str = "") -> bytes:
+        """The end of a process's stdout; empty where it shares a pipe with stderr."""
+        return self._tail(self._tails.get((rank, name, "stdout")))
+
+    def first_output(self, rank: int | None, name: str = "") -> float | None:
+        """When a process wrote its first byte, in seconds since the epoch; None if it hasn't written."""
+        streams = (self._tails.get((rank, name, label)) for label in ("both", "stdout", "stderr"))
+        return min((stream.first_at for stream in streams if stream and stream.first_at), default=None)
+
+    def longest_silence(self) -> tuple[float, float]:
+        """The longest time without a byte of any process: since when, in seconds since the epoch, and its seconds."""
+        now, last = time.monotonic(), self.last_output
+        since, seconds = max(self._silence, (last, now - last), key=lambda silence: silence[1])
+        return time.time() - (now - since), seconds
+
+    def show(self, rank: int, name: str = "") -> None:
+        """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
+        if not self._outlets.forwards(rank):
+            text = self.tail(rank, name)
+            self.write_message(text if text.endswith(b"\n") or not text else text + b"\n")
+
+    def drain(self, timeout: float) -> bool:
+        """Writes what the ended processes left in their pipes, then stops the thread.
+
+        Doesn't wait for the end of a pipe that a surviving descendant holds open. Returns whether all was written
+        within ``timeout`` seconds; if not (nobody reads our output), the thread is left behind.
+        """
+        deadline = time.monotonic() + timeout
+        self._loop.post(lambda: self._finish(deadline))
+        if self._thread is None:
+            self._run()
+        else:
+            self._thread.join(timeout)
+        return self._over
+
+    def close(self) -> None:
+        """Gives its descriptors back once it is drained; messages can still be written."""
+        if self._over:
+            self._loop.close()
+
+    # what follows runs in the thread, except for _pipe, _tail and _read_ahead
+
+    def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:
+        read_end, write_end = open_pipe(self._pipe_size)
+        stream = self._outlets.stream(read_end, rank, name, label, tail_size)
+        self._tails[rank, name, label] = stream
+        self._loop.post(lambda: self._watch(stream))
+        return write_end
+
+    def _copy_to(self, fd: int) -> None:
+        from musterpoint.core.processes.log_tap import LogTap  # only jobs with log rules have one
+
+        if self._tap is not None:
+            self._tap.close()
+        self._tap = LogTap(fd, self._loop)
+
+    def _warn(self, error: OSError, path: str) -> None:
+        self.write_message(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
+
+    def _tail(self, stream: Stream | None) -> bytes:
+        if stream is None:
+            return b""
+        with self._lock:
+            self._read_ahead(stream)
+            text = stream.tail.text()
+        if not self._over:
+            self._loop.post(lambda: self._serve(stream))
+        return text
+
+    def _read_ahead(self, stream: Stream) -> None:
+        """Reads what is in the pipe now, for the thread to write later. Call it under the lock."""
+        left = LARGEST_PIPE
+        while left > 0 and stream.fd >= 0:
+            try:
+                data = os.read(stream.fd, left)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            stream.tail.feed(memoryview(data))
+            stream.read_ahead.append(data)
+            left -= len(data)
+
+    def _in_thread(self) -> None:
+        _block_signals()
+        self._run()
+
+    def _run(self) -> None:
+        self._loop.run()
+        self._over = True
+        self._outlets.close()
+        if self._tap is not None:
+            self._tap.close()
+
+    def _watch(self, stream: Stream) -> None:
+        self._streams[stream.fd] = stream
+        if stream.sink is not None:
+            stream.sink.streams += 1
+        self._loop.watch(stream.fd, READ, lambda _ready: self._serve(stream))
+
+    def _serve(self, stream: Stream) -> None:
+        self._read(stream)
+
+    def _read(self, stream: Stream) -> bool:
+        """Reads and forwards one bufferful; false when nothing more is there."""
+        if stream.fd < 0:
+            return False
+        with self._lock:
+            read_ahead, stream.read_ahead = stream.read_ahead, []
+            count = 0
+            if not read_ahead:
+                try:
+                    count = os.readv(stream.fd, [self._view])
+                except BlockingIOError:
+                    return False
+                stream.tail.feed(self._view[:count])
+        now = time.monotonic()
+        if now - self.last_output > self._silence[1]:
+            self._silence = (self.last_output, now - self.last_output)
+        self.last_output = now
+        if not stream.first_at and (read_ahead or count):
+            stream.first_at = time.time()
+        if read_ahead:
+            for data in read_ahead:
+                self._forward(stream, memoryview(data), data.rfind(b"\n"))
+        elif count:
+            self._forward(stream, self._view[:count], self._buffer.rfind(b"\n", 0, count))
+        else:
+            self._close(stream)
+            return False
+        return True
+
+    def _forward(self, stream: Stream, data: memoryview, newline: int) -> None:
+        """Writes what may be written of ``data``; ``newline`` is where its last line end is, or -1."""
+        if self._tap is not None and stream.rank is not None:
+            self._tap.feed(self.last_output, stream.number, stream.rank, data)
+        if stream.file is not None:
+            stream.file.write(data)
+        sink = stream.sink
+        if sink is None:
+            return
+        as_is = not stream.prefix and sink.streams == 1 and not (self._messages and sink is self._err)
+        held = len(data) - newline - 1 + (len(stream.unfinished) if newline < 0 else 0)
+        cut = len(data) if as_is or held > BUFFER else newline + 1
+        if cut:
+            self._write(stream, sink, stream.unfinished, data[:cut])
+            stream.unfinished, stream.unfinished_since = b"", 0.0
+        if cut < len(data):
+            stream.unfinished += bytes(data[cut:])
+            stream.unfinished_since = stream.unfinished_since or self.last_output
+            self._flush_later(stream.unfinished_since)
+        if self._messages:
+            self._write_messages()
+
+    def _write(self, stream: Stream, sink: Sink, begun: bytes, data: Bytes) -> None:
+        self.launcher_last = stream.rank is None
+        if not stream.prefix:
+            sink.write(begun, data)
+            return
+        text = begun + bytes(data)
+        ended = text.endswith(b"\n")
+        body = (text[:-1] if ended else text).replace(b"\n", b"\n" + stream.prefix)
+        continued = sink.mid_line and sink.last_stream is stream
+        sink.write(b"\n" if sink.mid_line and not continued else b"", b"" if continued else stream.prefix, body,
+                   b"\n" if ended else b"")  # fmt: skip
+        sink.last_stream = stream
+
+    def _flush_later(self, since: float | None = None) -> None:
+        if self._flush_timer is None:
+            due = (self._loop.clock() if since is None else since) + HOLD_SECONDS
+            self._flush_timer = self._loop.call_at(due, self._flush_due)
+
+    def _flush_due(self) -> None:
+        """Writes the lines that have been unfinished for too long, and the messages that waited for them."""
+        self._flush_timer = None
+        old = self._loop.clock() - HOLD_SECONDS
+        waiting = [stream for stream in self._streams.values() if stream.unfinished]
+        for stream in waiting:
+            # after this process stood still, the rest of the line may have come
+            if stream.unfinished_since <= old and not self._read(stream):
+                self._flush(stream)
+        if since := [stream.unfinished_since for stream in waiting if stream.unfinished]:
+            self._flush_later(min(since))
+        self._write_messages(at_once=True)
+
+    def _flush(self, stream: Stream) -> None:
+        if stream.unfinished and stream.sink is not None:
+            self._write(stream, stream.sink, stream.unfinished, b"")
+        stream.unfinished, stream.unfinished_since = b"", 0.0
+
+    def _write_messages(self, at_once: bool = False) -> None:
+        """Writes our own messages; unless ``at_once``, not into an unfinished line of a process."""
+        if not self._messages:
+            return
+        if self._err.mid_line and not at_once:
+            self._flush_later()
+            return
+        while self._messages:
+            self.launcher_last = False
+            self._err.write(b"\n" if self._err.mid_line else b"", self._messages.pop(0))
+
+    def _close(self, stream: Stream) -> None:
+        self._flush(stream)
+        self._loop.forget(stream.fd)
+        del self._streams[stream.fd]
+        if stream.sink is not None:
+            stream.sink.streams -= 1
+        with self._lock:
+            os.close(stream.fd)
+            stream.fd = -1
+
+    def _finish(self, deadline: float) -> None:
+        for stream in list(self._streams.values()):
+            while self._read(stream) and time.monotonic() < deadline:
+                pass
+            if stream.fd >= 0:
+                self._close(stream)
+        self._write_messages(at_once=True)
+        self._loop.stop()
+
+
+def _block_signals() -> None:
+    """Leaves every signal to the main thread."""
+    import signal
+
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

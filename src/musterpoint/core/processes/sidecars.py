@@ -1,0 +1,123 @@
+"""Sidecars: programs of ours that run beside the job, perhaps before its start and after its end.
+
+They don't count as processes of the job, and aren't signalled or killed with them.
+"""
+
+import os
+import signal
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.base.lines import Line, Lines
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.process import Streams, spawn
+
+OnEnd = Callable[[int], None]
+"""Gets an exit status; negative for a signal."""
+UNKILLABLE_SECONDS = 3.0
+"""Seconds to wait for a sidecar after SIGKILL: it may be stuck in the kernel, on a failed disk."""
+
+
+class Sidecar:
+    """Made by :meth:`Sidecars.start`. ``code`` is its exit status (negative for a signal), None until it has ended."""
+
+    def __init__(self, loop: Loop, pid: int, stdin: int, output: int, on_line: Line, on_end: OnEnd) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self._stdin = stdin
+        self._on_end = on_end
+        self._lines = Lines(loop, output, on_line, self._output_ended)
+
+    def send(self, line: str) -> None:
+        """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
+        try:
+            os.write(self._stdin, line.encode() + b"\n")
+        except OSError:
+            pass
+
+    def input(self) -> int:
+        """A descriptor of its stdin for a writer of its own, who closes it; the sidecar ends when both are closed."""
+        return os.dup(self._stdin)
+
+    def dismiss(self) -> None:
+        """Asks it to end, by closing its stdin."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _output_ended(self) -> None:
+        """Its output has ended, and so has it; another wait for all children may have taken its status."""
+        if self.code is None:
+            try:
+                self.ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+            except ChildProcessError:
+                pass
+
+    def ended(self, code: int) -> None:
+        """Its exit status is ``code``."""
+        if self.code is None:
+            self.code = code
+            self._lines.close()
+            self.dismiss()
+            self._on_end(code)
+
+
+class Sidecars:
+    """The sidecars of this process. Start them in the main thread."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._all: dict[int, Sidecar] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        """The pids of running sidecars."""
+        return {pid for pid, sidecar in self._all.items() if sidecar.code is None}
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], on_line: Line, on_end: OnEnd) -> Sidecar:
+        """Starts a program of ours in a process group of its own, in ``/``.
+
+        It ends when its stdin does. ``on_line`` gets each line of its stdout and stderr, ``on_end`` its exit status,
+        both in the loop's thread.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        stdin_read, stdin = os.pipe()
+        output, output_write = os.pipe()
+        try:
+            streams = Streams(stdin_read, output_write, output_write)
+            pid = spawn(list(argv), environ, "/", streams)
+        except BaseException:
+            os.close(stdin)
+            os.close(output)
+            raise
+        finally:
+            os.close(stdin_read)
+            os.close(output_write)
+        os.set_blocking(stdin, False)
+        sidecar = self._all[pid] = Sidecar(self._loop, pid, stdin, output, on_line, on_end)
+        return sidecar
+
+    def ended(self, pid: int, code: int) -> bool:
+        """Takes the end of a child of this process; returns whether it was a sidecar."""
+        sidecar = self._all.get(pid)
+        if sidecar is None or sidecar.code is not None:  # pids are used again
+            return False
+        sidecar.ended(code)
+        return True
+
+    def close(self, grace: float = 0.0) -> None:
+        """Asks all to end, waits ``grace`` seconds for that, then kills them."""
+        for sidecar in self._all.values():
+            sidecar.dismiss()
+        self._wait(grace)
+        for pid in self.pids:
+            tree.send(pid, signal.SIGKILL)
+        self._wait(UNKILLABLE_SECONDS)
+        self._all.clear()
+
+    def _wait(self, seconds: float) -> None:
+        until = self._loop.clock() + seconds
+        while self.pids and (left := until - self._loop.clock()) > 0:
+            self._loop.turn(left)

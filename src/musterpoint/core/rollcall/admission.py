@@ -1,0 +1,213 @@
+"""Which caller gets which seat: rules over calls, the addresses of names, and the time; no I/O.
+
+Without a shared secret a seat goes to the caller from an address that its name resolves to. A caller from
+elsewhere (published ports, a sidecar, a second network card) gets it only if no matching one claims it in time. A
+seated caller that still answers keeps its seat when another process calls from the same address.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Literal, NamedTuple, Union
+
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.session import HostState
+from musterpoint.core.rollcall.hello import Hello
+
+
+class Call(NamedTuple):
+    """One caller that claims a seat.
+
+    ``hello``: its hello.
+    ``state``: its session and connection.
+    ``address``: where it called from.
+    ``since``: when.
+    """
+
+    hello: Hello
+    state: HostState
+    address: str
+    since: float
+
+    @property
+    def name(self) -> str:
+        return self.hello.host
+
+    @property
+    def incarnation(self) -> str:
+        return self.hello.incarnation
+
+    @property
+    def title(self) -> str:
+        """How it calls itself; ``name`` only stands for that where the platform names no hosts."""
+        return self.hello.name or self.hello.host
+
+    def welcome(self, leader: str) -> bytes:
+        """The leader's reply to the hello; where the platform names no hosts it says which seat the caller has."""
+        token, answer = self.state.ticket
+        seat = {"seat": self.hello.place} if self.hello.nnodes else {}
+        return wire.pack("welcome", host=leader, job=self.hello.offer.job, token=token, answer=answer, **seat)
+
+    def named(self, name: str) -> Call:
+        """With the name that its host has in the roster."""
+        self.state.rename(name)
+        return self._replace(hello=self.hello._replace(host=name))
+
+
+class Seated(NamedTuple):
+    """``call`` has the seat; ``warning``: what is unusual about its address."""
+
+    call: Call
+    warning: str = ""
+
+
+class TurnedAway(NamedTuple):
+    """``call`` doesn't get the seat, or no longer has it, and why."""
+
+    call: Call
+    why: str
+
+
+class Contested(NamedTuple):
+    """``call`` claims the seat of ``holder``, which loses it unless it sends something (:meth:`Seats.answered`)."""
+
+    call: Call
+    holder: Call
+
+
+Change = Union[Seated, TurnedAway, Contested]
+Check = Literal["warn", "strict", "off"]
+"""For a caller from an address that its name doesn't resolve to: seat after a wait, no seat, seat at once."""
+
+_MOST_WAITING = 4
+
+
+class Seats:
+    """``patience``: seconds that a mismatch waits; ``asking``: seconds that a holder has to answer."""
+
+    def __init__(self, names: Iterable[str], check: Check, patience: float, asking: float) -> None:
+        self._check = check
+        self._patience = patience
+        self._asking = asking
+        self._newcomers: dict[str, tuple[Call, float]] = {}
+        self._names = frozenset(names)
+        self._addresses: dict[str, tuple[str, ...]] = {}
+        self._matched: set[str] = set()
+        self.taken: dict[str, Call] = {}
+        self.waiting: dict[str, list[Call]] = {}
+
+    @property
+    def filled(self) -> bool:
+        return len(self.taken) == len(self._names) and not self._newcomers
+
+    def missing(self) -> set[str]:
+        return set(self._names.difference(self.taken))
+
+    def matches(self, name: str, address: str) -> bool:
+        """Whether ``name`` resolves to ``address``."""
+        return address in self._addresses.get(name, ())
+
+    def claim(self, call: Call, proved: bool = False) -> list[Change]:
+        """``call`` claims its seat; ``proved`` says that it knows the shared secret."""
+        holder = self.taken.get(call.name)
+        fits = proved or self._check == "off" or self.matches(call.name, call.address)
+        if holder is not None:
+            return self._contest(call, holder, proved, fits)
+        if fits:
+            return self._seat_matching(call, holder)
+        waiting = self.waiting.setdefault(call.name, [])
+        changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
+        waiting[:] = [old for old in waiting if old.address != call.address]
+        if len(waiting) >= _MOST_WAITING:
+            return [*changes, TurnedAway(call, TAKEN)]
+        waiting.append(call)
+        return changes
+
+    def _contest(self, call: Call, holder: Call, proved: bool, fits: bool) -> list[Change]:
+        itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
+        outranks = fits and call.name not in self._matched
+        if proved or itself or outranks:
+            return [*_turned_away(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
+        if not fits and (call.name in self._matched or holder.address != call.address):
+            return [TurnedAway(call, TAKEN)]
+        rival = self._newcomers.get(call.name)
+        if rival is not None and rival[0].incarnation != call.incarnation:
+            return [TurnedAway(call, TAKEN)]
+        self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
+        return [*_turned_away(rival), Contested(call, holder)]
+
+    def answered(self, call: Call) -> list[Change]:
+        """``call`` sent something: if it holds a contested seat, it keeps it."""
+        if call.name not in self._newcomers or self.taken.get(call.name) is not call:
+            return []
+        return [TurnedAway(self._newcomers.pop(call.name)[0], TAKEN)]
+
+    def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
+        """``name`` resolves to ``addresses``; a waiting call from one of them takes the seat."""
+        self._addresses[name] = addresses
+        for call in reversed(self.waiting.get(name, [])):
+            if call.address in addresses:
+                self.waiting[name].remove(call)
+                return self._seat_matching(call, self.taken.get(name))
+        return []
+
+    def left(self, call: Call) -> list[Change]:
+        """The connection of ``call`` ended; a newcomer that waits for its seat takes it."""
+        newcomer, _since = self._newcomers.get(call.name, (None, 0.0))
+        if self.taken.get(call.name) is call:
+            del self.taken[call.name]
+            matched = call.name in self._matched
+            self._matched.discard(call.name)
+            if newcomer is not None:
+                del self._newcomers[call.name]
+                return self._seat_matching(newcomer, None) if matched else [self._take(newcomer)]
+        elif newcomer is call:
+            del self._newcomers[call.name]
+        elif call in self.waiting.get(call.name, ()):
+            self.waiting[call.name].remove(call)
+        return []
+
+    def tick(self, now: float) -> list[Change]:
+        """Seats mismatches whose wait is over, and newcomers whose seat's holder did not answer."""
+        changes: list[Change] = []
+        for name in [name for name, (_, since) in self._newcomers.items() if since + self._asking <= now]:
+            changes += self._replace(self._newcomers.pop(name)[0], self.taken[name], name in self._matched)
+        if self._check != "warn":
+            return changes
+        for name in [name for name, calls in self.waiting.items() if calls]:
+            first = self.waiting[name][0]
+            if first.since + self._patience <= now:
+                changes.append(self._take(first))
+                changes += self._turn_waiting_away(name, first)
+        return changes
+
+    def oddity(self, call: Call) -> str:
+        """How the address of ``call`` differs from what its name resolves to."""
+        known = self._addresses.get(call.name, ())
+        expected = f"resolves to {', '.join(known)}" if known else "does not resolve"
+        return f"{call.name} calls from {call.address}, but its name {expected} on this host"
+
+    def _seat_matching(self, call: Call, holder: Call | None) -> list[Change]:
+        changes: list[Change] = [TurnedAway(holder, _LATER)] if holder is not None else []
+        self.taken[call.name] = call
+        self._matched.add(call.name)
+        changes.append(Seated(call))
+        return changes + self._turn_waiting_away(call.name, call)
+
+    def _replace(self, call: Call, holder: Call, matching: bool) -> list[Change]:
+        return self._seat_matching(call, holder) if matching else [TurnedAway(holder, _LATER), self._take(call)]
+
+    def _take(self, call: Call) -> Seated:
+        self.taken[call.name] = call
+        return Seated(call, self.oddity(call))
+
+    def _turn_waiting_away(self, name: str, winner: Call) -> list[Change]:
+        others = [call for call in self.waiting.pop(name, []) if call is not winner]
+        return [TurnedAway(call, TAKEN) for call in others]
+
+
+def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
+    return [] if rival is None else [TurnedAway(rival[0], _LATER)]
+
+
+_LATER = "a later start of this host took its seat"
+TAKEN = "another process has the seat of this host"

@@ -1,0 +1,476 @@
+"""The leader's roll call: accepts hosts, gives each its seat, and publishes the roster."""
+
+from __future__ import annotations
+
+from functools import partial
+from signal import SIGINT
+from typing import TYPE_CHECKING, Any, Callable
+
+from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
+from musterpoint.base.loop import Timer
+from musterpoint.base.untrusted import printable
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.beats import Beats, Sweeper
+from musterpoint.core.channel.leader import LeaderChannel
+from musterpoint.core.channel.link import Context, Link, LinkOwner, say_bye
+from musterpoint.core.channel.names import Answer, Follower, Names
+from musterpoint.core.channel.other_hosts import JobHosts
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.session import HostState, Resume, Session, random_token
+from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
+from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
+from musterpoint.core.rollcall.hello import (
+    ITSELF,
+    NO_SEAT,
+    OF_ANOTHER_JOB,
+    Hello,
+    Refusal,
+    check_offer,
+    check_protocol,
+    validate,
+)
+from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
+from musterpoint.core.rollcall.places import Places, unique_names
+from musterpoint.core.rollcall.reconnects import Reconnects
+from musterpoint.core.rollcall.roster import Participant, Roster, Seat
+
+if TYPE_CHECKING:
+    from musterpoint.core.rollcall.rejoin import Rejoin
+
+
+class LeaderCall:
+    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port.
+
+    Where the platform doesn't name the hosts, what stands for a name here is the label of a seat, until all are here.
+    ``incarnation``: of this host's own calls, where it may call itself.
+    """
+
+    def __init__(
+        self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int],
+        incarnation: str = "",
+    ) -> None:  # fmt: skip
+        self.result: tuple[Roster, Peers] | None = None
+        self.error: MusterError | None = None
+        self._context = context
+        self._loop, self._timeouts, log = context
+        self._say, self._record = log.say, log.record
+        self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
+        self._seen_as = participant.endpoint
+        own = self._me
+        self._places: Places | None = None
+        if unnamed is not None:
+            self._places = Places(unnamed, self._me, incarnation)
+            self._hosts = group = self._places.labels
+            own = self._hosts[0]
+        self._grouped = frozenset(group)
+        self._choose_port = choose_port
+        self._others = frozenset(self._hosts) - {own}
+        check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
+        self._checked = check != "off"
+        self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._names = names
+        self._follower = Follower(context, names, self._resolved)
+        self._attendance = Attendance(self._hosts, self._seen_as, names, self._seats, self._checked)
+        self._calls: dict[Link, Call] = {}
+        self._link_owner = LinkOwner(self._frame, self._ended)
+        self._unanswered: dict[str, tuple[Link, Refusal]] = {}
+        self._stopped: StoppedEarly | None = None
+        self._stop_sent: set[str] = set()
+        self._asked_to_stop = False
+        self._beats = Beats()
+        self._listener: Listener
+        self._progress: ProgressPrinter
+        self._sweeper: Sweeper
+        self._deadline_timer: Timer
+
+    def start(self) -> None:
+        """Raises UsageError if the port can't be listened on."""
+        raise_file_limit(len(self._hosts))
+        sock = listen(self._settings.rollcall_port, self._me)
+        owner = ListenerOwner(self._hello, self._resume, self._unproved)
+        self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
+        self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
+        self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
+        self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
+        self._follower.follow(self._seen_as)
+        if self._checked:
+            for host in self._hosts:
+                self._follower.follow(host)
+
+    def stop(self, stop: StoppedEarly) -> None:
+        """This host was told to stop: tells the others. At the second call, or for Ctrl-C, it doesn't wait for them."""
+        if self._asked_to_stop or stop.signal == SIGINT:
+            self._stopped = self._stopped or stop
+            self._stop_now()
+        self._asked_to_stop = True
+        self._broadcast_stop(stop)
+
+    def _broadcast_stop(self, stop: StoppedEarly) -> None:
+        """Sends the stop to all hosts here and, for 8 s, to late ones, which would wait until their deadline."""
+        if self._stopped is not None or self.result:
+            return
+        self._stopped = stop
+        for call in self._seats.taken.values():
+            self._send_stop(stop, call.state)
+        if self.error is None:
+            self._say(f"{stop}: telling the others, for {self._timeouts.stop_notice:g} s at most")
+            self._progress.stop()
+            self._deadline_timer.cancel()
+            self._deadline_timer = self._loop.call_later(self._timeouts.stop_notice, self._stop_now)
+
+    def _send_stop(self, stop: StoppedEarly, member: HostState) -> None:
+        if member.link is not None:
+            member.link.send(_packed(stop))
+        self._stop_sent.add(member.name)
+        if self._stop_sent == self._others:
+            self._stop_now()
+
+    def _stop_now(self) -> None:
+        assert self._stopped is not None
+        self._end(self._stopped, _packed(self._stopped))
+
+    # hellos and seats
+
+    def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
+        hello, refusal = self._placed(hello, proved)
+        if refusal is not None:
+            self._refuse(link, hello, proved, refusal)
+            return
+        now = self._loop.clock()
+        session = Session(now, False, self._settings.silence_timeout, self._timeouts)
+        call = Call(hello, HostState(hello.host, link, session), link.peer, now)
+        link.hand_over(self._link_owner)
+        self._beats.add(call.state)
+        self._claim(link, call, proved)
+
+    def _placed(self, hello: Hello, proved: bool) -> tuple[Hello, Refusal | None]:
+        """The caller with the seat that it claims, and why it is refused."""
+        if self._places is None:
+            return hello, validate(hello, self._me, self._offer, self._others, self._grouped, proved)
+        refusal = (
+            check_protocol(hello, self._me)
+            or check_offer(hello, self._me, self._offer, True, proved)
+            or self._places.refusal(hello)
+        )
+        if refusal is None:
+            placed = self._places.place(hello, self._seats.taken)
+            return (hello, self._places.too_many(hello)) if placed is None else (placed, None)
+        return hello, refusal
+
+    def _claim(self, link: Link, call: Call, proved: bool) -> None:
+        self._calls[link] = call
+        # a secret proves no place: another host may have been given the same one
+        changes = self._seats.claim(call, proved and self._places is None)
+        if not any(change.call is call for change in changes if not isinstance(change, Contested)):
+            link.send(wire.pack("wait"))
+        self._apply(changes)
+        if self._checked and call.name not in self._seats.taken:
+            self._follower.follow(call.name)
+
+    def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
+        """Refuses a caller; ends the roll call, too, if it certainly was the host: no other will take its seat."""
+        if self._places is not None:
+            self._refuse_unplaced(link, proved, refusal)
+            return
+        if hello.host not in self._others:
+            self._listener.refuse(link, refusal.reason if proved else refusal.answer)
+            self._refused_stranger(refusal.claim, link.peer)
+            return
+        sure = proved or self._attendance.is_sure(hello.host, link.peer)
+        if sure or self._names.last_answer(hello.host).addresses or hello.host in self._unanswered:
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        else:  # whether it is the host is known in a moment, and that host should hear the reason
+            link.ignore()
+            self._unanswered[hello.host] = link, refusal
+            self._loop.call_later(self._timeouts.hello / 2, lambda: self._answer(hello.host))
+        self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
+        if proved or (sure and hello.host not in self._seats.taken):
+            self._fail(refusal.reason)
+
+    def _answer(self, host: str) -> None:
+        """Refuses the caller that claims to be ``host``, now that the name has addresses, or has had time to."""
+        link, refusal = self._unanswered.pop(host, (None, None))
+        if link is not None and refusal is not None and not link.ended:
+            sure = self._attendance.is_sure(host, link.peer)
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+
+    def _refuse_unplaced(self, link: Link, proved: bool, refusal: Refusal) -> None:
+        """Refuses a host where none has a name; ends the roll call, too, unless it may be a host of another job."""
+        self._listener.refuse(link, refusal.reason)
+        if refusal.reason == ITSELF:
+            return
+        self._refused_stranger(refusal.claim, link.peer)
+        if proved or refusal.claim not in OF_ANOTHER_JOB:
+            self._fail(refusal.reason)
+        else:
+            self._say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
+
+    def _unproved(self, host: str, address: str, claim: str) -> None:
+        """Keeps the refusal for the table; a caller without the secret can't end the roll call."""
+        if host in self._others:
+            self._refused_host(host, address, Refusal("", claim), claim)
+        else:
+            self._refused_stranger(claim, address)
+
+    def _refused_stranger(self, claim: str, address: str) -> None:
+        self._attendance.refused_stranger(claim, address)
+        self._record("caller-refused", address=address, reason=claim)
+
+    def _refused_host(self, host: str, address: str, refusal: Refusal, reason: str) -> None:
+        if self._attendance.refuse(host, refusal, address):
+            self._record("hello-refused", host=host, address=address, reason=reason)
+
+    def _resume(self, link: Link, _resume: Resume) -> None:
+        self._listener.refuse(link, "it has started anew since this session began", over=True)
+
+    def _resolved(self, name: str, answer: Answer) -> None:
+        if self.result or self.error:
+            return
+        if name == self._seen_as:
+            self._attendance.own_resolved(answer)
+        if answer.addresses:
+            refused = self._attendance.refused.get(name)
+            self._apply(self._seats.resolved(name, answer.addresses))
+            self._answer(name)
+            if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
+                self._fail(refused[0].reason)
+        if answer.addresses and not self._seats.waiting.get(name):
+            self._follower.drop(name)
+
+    def _apply(self, changes: list[Change]) -> None:
+        for change in changes:
+            call, link = change.call, change.call.state.link
+            if isinstance(change, Seated):
+                self._seated(call, change.warning)
+            elif isinstance(change, Contested):
+                change.holder.state.beat()
+            elif link is not None:
+                self._turn_away(link, call, change.why)
+        if self._seats.filled and not self.error and not self.result and not self._stopped:
+            self._publish()
+
+    def _turn_away(self, link: Link, call: Call, why: str) -> None:
+        holder = self._seats.taken.get(call.name)
+        if self._places is not None and why == TAKEN and holder is not None:
+            self._clash(self._places, link, call, holder)
+        else:
+            self._dismiss(link, call, why)
+
+    def _clash(self, places: Places, link: Link, call: Call, holder: Call) -> None:
+        """Another host claims ``holder``'s seat. By node rank that ends the roll call; by arrival it gets a free seat,
+        since two hosts may have the same name.
+        """
+        if places.by_rank:
+            why = places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
+        else:
+            why = TAKEN
+            other = places.place(call.hello, self._seats.taken, apart=True)
+            if other is not None:
+                call.state.rename(other.host)
+                self._claim(link, call._replace(hello=other), False)
+                return
+        self._dismiss(link, call, why)
+        self._fail(why)
+
+    def _dismiss(self, link: Link, call: Call, why: str) -> None:
+        self._drop(link, call)
+        self._listener.refuse(link, why)
+        self._record("hello-refused", host=call.title, address=call.address, reason=why)
+
+    def _seated(self, call: Call, warning: str) -> None:
+        """The host has its seat, so its hello is trusted from now on."""
+        hello, link = call.hello, call.state.link
+        self._follower.drop(call.name)
+        self._attendance.seated(hello)
+        if warning:
+            self._attendance.note(f"warning: {warning}; nobody else came, so it has the seat")
+        if hello.offer.version != self._offer.version:
+            theirs = printable(hello.offer.version, 64)
+            self._attendance.note(f"warning: {call.title} runs musterpoint {theirs}, {self._me} {self._offer.version}")
+        self._record("host-here", host=call.title, address=call.address)
+        if link is not None:
+            link.set_limit(wire.MEMBER_LIMIT)
+            link.send(call.welcome(self._me))
+        if self._stopped is not None:
+            self._send_stop(self._stopped, call.state)
+        elif hello.stop:
+            self._broadcast_stop(StoppedEarly(call.title, hello.stop))
+
+    # connections of hosts that are here
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        call = self._calls[link]
+        call.state.session.received(self._loop.clock())
+        if wire.is_beat(payload):
+            wire.beat_count(payload)
+        else:
+            self._message(call, wire.unpack(payload))
+        if changes := self._seats.answered(call):
+            self._apply(changes)
+
+    def _message(self, call: Call, message: dict[str, Any]) -> None:
+        if self._seats.taken.get(call.name) is not call:
+            raise wire.WireError(f"a {message['t']!r} before it had a seat")
+        if message["t"] == "abandon":
+            self._broadcast_stop(StoppedEarly(call.title, wire.stop_signal(message)))
+        elif message["t"] == "leaving":
+            self._deadline(f"{call.title} reached its deadline")
+        else:
+            raise wire.WireError(f"a {message['t']!r} before the roster")
+
+    def _ended(self, link: Link, why: str, _eof: bool) -> None:
+        call = self._calls[link]
+        self._drop(link, call)
+        if self._seats.taken.get(call.name) is call:
+            self._attendance.disconnected(call.name, f"{call.title}: {why}" if self._places else why)
+            self._record("connection-ended", host=call.title, why=why)
+        self._apply(self._seats.left(call))
+
+    def _drop(self, link: Link, call: Call) -> None:
+        self._calls.pop(link, None)
+        self._beats.remove(call.state)
+
+    def _forgive(self, seconds: float, now: float) -> None:
+        for call in self._calls.values():
+            call.state.session.forgive(seconds, now)
+
+    def _sweep(self, now: float) -> None:
+        for member in self._beats.next():
+            member.beat()
+        for link, call in list(self._calls.items()):
+            if link in self._calls and now - call.state.session.received_at >= self._timeouts.silence:
+                link.close()
+                self._ended(link, "it fell silent", False)
+        self._apply(self._seats.tick(now))
+
+    # the end
+
+    def _publish(self) -> None:
+        calls = self._seats.taken if self._places is None else self._name_hosts()
+        try:
+            roster = self._roster(calls)
+        except MusterError as error:  # no port for the framework
+            self._end(error, wire.pack("over", text=str(error)))
+            return
+        self._finish()
+        packed = wire.pack_large("roster", roster=roster.to_wire())
+        for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
+            self._say(warning)
+        others = {name: call.state for name, call in calls.items()}
+        # under "script" programs may start ranks by themselves
+        script = any(call.hello.offer.launcher == "script" for call in calls.values())
+        opaque = self._grouped if script else frozenset[str]()
+        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks, roster.max_restarts)
+        goes_on = self._settings.on_failure == "finish"
+        channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
+        rejoin = partial(self._rejoin, roster) if self._may_rejoin else None
+        reconnects = Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places, rejoin)
+        for link in self._calls:
+            link.send(packed)
+        self.result = roster, channel
+
+    @property
+    def _may_rejoin(self) -> bool:
+        """Whether a host that the platform starts anew may have its seat back."""
+        return bool(self._settings.max_restarts and self._settings.rejoin_timeout and self._places is None)
+
+    def _rejoin(self, roster: Roster, reconnects: Reconnects) -> Rejoin:
+        from musterpoint.core.rollcall.rejoin import Members, Rejoin
+
+        members = Members(self._offer, roster, self._settings)
+        return Rejoin(
+            self._context, self._names, self._listener, members, reconnects.earlier, reconnects.take, reconnects.lose
+        )
+
+    def _close(self, reconnects: Reconnects) -> None:
+        reconnects.close()
+        self._listener.close()
+
+    def _different_libraries(self, calls: dict[str, Call]) -> list[str]:
+        """Warnings about the group's hosts, as far as they say what they have."""
+        offers = {host: calls[host].hello.offer if host in calls else self._offer for host in self._hosts}
+        said = {host: offer.libraries for host, offer in offers.items() if host in self._grouped and offer.libraries}
+        if len(said) < 2:
+            return []
+        from musterpoint.core.rollcall.library_versions import differences
+
+        return [printable(text, 2000) for text in differences(said)]
+
+    def _name_hosts(self) -> dict[str, Call]:
+        """The calls by the names that their hosts have from now on, which they have said themselves."""
+        calls = [self._seats.taken[label] for label in self._hosts[1:]]
+        names = unique_names([self._me, *(call.title for call in calls)])
+        self._me, self._hosts = names[0], names
+        self._grouped = frozenset(names)
+        return {name: call.named(name) for name, call in zip(names[1:], calls, strict=True)}
+
+    def _roster(self, calls: dict[str, Call]) -> Roster:
+        address = self._attendance.address()
+        seats = []
+        if self._settings.host_order == "topology":
+            self._order_hosts(calls)
+        for host in self._hosts:
+            grouped = host in self._grouped
+            if host == self._me:
+                offer, where = self._offer, address
+            else:
+                offer, where = calls[host].hello.offer, calls[host].address
+            slots = offer.slots if grouped else 0
+            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
+        return Roster(
+            self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
+            max_restarts=self._settings.max_restarts,
+        )  # fmt: skip
+
+    def _order_hosts(self, calls: dict[str, Call]) -> None:
+        from musterpoint.core.rollcall.host_order import by_topology
+
+        places = {host: calls[host].hello.offer.place if host in calls else self._offer.place for host in self._hosts}
+        ordered, told = by_topology(self._hosts, self._grouped, places)
+        self._hosts = tuple(ordered)
+        self._say(told)
+
+    def _deadline(self, why: str = "") -> None:
+        rows = self._attendance.rows(self._listener.waiting())
+        missing = ", ".join(row.host for row in rows[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
+        are = "is" if len(rows) == 1 else "are"
+        waited = why or f"the roll call's {self._settings.rollcall_timeout:g} s are over"
+        headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
+        self._fail(headline)
+
+    def fail(self, headline: str) -> None:
+        """Ends the roll call for all hosts here, unless it is over."""
+        if not self.error and not self.result:
+            self._fail(headline)
+
+    def _fail(self, headline: str) -> None:
+        """Ends the roll call with the same table on every host, unless it is ending with a stop."""
+        if self._stopped is not None:
+            return
+        text = self._attendance.table(headline, self._listener.waiting())
+        self._end(RollCallError(text), wire.pack("over", text=text))
+
+    def _end(self, error: MusterError, message: bytes) -> None:
+        if self.error or self.result:
+            return
+        self._finish()
+        for host in list(self._unanswered):
+            self._answer(host)
+        here = {call.state.link for call in self._seats.taken.values()}
+        refusal = wire.pack("refused", reason=NO_SEAT)
+        for link in self._calls:
+            link.send(message if link in here else refusal)
+        self._listener.close()
+        self.error = error
+        say_bye(self._calls, self._timeouts.flush)
+
+    def _finish(self) -> None:
+        self._progress.stop()
+        self._deadline_timer.cancel()
+        self._sweeper.stop()
+        for host in (self._seen_as, *self._hosts):
+            self._follower.drop(host)
+
+
+def _packed(stop: StoppedEarly) -> bytes:
+    return wire.pack("abandon", host=stop.host, signal=stop.signal)

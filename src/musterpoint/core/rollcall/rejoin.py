@@ -1,0 +1,194 @@
+"""Hosts that the platform has started anew while the job runs: they take their old seats in the next attempt.
+
+Who may take a seat is decided as in the roll call (:mod:`musterpoint.core.rollcall.admission`). The host's earlier
+session has to be over first: a host that still answers keeps its seat.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, NamedTuple
+
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.beats import Beats, Sweeper
+from musterpoint.core.channel.link import Context, Link, LinkOwner
+from musterpoint.core.channel.names import Answer, Follower, Names
+from musterpoint.core.channel.session import OVER, HostState, Session
+from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
+from musterpoint.core.rollcall.hello import Hello, validate
+from musterpoint.core.rollcall.listener import Listener
+from musterpoint.core.rollcall.roster import Offer, Roster
+
+
+class Members(NamedTuple):
+    """What the leader knows of its hosts: its own ``offer``, the ``roster``, and the options."""
+
+    offer: Offer
+    roster: Roster
+    settings: Settings
+
+    def refusal(self, hello: Hello, proved: bool) -> str:
+        """Why ``hello`` can't have its host's seat; empty: it may."""
+        me = self.roster.me
+        seats = {seat.name: seat for seat in self.roster.seats if seat.name != me}
+        grouped = frozenset(name for name, seat in seats.items() if seat.grouped)
+        refused = validate(hello, me, self.offer, frozenset(seats), grouped, proved)
+        if refused is not None:
+            return refused.reason if proved else refused.answer
+        seat = seats[hello.host]
+        if hello.offer.ssh_key != seat.ssh_key:
+            return f"{hello.host} has new keys for ssh, which the other hosts can't learn while the job runs"
+        if seat.grouped and (hello.offer.slots, hello.offer.capacity) != (seat.slots, seat.capacity):
+            return (
+                f"{hello.host} had {seat.slots} slots (room for {seat.capacity}) and has {hello.offer.slots} (room for "
+                f"{hello.offer.capacity}) now: the job's world keeps its size"
+            )
+        return ""
+
+
+class Rejoin:
+    """Callers that claim the seats of hosts of a running job.
+
+    ``earlier`` gives a host's last call. ``take`` gets a call that has its host's seat; the link is the taker's then.
+    ``lose`` ends the earlier session of a host that is known to be gone.
+    """
+
+    def __init__(
+        self, context: Context, names: Names, listener: Listener, members: Members,
+        earlier: Callable[[str], Call], take: Callable[[Call], None], lose: Callable[[Call], None],
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._loop, self._timeouts = context.loop, context.timeouts
+        self._listener, self._members, self._earlier, self._take, self._lose = listener, members, earlier, take, lose
+        settings = members.settings
+        check: Check = "off" if settings.secret else settings.rollcall_check
+        self._checked = check != "off"
+        others = [seat.name for seat in members.roster.seats if seat.name != members.roster.me]
+        self._seats = Seats(others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._follower = Follower(context, names, self._resolved)
+        self._calls: dict[Link, Call] = {}
+        self._proved: set[Link] = set()
+        self._owner = LinkOwner(self._frame, self._ended)
+        self._beats = Beats()
+        self._sweeper: Sweeper | None = None
+
+    def claim(self, link: Link, hello: Hello, proved: bool) -> None:
+        """A caller says that it is a host of the job, started anew."""
+        if why := self._members.refusal(hello, proved):
+            self._listener.refuse(link, why)
+            return
+        now = self._loop.clock()
+        session = Session(now, False, self._members.settings.silence_timeout, self._timeouts)
+        call = Call(hello, HostState(hello.host, link, session), link.peer, now)
+        link.hand_over(self._owner)
+        self._calls[link] = call
+        if proved:
+            self._proved.add(link)
+        self._beats.add(call.state)
+        if self._sweeper is None:
+            self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
+        self._context.log.record("host-called-again", host=call.name, address=call.address)
+        link.send(wire.pack("wait"))
+        self._apply(self._seats.claim(call, proved))
+        if self._checked and call.name not in self._seats.taken and link in self._calls:
+            self._follower.follow(call.name)
+
+    def close(self) -> None:
+        """Nobody gets a seat any more."""
+        if self._sweeper is not None:
+            self._sweeper.stop()
+        for link, call in list(self._calls.items()):
+            self._follower.drop(call.name)
+            self._turn_away(link, call, "the job is over")
+
+    def _apply(self, changes: list[Change]) -> None:
+        for change in changes:
+            call, link = change.call, change.call.state.link
+            if link is None or link not in self._calls:
+                continue
+            if isinstance(change, Seated):
+                if change.warning:
+                    self._context.log.say(f"warning: {change.warning}; nobody else came, so it may have the seat")
+                self._follower.drop(call.name)
+                self._ask_earlier(link, call)
+            elif isinstance(change, Contested):
+                change.holder.state.beat()
+            else:
+                self._turn_away(link, call, change.why)
+
+    def _ask_earlier(self, link: Link, call: Call) -> None:
+        """The seat is this call's, if the host's earlier session is over, or doesn't answer."""
+        earlier = self._earlier(call.name)
+        if earlier.state.session.state == OVER:
+            self._seat(link, call)
+        elif link in self._proved:
+            self._lose(earlier)
+            self._seat(link, call)
+        else:
+            self._context.log.record("asked-for-a-sign", host=call.name)
+            earlier.state.beat()
+            asked = self._loop.clock()
+            self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, asked))
+
+    def _check_answer(self, link: Link, call: Call, asked: float) -> None:
+        if link not in self._calls:
+            return
+        earlier = self._earlier(call.name)
+        session = earlier.state.session
+        if session.state != OVER and session.received_at > asked:
+            self._turn_away(link, call, TAKEN)
+            return
+        if session.state != OVER:
+            self._lose(earlier)
+        self._seat(link, call)
+
+    def _seat(self, link: Link, call: Call) -> None:
+        self._drop(link, call)
+        link.set_limit(wire.MEMBER_LIMIT)
+        link.send(call.welcome(self._members.roster.me))
+        self._take(call)
+
+    def _turn_away(self, link: Link, call: Call, why: str) -> None:
+        self._drop(link, call)
+        self._listener.refuse(link, why)
+
+    def _drop(self, link: Link, call: Call) -> None:
+        self._calls.pop(link, None)
+        self._proved.discard(link)
+        self._beats.remove(call.state)
+        self._apply(self._seats.left(call))
+
+    # connections of callers that wait
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        call = self._calls[link]
+        call.state.session.received(self._loop.clock())
+        if not wire.is_beat(payload):
+            message: dict[str, Any] = wire.unpack(payload)
+            raise wire.WireError(f"a {message['t']!r} before it had a seat")
+        wire.beat_count(payload)
+        self._apply(self._seats.answered(call))
+
+    def _ended(self, link: Link, _why: str, _eof: bool) -> None:
+        if (call := self._calls.get(link)) is not None:
+            self._drop(link, call)
+
+    def _resolved(self, name: str, answer: Answer) -> None:
+        if answer.addresses:
+            self._apply(self._seats.resolved(name, answer.addresses))
+        if not self._seats.waiting.get(name):
+            self._follower.drop(name)
+
+    def _forgive(self, seconds: float, now: float) -> None:
+        for call in self._calls.values():
+            call.state.session.forgive(seconds, now)
+
+    def _sweep(self, now: float) -> None:
+        for member in self._beats.next():
+            member.beat()
+        for link, call in list(self._calls.items()):
+            if now - call.state.session.received_at >= self._timeouts.silence:
+                link.close()
+                self._ended(link, "it fell silent", False)
+        self._apply(self._seats.tick(now))

@@ -1,0 +1,248 @@
+"""The roster: every host of the job with its address, slots and version. The same on all hosts."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import UnnamedHosts
+
+if TYPE_CHECKING:
+    from musterpoint.core.channel.attempts import NextAttempt
+
+MOST_PORTS = 64
+"""How many ports one host may offer."""
+MOST_SLOTS = 65536
+"""How many ranks one host may run."""
+MOST_LIBRARIES = 16
+"""How many libraries a host may name in its offer."""
+LONGEST_LIBRARY = 128
+"""Characters of one library's name and version."""
+LONGEST_PLACE = 512
+"""Characters of a host's place in the network."""
+LONGEST_SSH_KEY = 256
+"""Characters of a host's public key for ssh."""
+_MOST_NUMBER = 65535
+
+
+class Offer(NamedTuple):
+    """What a host says about itself in its hello. All hosts must agree on ``job`` and ``launcher``.
+
+    ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
+    has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
+    host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
+    launcher's framework. ``libraries``: versions that should be the same on all hosts,
+    such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for. ``ssh_key``: its public
+    key, where the job has ssh between its hosts; the last of ``ports`` is then that of its ssh server.
+    """
+
+    job: str
+    launcher: str
+    slots: int
+    version: str
+    capacity: int = 1
+    ports: tuple[int, ...] = ()
+    libraries: tuple[str, ...] = ()
+    place: str = ""
+    ssh_key: str = ""
+
+
+class Participant(NamedTuple):
+    """One host's part in the roll call.
+
+    ``hosts``: all hosts of the job in rank order.
+    ``group``: the names of those that take part in the distribution, in rank order; the first is the leader.
+    ``me``: this host's name.
+    ``offer``: what it says of itself.
+    ``settings``: the options.
+    ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group`` are then placeholders, and
+    ``me`` is how this host calls itself.
+    """
+
+    hosts: tuple[str, ...]
+    group: tuple[str, ...]
+    me: str
+    offer: Offer
+    settings: Settings
+    unnamed: UnnamedHosts | None = None
+
+    @property
+    def leader(self) -> str:
+        return self.group[0]
+
+    @property
+    def endpoint(self) -> str:
+        """Where the others look for the leader: its name, or what the platform says that doesn't name the hosts."""
+        return self.leader if self.unnamed is None else self.unnamed.leader
+
+
+class Seat(NamedTuple):
+    """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts.
+
+    ``ports`` are those it offered for servers of the launcher's framework. ``ssh_key``: as in its offer.
+    """
+
+    name: str
+    address: str
+    slots: int
+    grouped: bool = True
+    version: str = ""
+    capacity: int = 1
+    ports: tuple[int, ...] = ()
+    ssh_key: str = ""
+
+
+class Roster(NamedTuple):
+    """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader.
+
+    ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
+    ``attempt``: how often the ranks were started again; ``max_restarts``: how often they may be.
+    """
+
+    job: str
+    session: str
+    seats: tuple[Seat, ...]
+    master_address: str
+    master_port: int
+    me: str
+    attempt: int = 0
+    max_restarts: int = 0
+
+    @property
+    def group(self) -> tuple[Seat, ...]:
+        """The seats that take part in the distribution, in rank order."""
+        return tuple(seat for seat in self.seats if seat.grouped)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all hosts of the group."""
+        return sum(seat.slots for seat in self.group)
+
+    @property
+    def seat(self) -> Seat:
+        """This host's own seat."""
+        return next(seat for seat in self.seats if seat.name == self.me)
+
+    @property
+    def node_rank(self) -> int:
+        """This host's place in the group (-1 outside it)."""
+        return next((index for index, seat in enumerate(self.group) if seat.name == self.me), -1)
+
+    @property
+    def first_rank(self) -> int:
+        """The global rank of this host's local rank 0 (0 outside the group)."""
+        before = self.group[: max(self.node_rank, 0)]
+        return sum(seat.slots for seat in before)
+
+    @property
+    def ranks(self) -> dict[str, range]:
+        """The global ranks of each host of the group."""
+        found, first = {}, 0
+        for seat in self.group:
+            found[seat.name] = range(first, first + seat.slots)
+            first += seat.slots
+        return found
+
+    def summary(self, launcher: str) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has."""
+        slots = {seat.slots for seat in self.group}
+        each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
+        if self.world_size == 1 < len(self.group):
+            each = f"on {next(seat.name for seat in self.group if seat.slots)}"
+        outside = len(self.seats) - len(self.group)
+        others = f"; {outside} more outside the group" if outside else ""
+        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
+        if launcher == "script" and len(self.group) > 1:
+            ranks = f"{len(self.group)} independent programs, no common world"
+        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
+
+    def next(self, attempt: "NextAttempt") -> "Roster":
+        """The roster of another attempt."""
+        changes = {change.host: change for change in attempt.seats}
+        seats = tuple(
+            seat._replace(address=changes[seat.name].address, ports=changes[seat.name].ports)
+            if seat.name in changes
+            else seat
+            for seat in self.seats
+        )
+        return self._replace(seats=seats, attempt=attempt.number, master_port=attempt.master_port)
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a JSON object, without ``me``."""
+        value = self._asdict()
+        del value["me"]
+        value["seats"] = [list(seat) for seat in self.seats]
+        return value
+
+    @classmethod
+    def from_wire(cls, value: Any, me: str | int) -> "Roster":
+        """Builds it from decoded JSON; ``ValueError`` says what is wrong with it.
+
+        ``me``: this host's name, or the place of its seat where it learns its name from the roster.
+        """
+        from musterpoint.base.untrusted import check_types, is_host_name
+
+        try:
+            if isinstance(me, int):
+                me = value["seats"][me][0]
+                if not isinstance(me, str) or not is_host_name(me):
+                    raise ValueError("not a roster: this host's seat has no host's name")
+            roster = cls(
+                value["job"], value["session"], tuple(map(_seat, value["seats"])), value["master_address"],
+                value["master_port"], me, value["attempt"], value["max_restarts"],
+            )  # fmt: skip
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"not a roster: {error!r}") from None
+        check_types(roster, _ROSTER_TYPES, "not a roster: ")
+        for seat in roster.seats:
+            check_types(seat, _SEAT_TYPES, "not a roster: ")
+            if not (0 <= seat.slots <= MOST_SLOTS and 0 <= seat.capacity <= MOST_SLOTS):
+                wrong = f"{seat.slots} slots and room for {seat.capacity}"
+                raise ValueError(f"not a roster: {wrong} are not 0 to {MOST_SLOTS}")
+            if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
+                raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
+            if not is_ssh_key(seat.ssh_key):
+                raise ValueError(f"not a roster: the ssh key of {seat.name} is none of ssh-keygen's")
+        if not 0 < roster.master_port <= _MOST_NUMBER:
+            raise ValueError(f"not a roster: master_port is {roster.master_port}, not 1 to {_MOST_NUMBER}")
+        if min(roster.attempt, roster.max_restarts) < 0:
+            raise ValueError("not a roster: its attempt or max_restarts is negative")
+        texts = (
+            roster.session,
+            roster.master_address,
+            *(text for s in roster.seats for text in (s.name, s.address, s.version)),
+        )
+        if not all(map(str.isprintable, texts)):
+            raise ValueError("not a roster: a name, address or version in it can't be printed")
+        if len({seat.name for seat in roster.seats}) != len(roster.seats):
+            raise ValueError("not a roster: two seats have one name")
+        if me not in {seat.name for seat in roster.seats}:
+            raise ValueError(f"the roster has no seat for {me}")
+        return roster
+
+
+def is_ssh_key(text: str) -> bool:
+    """Whether ``text`` is a public key of ssh's that may stand in its files, or empty: none."""
+    kind, _, key = text.partition(" ")
+    known = kind == "ssh-ed25519" and key.isascii() and key.translate(_NO_SIGNS).isalnum()
+    return not text or (known and len(text) <= LONGEST_SSH_KEY)
+
+
+_NO_SIGNS = {ord(sign): "A" for sign in "+/="}
+"""The characters of base64 that are no letters or digits."""
+
+
+def _seat(row: Any) -> Seat:
+    seat = Seat(*row)
+    ports: Any = seat.ports
+    return seat._replace(ports=tuple(ports)) if isinstance(ports, list) else seat
+
+
+_TEXT = (str,)
+_NUMBER = (int,)
+_ROSTER_TYPES: dict[str, tuple[type, ...]] = {
+    "job": _TEXT, "session": _TEXT, "seats": (tuple,), "master_address": _TEXT, "master_port": _NUMBER, "me": _TEXT,
+    "attempt": _NUMBER, "max_restarts": _NUMBER,
+}  # fmt: skip
+_SEAT_TYPES: dict[str, tuple[type, ...]] = {
+    "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "capacity": _NUMBER,
+    "ports": (tuple,), "ssh_key": _TEXT,
+}  # fmt: skip

@@ -1,0 +1,243 @@
+"""The runtime: what every step of a job may use; and the request: what this process was asked to do."""
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+
+from musterpoint import __version__
+from musterpoint.base.console import Console
+from musterpoint.base.errors import PREPARING, StoppedEarly
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import Loop
+from musterpoint.base.masking import Masker
+from musterpoint.base.settings import EVENTS, OUTER, Settings, without_own
+from musterpoint.base.stop_budget import whole_grace
+from musterpoint.base.timeline import Timeline
+from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.job.read import masker_of, masker_of_files
+from musterpoint.core.job.sagemaker import base_of, paths_of
+from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
+from musterpoint.core.processes.sidecars import Sidecars
+from musterpoint.core.processes.signals import STOPPING, Signals
+from musterpoint.core.report.output_directory import OutputDirectory
+
+if TYPE_CHECKING:
+    from musterpoint.base.probe import Answer
+    from musterpoint.core.code.tools import Tools
+    from musterpoint.core.fabric.ssh import Ssh
+    from musterpoint.core.outputs.sync import Sync
+    from musterpoint.core.processes.scheduled_events import EventsWatch
+    from musterpoint.core.processes.ssh_door import SshDoor
+    from musterpoint.core.report.trainjob_progress import ProgressWatch
+
+SHARE_OF_ROLLCALL = 0.9
+"""Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
+
+
+class Request(NamedTuple):
+    """What was asked of this process. ``given`` are options of the command line, by field.
+
+    ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
+    are the program's; None: made from the platform's hyperparameters.
+    """
+
+    environ: Mapping[str, str]
+    given: Mapping[str, Any] = {}
+    program: str | None = None
+    arguments: tuple[str, ...] | None = ()
+    module: bool = False
+    typed: bool = False
+
+
+class Runtime:
+    """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
+    the output directory.
+
+    All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
+    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, where the job
+    has them.
+    """
+
+    def __init__(self, request: Request) -> None:
+        _open_standard_streams()
+        self.environ = request.environ
+        self.loop = Loop()
+        texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
+        self._variables = {**request.environ, **texts}
+        self.masker = Masker(self._variables, arguments=request.arguments or ())
+        self.console = Console(lambda text: self.masker.mask(text))
+        self.timeline = Timeline()
+        self.timeline.add("entry-point-started", version=__version__)
+        if request.environ.get(EVENTS):
+            from musterpoint.base.event_pipe import EventPipe
+
+            self.timeline.pass_on(EventPipe(request.environ[EVENTS]).send)
+        self.signals = Signals(self.loop, self._on_early_signal)
+        self.sidecars = Sidecars(self.loop)
+        self.output = OutputDirectory(Paths())
+        self.sync: Sync | None = None
+        self.ssh: SshDoor | None = None
+        self._is_train = request.program is None
+        self._job: Job | None = None
+        self._pid1_watch: Pid1Watch | None = None
+        self._events: EventsWatch | None = None
+        self._progress: ProgressWatch | None = None
+        self._tools: Tools | None = None
+        self._stop_signal: int | None = None
+
+    def watch_pid1(self, mode: str) -> None:
+        """Watches a PID 1 that drops SIGTERM, so that a stop reaches this process. ``mode`` is --pid1-watch.
+
+        To be called as early as possible: a stop may come while the code is being made ready.
+        """
+        name = unstoppable_pid1()
+        if name and mode == "off":
+            self.console.say(pid1_note(name, mode))
+        elif name:
+            self._pid1_watch = Pid1Watch(
+                self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
+            )
+
+    def watch_scheduled_events(self) -> None:
+        """Watches the events of Azure that end this machine, where its metadata service answers."""
+        from musterpoint.core.processes.scheduled_events import EventsWatch
+
+        self._events = EventsWatch(
+            self.sidecars, self.environ, self.console.say, self.timeline.add,
+            lambda: self.signals.deliver(signal.SIGTERM),
+        )  # fmt: skip
+
+    def watch_progress(self, path: str) -> None:
+        """Sends what the program writes into the file ``path`` to the server of a Kubeflow TrainJob's status."""
+        from musterpoint.core.report import trainjob_status
+        from musterpoint.core.report.trainjob_progress import ProgressWatch
+
+        if self._progress is not None:  # of the attempt before
+            return
+        self.loop.prepare_posts()
+        self._progress = ProgressWatch(
+            path, lambda status: trainjob_status.send(status, self.environ),
+            lambda text: self.loop.post(lambda: self.console.say(f"warning: {text}")),
+        )  # fmt: skip
+
+    def end_progress(self, sends: bool) -> dict[str, Any]:
+        """Ends :meth:`watch_progress`; returns the last progress, which is still sent if ``sends``."""
+        watch, self._progress = self._progress, None
+        return watch.end(sends) if watch is not None else {}
+
+    def set_job(self, job: Job) -> None:
+        """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
+        self._job = job
+        self.masker = masker_of(self._variables, job)
+        self.timeline.set_host(job.own_name)
+        self.open_output()
+
+    def open_output(self) -> None:
+        """Opens the directory of the reports, unless it is open."""
+        if not self.output.folder:
+            self.output = OutputDirectory(self.paths, shared=OUTER in self.environ)
+
+    @property
+    def paths(self) -> Paths:
+        """The job's directories; the platform's if the job can't be read, to report that there."""
+        if self._job is not None:
+            return self._job.paths
+        paths = paths_of(base_of(self.environ))
+        here = paths.base if self._is_train else paths.input_config
+        return paths if os.path.isdir(here) else Paths()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this host speaks for the job: the first of the group, or any while the job can't be read."""
+        return self._job is None or self._job.current_host == self._job.leader
+
+    def failure_of(self, error: Exception) -> Failure:
+        """``error`` as this host's failure, in words that hide the job's secrets."""
+        from musterpoint.core.diagnosis.failures import failure_of_error
+
+        if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
+            self.masker = masker_of_files(self._variables)
+        return failure_of_error(error, self._job.own_name if self._job else "", self.masker.mask, time.time())
+
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
+        """Asks a program of this host (:mod:`musterpoint.base.probe`).
+
+        Raises:
+            StoppedEarly: this host was told to stop.
+        """
+        from musterpoint.base import probe
+
+        return probe.ask(words, environ, cwd, errors, self.loop, self.check_stop)
+
+    def tools(self, job: Job, options: Settings) -> "Tools":
+        """The tools that fetch the user's code and install packages; a stop ends their work."""
+        from musterpoint.core.code.tools import Output, Tools
+
+        if self._tools is None:
+            awaited = len(job.hosts) > 1 and options.rollcall != "off"
+            self._tools = Tools(
+                self.loop, job.own_name,
+                Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
+                options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
+            )  # fmt: skip
+        return self._tools
+
+    def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:
+        """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
+        from musterpoint.core.outputs.sync import Sync, sync_plan
+
+        whole = whole_grace(job.grace, options.stop_grace)
+        say = self.console.say
+        plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
+        if plan is not None:
+            self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
+            self.loop.call_later(0, self.sync.begin)
+
+    def open_ssh(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
+        """Makes this host's keys for ssh, and listens; :meth:`close` removes them.
+
+        Raises:
+            LauncherError: they can't be made, or sshd can't run here.
+            StoppedEarly: this host was told to stop.
+        """
+        from musterpoint.core.processes.ssh_door import SshDoor
+
+        self.ssh = SshDoor(ssh, without_own(environ), self.ask)
+        return self.ssh
+
+    def close(self, ends: bool = False) -> None:
+        """Ends the sidecars and restores the signal handlers; ``ends`` as for :meth:`Signals.close`."""
+        if self.ssh is not None:
+            self.ssh.close()
+        if self._pid1_watch is not None:
+            self._pid1_watch.close()
+        self.sidecars.close()
+        if self._events is not None:
+            self._events.close()
+        self.signals.close(ends)
+
+    def keep_stops(self) -> None:
+        """As at the start: a stop is kept until :meth:`check_stop`."""
+        self.signals.route_to(self._on_early_signal)
+
+    def _on_early_signal(self, signo: int) -> None:
+        """Handles signals until the roll call does: a stop ends the preparation of this host."""
+        if signo in STOPPING:
+            self._stop_signal = self._stop_signal or signo
+            if self._tools is not None:
+                self._tools.stop(signo)
+
+    def check_stop(self, host: str = "") -> None:
+        """Raises StoppedEarly if this host was told to stop. ``host``: its name, for as long as no job is set."""
+        if self._stop_signal is not None:
+            raise StoppedEarly(self._job.own_name if self._job else host, self._stop_signal, PREPARING)
+
+
+def _open_standard_streams() -> None:
+    """Opens closed ones of 0, 1 and 2: the next opened file would get that number, and ranks would write into it."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

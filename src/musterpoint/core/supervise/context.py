@@ -1,0 +1,80 @@
+"""What the supervisor and its parts work with."""
+
+import os
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes.process import oom_kills
+from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.sidecars import Sidecars
+
+if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
+    from musterpoint.core.processes.ssh_door import SshDoor
+
+
+class OtherEntryPoints(Protocol):
+    """The other entry points that the platform started on this host, each for a rank of its own."""
+
+    def start(self, argv: Sequence[str], given: Mapping[str, str], gone: Sequence[str]) -> None:
+        """Lets each start ``argv``, with the variables ``given`` in place of its own, and without those ``gone``."""
+
+    def watch(self, on_lost: Callable[[int, int], None]) -> None:
+        """From now on ``on_lost`` gets the rank and local rank of each that has ended."""
+
+    def kill(self) -> None:
+        """Kills what they have started."""
+
+
+class RankTerminal(NamedTuple):
+    """The terminal that ``rank`` gets as stdin, stdout and stderr (``muster local --debug``); ``path`` is its file."""
+
+    rank: int
+    path: str
+
+    @classmethod
+    def from_variable(cls, text: str) -> "RankTerminal | None":
+        """``RANK:PATH`` of the variable :data:`musterpoint.base.settings.TERMINAL`; None for anything else."""
+        rank, _, path = text.partition(":")
+        return cls(int(rank), path) if rank.isdecimal() and path else None
+
+    def open(self) -> int:
+        """A descriptor of it, which doesn't become our own terminal."""
+        return os.open(self.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+class SupervisorContext(NamedTuple):
+    """What the supervisor and its parts work with.
+
+    ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
+    ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
+    secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
+    the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
+    writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
+    it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
+    in the place of its pipes. ``ssh``: where other hosts call by ssh.
+    """
+
+    loop: Loop
+    pump: Pump
+    sidecars: Sidecars
+    say: Callable[[str], None]
+    record: Callable[..., None]
+    host: str
+    mask: Callable[[str], str] = str
+    code: str = ""
+    oom_kills: Callable[[], int] = oom_kills
+    others: OtherEntryPoints | None = None
+    keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
+    about_job: "Callable[[], JobFacts] | None" = None
+    terminal: "RankTerminal | None" = None
+    ssh: "SshDoor | None" = None
+
+    @property
+    def diagnosis(self) -> "DiagnosisContext":
+        """What a diagnosis on this host needs; only failures do."""
+        from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
+        from musterpoint.core.supervise.program_files import CodeDirectory
+
+        facts = self.about_job() if self.about_job is not None else JobFacts()
+        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code), job=facts)

@@ -1,0 +1,149 @@
+"""The events of this host, and the actions of the supervisor.
+
+These are the events and actions of the policy (:mod:`musterpoint.core.supervise.policy`); events of other hosts are in
+:mod:`musterpoint.core.channel.peers`. A rank is identified by its key, ``(session, local rank)``: session 0 is the
+job's own plan, later ones were handed over by a launcher that the job runs as its program.
+"""
+
+from typing import NamedTuple, Union
+
+from musterpoint.base.failure import Failure, Secondary
+from musterpoint.core.channel.peers import PeerEvent
+from musterpoint.core.launch.plan import Role
+
+Key = tuple[int, int]
+
+
+class SessionOpened(NamedTuple):
+    """A plan was started. ``keys`` are its ranks on this host; ``foreign`` says that a launcher starts them,
+    ``mpi`` that it is an MPI, whose daemons on all hosts need each other.
+    """
+
+    session: int
+    keys: tuple[Key, ...]
+    foreign: bool = False
+    mpi: bool = False
+
+
+class RankEnded(NamedTuple):
+    """A rank ended; ``failure`` is None when it ended with 0, or as it was told to."""
+
+    key: Key
+    failure: Failure | None
+
+
+class ServiceOrLauncherStarted(NamedTuple):
+    """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end."""
+
+    session: int
+    name: str
+    role: Role
+    users: bool = False
+
+
+class ServiceOrLauncherEnded(NamedTuple):
+    """A service or a launcher ended; ``failure``: what that means while the job runs; None if it is fine.
+
+    ``vital``: ranks of other hosts need it, too.
+    """
+
+    session: int
+    name: str
+    role: Role
+    failure: Failure | None
+    vital: bool = False
+
+
+class Broken(NamedTuple):
+    """The job failed though no process ended, for example by a wrong world size."""
+
+    failure: Failure
+
+
+class StopAsked(NamedTuple):
+    """The platform (or a person) asked this host to stop, with this signal."""
+
+    signal: int
+
+
+class KillDue(NamedTuple):
+    """The grace of the signalled ranks is over."""
+
+
+class RootCauseDue(NamedTuple):
+    """The leader has not announced the root cause for too long after a failure here."""
+
+
+class LeaveDue(NamedTuple):
+    """The time to wait for other hosts, launchers or services is over."""
+
+
+LocalEvent = Union[
+    SessionOpened, RankEnded, ServiceOrLauncherStarted, ServiceOrLauncherEnded, Broken, StopAsked, KillDue,
+    RootCauseDue, LeaveDue,
+]  # fmt: skip
+Event = Union[LocalEvent, PeerEvent]
+
+
+class ReportFailure(NamedTuple):
+    """To the leader: this failed here."""
+
+    failure: Failure
+
+
+class ReportStop(NamedTuple):
+    """To all hosts: this one was asked to stop."""
+
+    signal: int
+
+
+class ReportArrival(NamedTuple):
+    """To the leader: this host has reached a point that all hosts wait for."""
+
+    point: str
+
+
+class ReportDone(NamedTuple):
+    """To the leader: this host's ranks have ended, with this code; ``failures`` counts those beside the root cause."""
+
+    code: int
+    failures: Secondary = Secondary()
+
+
+class SignalRanks(NamedTuple):
+    """Send ``signal`` to every live rank and to services of the user's own, once."""
+
+    signal: int
+
+
+class StartTimer(NamedTuple):
+    """Deliver ``event`` after ``seconds``; a timer of the same kind is replaced."""
+
+    seconds: float
+    event: KillDue | RootCauseDue | LeaveDue
+
+
+class KillTree(NamedTuple):
+    """SIGKILL everything below us."""
+
+
+class Release(NamedTuple):
+    """Let the stubs of a session exit, and send its code to the launcher that handed it over."""
+
+    session: int
+    code: int
+
+
+class Say(NamedTuple):
+    """Print a line."""
+
+    text: str
+
+
+class Finish(NamedTuple):
+    """The job is over: end what is left and return the outcome."""
+
+
+Action = Union[
+    ReportFailure, ReportStop, ReportArrival, ReportDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish
+]  # fmt: skip

@@ -1,0 +1,466 @@
+"""The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+
+from musterpoint.base.failure import Failure
+from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection, ControlSocket
+from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment, remove
+from musterpoint.core.supervise.events import (
+    Broken,
+    Key,
+    LocalEvent,
+    RankEnded,
+    ServiceOrLauncherEnded,
+    ServiceOrLauncherStarted,
+    SessionOpened,
+)
+from musterpoint.core.supervise.mpi_exits import MpiExits
+from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
+from musterpoint.embedded.programs.registry import Program, Texts
+
+if TYPE_CHECKING:
+    from musterpoint.core.supervise.meeting import MeetingWatch
+
+_DIGITS = 10
+"""Of the longest number that a stub or an agent sends."""
+
+
+class Session(NamedTuple):
+    """One plan that was started here. ``owner``: the launcher that handed it over; None for the job's own plan."""
+
+    number: int
+    plan: LaunchPlan
+    environ: Mapping[str, str]
+    owner: Connection | None
+
+    @property
+    def is_mpi(self) -> bool:
+        """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
+        return bool(self.plan.daemons) or self.plan.launcher == "mpi" or self.plan.under_mpi
+
+
+class HostProcesses:
+    """Starts plans and watches their processes.
+
+    ``emit`` gets every event. ``take_connection`` gets the first line of every control-socket connection that is not a
+    rank's, and returns whether it takes that connection.
+    """
+
+    def __init__(
+        self,
+        context: SupervisorContext,
+        emit: Callable[[LocalEvent], None],
+        take_connection: Callable[[Connection, str], bool],
+    ) -> None:
+        self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
+        self._others = ServicesAndLaunchers()
+        self._ranks = Ranks(context, self._others, self._rank_ended)
+        self._meetings: dict[int, MeetingWatch] = {}
+        self.sessions: dict[int, Session] = {}
+        self.is_ending = False
+        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
+        self._terminal = Terminal()
+        self._texts = Texts()
+        self._temporary = TemporaryDirectory()
+        self.control_socket = ControlSocket(context.loop, self._connected, context.say)
+
+    # -- starting --
+
+    def start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> int:
+        """Starts a plan's processes, services first; returns its session number."""
+        session = Session(len(self.sessions), plan, environ, owner)
+        self.sessions[session.number] = session
+        keys = tuple((session.number, local) for local in range(plan.local_ranks))
+        self._ranks.expect(keys, plan.world_size)
+        self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        if owner is not None and 0 in self._meetings:
+            self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
+        if plan.meeting is not None:
+            from musterpoint.core.supervise.meeting import MeetingWatch
+
+            pids = partial(self._ranks.pids, session.number)
+            self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
+        for process in sorted(plan.processes, key=lambda process: process.role != "service"):
+            self._start_planned(session, process)
+        for process in plan.of_others:
+            self._let_others_start(session, process)
+        return session.number
+
+    def _let_others_start(self, session: Session, process: ProcessPlan) -> None:
+        """The host's other entry points start their ranks, each with the variables that it has itself."""
+        others = self._context.others
+        if others is None:
+            return
+        environment = self.environment_for(session.number, process)
+        given = {name: value for name, value in environment.items() if session.environ.get(name) != value}
+        others.watch(lambda rank, local: self._lost_entry_point((session.number, local), rank))
+        others.start(process.words, given, [name for name in session.environ if name not in environment])
+
+    def _lost_entry_point(self, key: Key, number: int) -> None:
+        """Another entry point of this host has ended: its rank isn't watched any more."""
+        if self.is_ending and not self._ranks.is_missing(key):
+            self._ranks.lost_entry_point(key)
+            return
+        self._context.record("entry-point-lost", rank=number, local_rank=key[1])
+        if not self._ranks.lost_entry_point(key):
+            from musterpoint.core.diagnosis import failures
+
+            self._emit(Broken(failures.lost_entry_point(number, key[1], self._context.diagnosis)))
+
+    def _start_planned(self, session: Session, process: ProcessPlan) -> None:
+        try:
+            if process.role == "rank":
+                self._start_rank(session, process)
+            else:
+                self.start_service_or_launcher(session.number, process)
+        except CannotStart as error:
+            from musterpoint.core.diagnosis import failures
+
+            failure = failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
+            if process.role != "rank":
+                self._emit(Broken(failure))
+                return
+            key = (session.number, process.local_rank or 0)
+            self._ranks.forget(key)
+            self._emit(RankEnded(key, failure))
+
+    def _start_rank(self, session: Session, process: ProcessPlan) -> None:
+        alone = session.plan.local_ranks == 1 and not session.number
+        pid = self._spawn(session, process, self.environment_for(session.number, process), alone)
+        key = (session.number, process.local_rank or 0)
+        rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
+        self._ranks.add(rank)
+        self._ranks.set_pid(rank, pid)
+
+    @property
+    def live_ranks(self) -> dict[int, int]:
+        """The pids of ranks that run here, by global rank."""
+        return self._ranks.live
+
+    @property
+    def awaited_ranks(self) -> set[int]:
+        """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
+        return self._ranks.awaited(lambda session: self.sessions[session].plan.first_rank)
+
+    def local_rank(self, rank: int) -> int | None:
+        """The local rank of a global one of this host; None where it has none."""
+        return self._ranks.local_rank(rank)
+
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank was planned here."""
+        return any(session.plan.local_ranks for session in self.sessions.values())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether what runs here is one program of its own, and no ranks."""
+        return all(session.plan.launcher == "script" for session in self.sessions.values())
+
+    def start_service_or_launcher(
+        self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
+    ) -> None:
+        """Starts a service or a launcher of a session; ``on_end`` gets its status and the end of its output.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        pid = self._spawn(self.sessions[number], process, self.environment_for(number, process), False)
+        started = ServiceOrLauncher(number, process, pid, on_end)
+        self._others.add(started)
+        self._emit(ServiceOrLauncherStarted(number, process.name, process.role, started.is_users))
+
+    def serve(self, number: int, process: ProcessPlan, connection: int) -> None:
+        """Starts a service for one caller, with the ``connection`` as its stdin and stdout.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        out, err = self._pump.open(None, self._pump_name(number, process.name))
+        try:
+            streams = Streams(connection, connection, err)
+            pid = spawn(self._words(process), self.environment_for(number, process), process.cwd, streams)
+        finally:
+            for fd in {out, err}:
+                os.close(fd)
+        self._others.add(ServiceOrLauncher(number, process, pid, lambda status, tail: None))
+        self._context.record("service-started", name=process.name, pid=pid, rank=None)
+
+    def adopt(self, number: int, process: ProcessPlan, pid: int, on_end: Callable[[int, bytes], None]) -> None:
+        """Counts a program below us, which a service has started, among the user's own services."""
+        self._others.add(ServiceOrLauncher(number, process, pid, on_end))
+        self._context.record("service-started", name=process.name, pid=pid, rank=None)
+        self._emit(ServiceOrLauncherStarted(number, process.name, process.role, users=True))
+
+    def adopted_ended(self, pid: int) -> None:
+        """The program of :meth:`adopt` has ended; its parent takes its status."""
+        if pid in self._others:
+            ended = self._others.ended(pid)
+            self._context.record("service-ended", name=ended.process.name, status=None)
+            self._emit(ServiceOrLauncherEnded(ended.session, ended.process.name, ended.process.role, None, vital=False))
+            ended.on_end(0, b"")
+
+    def path_of(self, program: Program) -> str:
+        """The file of a program of ours, which every process of this user can read."""
+        return self._texts.path(program)
+
+    def hold(self, name: str, text: str) -> str:
+        """Keeps ``text`` in memory for processes of this user; returns its path."""
+        return self._texts.hold(name, text)
+
+    def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
+        """The environment of a process of a session."""
+        session, path = self.sessions[number], self._texts.path
+        environment = planned_environment(session.plan, process, session.environ, self.control_socket, path)
+        if process.role == "launcher":
+            temporary = self._temporary.path(session.environ)
+            add_for_launcher(environment, session.plan, number, path("rank_stub"), temporary)
+        return environment
+
+    def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
+        if process.role == "rank" and self._has_terminal(process.rank):
+            return self._spawn_on_terminal(session, process, environment)
+        out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
+        stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
+        try:
+            pid = spawn(
+                self._words(process), environment, process.cwd, Streams(stdin, out, err),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
+            )  # fmt: skip
+        finally:
+            for fd in {out, err} | ({stdin} if stdin else set()):
+                os.close(fd)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
+        return pid
+
+    def _words(self, process: ProcessPlan) -> list[str]:
+        return [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+
+    def _has_terminal(self, rank: int | None) -> bool:
+        return self._context.terminal is not None and rank == self._context.terminal.rank
+
+    def _spawn_on_terminal(self, session: Session, process: ProcessPlan, environment: Mapping[str, str]) -> int:
+        """A rank with a terminal of its own: nothing of what it prints comes through us."""
+        assert self._context.terminal is not None
+        try:
+            fd = self._context.terminal.open()
+        except OSError as error:
+            raise CannotStart(error, "exec") from None
+        try:
+            streams = Streams(fd, fd, fd)
+            pid = spawn(
+                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                cpus=session.plan.cpus_of(process),
+            )  # fmt: skip
+        finally:
+            os.close(fd)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
+        return pid
+
+    @staticmethod
+    def _pump_name(number: int, name: str) -> str:
+        return f"{number}.{name}" if number else name
+
+    # -- the control socket --
+
+    def _connected(self, connection: Connection) -> None:
+        connection.route_to(lambda words, line: self._first_line(connection, words, line))
+
+    def _first_line(self, connection: Connection, words: list[str], line: str) -> None:
+        """The first line of a connection says what it is."""
+        if words[:1] == ["rank"] and len(words) == 6:
+            number, local_rank, world, stub, session = map(number_of, words[1:])
+            self._registered(connection, (session, local_rank), number, world, stub)
+        elif not self._take_connection(connection, line):
+            connection.close()
+
+    def _registered(self, connection: Connection, key: Key, number: int, world: int, stub: int) -> None:
+        """A launcher has started a stub, with the pid ``stub``, in the place of rank ``number``."""
+        session = self.sessions.get(key[0])
+        if session is None or self.is_ending:
+            connection.close()  # the stub exits when it gets no answer
+            return
+        self._context.record("rank-registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
+        wrong = self._misplaced(session, key, number, world)
+        if self._ranks.is_missing(key):
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
+            self._ranks.add(rank)
+            connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
+            if wrong is None:
+                self._send_go(rank, connection)
+        if wrong is not None:
+            self._emit(Broken(wrong))
+
+    def _misplaced(self, session: Session, key: Key, number: int, world: int) -> Failure | None:
+        """The failure of a rank that isn't planned here or has another world size; None if it is right."""
+        plan, local_rank = session.plan, key[1]
+        if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
+            return None
+        from musterpoint.core.diagnosis import failures
+
+        if world != plan.world_size:
+            return failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+
+    def _send_go(self, rank: Rank, connection: Connection) -> None:
+        """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
+        if self._has_terminal(rank.number):
+            assert self._context.terminal is not None
+            out = err = self._context.terminal.open()
+        else:
+            out, err = self._pump.open(rank.number, rank.name)
+        connection.send("go", (out, err))
+        for fd in {out, err}:
+            os.close(fd)
+
+    def _stub_line(self, rank: Rank, words: list[str]) -> None:
+        """Handles a line from a stub; a ValueError (a line that no stub sends) closes the connection."""
+        word, number = words[0], number_of(words[1])
+        if word == "started":
+            if rank.pid or number < 2 or number == os.getpid():
+                raise ValueError(f"{number} is no pid of a rank")
+            self._ranks.set_pid(rank, number)
+            self._context.record("rank-started", rank=rank.number, pid=number)
+        elif word == "signal":
+            self._context.record("launcher-signal", rank=rank.number, signal=number)
+            self._mpi_exits.signalled_by_mpi(rank)
+        elif word == "ended":
+            status = os.waitstatus_to_exitcode(number)
+            self._ranks.ended(rank, status)
+            self._mpi_exits.ended(rank, status)
+
+    def _lost_stub(self, rank: Rank) -> None:
+        self._ranks.lost_stub(rank)
+        self._mpi_exits.signalled_by_mpi(rank)
+
+    def release(self, number: int, code: int) -> None:
+        """Lets the stubs of a session exit; sends its code to its owner."""
+        for rank in self._ranks.of_session(number):
+            if rank.connection is not None:
+                rank.connection.send("release")
+        owner = self.sessions[number].owner if number in self.sessions else None
+        if owner is not None:
+            if not self._others.end(number):
+                self._others.kill(number, "service")
+            owner.send(f"code {code}")
+
+    # -- ends --
+
+    def _rank_ended(self, event: LocalEvent) -> None:
+        """Passes the end of a rank on, behind what its last end says about all of them."""
+        if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
+            last = not self._ranks.running(event.key[0])
+            failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
+            if failure is not None:
+                self._emit(Broken(failure))
+        self._emit(event)
+
+    def reported(self, failure: Failure) -> None:
+        """A nested launcher reports why its rank will end."""
+        self._context.record("nested-launcher-failed", code=failure.code)
+        self._ranks.reported(failure)
+
+    def reap(self) -> None:
+        """Collects every child that has ended; no other code waits for children of the job."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            code = os.waitstatus_to_exitcode(status)
+            if pid in self._others:
+                self._service_or_launcher_ended(self._others.ended(pid), code)
+            elif not self._context.sidecars.ended(pid, code):
+                self._ranks.reaped(pid, code)
+        self._ranks.settle()
+
+    def _service_or_launcher_ended(self, ended: ServiceOrLauncher, status: int) -> None:
+        number, process = ended.session, ended.process
+        name = self._pump_name(number, process.name)
+        tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
+        mpi = self.sessions[number].is_mpi and process.role == "launcher"
+        self._context.record(f"{process.role}-ended", name=process.name, status=status)
+        failure = None
+        if not process.optional and (status or not process.users):
+            from musterpoint.core.diagnosis import failures
+            from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
+
+            end = ServiceOrLauncherEnd(
+                process.name, process.role, status, len(self._ranks.of_session(number)), tail, process.users, mpi,
+                self._ranks.oom_struck(status),
+            )  # fmt: skip
+            failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
+        if mpi:
+            failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
+        vital = mpi or (process.role == "service" and not process.optional)
+        self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
+        ended.on_end(status, tail)
+
+    # -- stopping --
+
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
+
+        ``stopping``: what those that were left behind fail with is told.
+        """
+        self.is_ending = True
+        self._others.signal(signo)
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
+
+    def pass_on(self, signo: int) -> None:
+        """Sends SIGUSR1 or SIGUSR2 to the user's programs."""
+        self._ranks.pass_on(signo)
+        self._others.pass_on(signo)
+
+    def kill(self) -> None:
+        """SIGKILL to everything of the job."""
+        self.is_ending = True
+        self._ranks.being_killed()
+        self._context.record("processes-killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
+        if self._context.others is not None:
+            self._context.others.kill()
+
+    def end_services(self) -> int:
+        """SIGTERM to services that end by themselves then; seconds that they get, 0 where there are none."""
+        return self._others.end()
+
+    @property
+    def services_are_ending(self) -> bool:
+        return self._others.are_ending
+
+    def dismiss(self) -> None:
+        """Ends services, launchers and stubs, since all ranks have ended."""
+        self._others.kill()
+        self._ranks.dismiss()
+
+    @property
+    def remaining(self) -> list[tree.Stat]:
+        """The job's processes that still run."""
+        return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
+
+    def close(self) -> None:
+        self.is_ending = True
+        self._terminal.take_back()
+        self._ranks.close()
+        for meeting in self._meetings.values():
+            meeting.close()
+        self.control_socket.close()
+        self._texts.close()
+        self._temporary.close()
+        for folder in {session.plan.temporary for session in self.sessions.values() if session.plan.temporary}:
+            remove(folder)
+
+
+def number_of(word: str) -> int:
+    """A number from a stub or an agent; ValueError if it isn't one, or is too long."""
+    if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
+        raise ValueError(f"{word[:20]!r} is no number")
+    return int(word)

@@ -1,0 +1,179 @@
+"""Watches on the leader whether the ranks of one world met, in the kernel's tables of TCP connections.
+
+Ranks that never meet are worlds of one: each trains alone, and ends with 0. A connection is found while it lives, as a
+socket of a rank, and for a minute after its end (TIME_WAIT); so the tables are read when a rank ends, and now and then
+until a connection was found. Linux only; elsewhere the ranks are taken to have met.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from typing import Callable, Iterable, Iterator, NamedTuple
+
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import Timer
+from musterpoint.core.launch.plan import Meeting
+from musterpoint.core.processes import tree
+from musterpoint.core.supervise.context import SupervisorContext
+
+LOOKS = (2.0, 5.0, 15.0, 45.0)
+"""Seconds from one look to the next, the last for ever: below the 60 s for which Linux remembers a connection."""
+CLOSING = frozenset({"04", "05", "06", "08", "09", "0B"})
+"""States of a connection that one side or both have closed (Linux, ``include/net/tcp_states.h``)."""
+
+
+class Tcp(NamedTuple):
+    """A row of the table: the endpoints (``address:port`` in hexadecimal), the state, and the socket's inode."""
+
+    local: str
+    remote: str
+    state: str
+    inode: str
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.local, self.remote
+
+
+class MeetingWatch:
+    """Whether the ranks met.
+
+    ``world`` is how many they are in all; ``pids`` gives the programs of this host's that run. ``proc`` is Linux's
+    /proc.
+    """
+
+    def __init__(
+        self, context: SupervisorContext, meeting: Meeting, world: int, pids: Callable[[], Iterable[int]],
+        proc: str = "/proc",
+    ) -> None:  # fmt: skip
+        self._context, self._meeting, self._world, self._pids, self._proc = context, meeting, world, pids, proc
+        self._port = f":{meeting.port:04X}"
+        self._hosts = frozenset(form for address in meeting.hosts for form in _forms(address))
+        self._before = frozenset(row.ends for row in rows(proc))
+        self._uses_library = self._is_over = False
+        self.met = not os.path.exists(f"{proc}/net/tcp")
+        self._looks = iter(LOOKS)
+        self._timer: Timer | None = None
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self.met:
+            self._timer = self._context.loop.call_later(next(self._looks, LOOKS[-1]), self._look_again)
+
+    def _look_again(self) -> None:
+        self.look()
+        self._wait()
+
+    def look(self) -> None:
+        """Looks whether a rank has, or had, a connection to where they meet."""
+        if self.met:
+            return
+        found = [row for row in rows(self._proc) if row.ends not in self._before]
+        at_port = [row for row in found if row.local.endswith(self._port) or row.remote.endswith(self._port)]
+        self.met = any(row.state in CLOSING for row in at_port) or self._has_connection(found)
+        if self.met:
+            self._context.record("ranks-met", port=self._meeting.port)
+            self.close()
+
+    def _has_connection(self, found: list[Tcp]) -> bool:
+        """Whether a rank has a connection to the port, to another host, or to another rank of this host."""
+        owners: dict[str, int] = {}
+        for pid in self._pids():
+            for each in (pid, *(stat.pid for stat in tree.descendants(pid, self._proc))):
+                owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
+                self._uses_library = self._uses_library or _maps(each, self._meeting.library, self._proc)
+        own = [row for row in found if row.inode in owners and row.state == "01"]
+        places = {row.local: owners[row.inode] for row in own}
+        return any(
+            row.remote.endswith(self._port)
+            or row.remote.rpartition(":")[0] in self._hosts
+            or places.get(row.remote, owners[row.inode]) != owners[row.inode]
+            for row in own
+        )
+
+    def rank_ended(self, well: bool, last: bool) -> Failure | None:
+        """A rank of this host ended, ``well`` or not; ``last``: no other runs here.
+
+        Where all ended well and never met, returns the failure, or prints a warning.
+        """
+        self._is_over = self._is_over or not well
+        if self._is_over:
+            self.close()
+            return None
+        self.look()
+        if self.met or not last:
+            return None
+        self._is_over = True
+        self.close()
+        from musterpoint.core.diagnosis import failures
+
+        if self._meeting.required:
+            return failures.never_met(self._context.host, self._world, self._meeting, self._context.diagnosis)
+        if self._uses_library or self._imports():
+            self._context.say(f"warning: {failures.worlds_of_one(self._context.host, self._world, self._meeting)}")
+        return None
+
+    def _imports(self) -> bool:
+        """Whether a Python file of the program's directory imports a module that ranks meet by."""
+        names = "|".join(self._meeting.modules)
+        imports = re.compile(rf"^[ \t]*(?:import|from)[ \t]+(?:{names})\b", re.MULTILINE)
+        return any(imports.search(text) for text in self._context.diagnosis.files.programs())
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def rows(proc: str = "/proc") -> Iterator[Tcp]:
+    """The TCP connections of this network namespace."""
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"{proc}/net/{name}", encoding="ascii", errors="replace") as file:
+                lines = file.read().splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            if len(words) > 9:
+                yield Tcp(words[1], words[2], words[3], words[9])
+
+
+def _forms(address: str) -> tuple[str, ...]:
+    """``address`` as the tables have it: words of the machine's byte order; an IPv4 address also as one of IPv6."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            packed = socket.inet_pton(family, address)
+        except OSError:
+            continue
+        words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+        text = "".join(f"{word:08X}" for word in words)
+        mapped = int.from_bytes(b"\0\0\xff\xff", sys.byteorder)
+        return (text, f"{0:016X}{mapped:08X}{text}") if family == socket.AF_INET else (text,)
+    return ()
+
+
+def _inodes(pid: int, proc: str) -> Iterator[str]:
+    """The inodes of a process's sockets."""
+    try:
+        names = os.listdir(f"{proc}/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
+        try:
+            target = os.readlink(f"{proc}/{pid}/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            yield target[8:-1]
+
+
+def _maps(pid: int, library: str, proc: str) -> bool:
+    try:
+        with open(f"{proc}/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            return any(library in line for line in file)
+    except OSError:
+        return False

@@ -1,0 +1,72 @@
+"""MPI ranks that end with 0 while others run: what the MPI does then, and which rank is named as the cause."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from musterpoint.base.failure import Failure
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import Broken, LocalEvent
+from musterpoint.core.supervise.ranks import Rank, Ranks
+
+LEFT_ALONE = 0.5
+"""Seconds after which an MPI learns that a rank has ended with 0 while the job goes on."""
+UNEXPLAINED = 3.0
+"""Seconds to wait for another explanation after an MPI has signalled ranks."""
+BLAMED = 20.0
+"""Seconds after a rank has left in which the end of its MPI is blamed on that."""
+
+
+class MpiExits:
+    """``is_ending()``: the job is ending anyway, so nothing here matters."""
+
+    def __init__(
+        self,
+        context: SupervisorContext,
+        ranks: Ranks,
+        emit: Callable[[LocalEvent], None],
+        is_ending: Callable[[], bool],
+    ) -> None:
+        self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
+        self._left: dict[int, tuple[Rank, float]] = {}
+
+    def ended(self, rank: Rank, status: int) -> None:
+        """A rank has ended. Without MPI_Finalize others may wait for it for ever, so its MPI must learn of it."""
+        if rank.mpi and status == 0:
+            self._context.loop.call_later(LEFT_ALONE, lambda: self._release(rank))
+
+    def _release(self, rank: Rank) -> None:
+        """Lets the stub exit: the MPI sees that the rank has ended."""
+        if not self._refusing() and rank.connection is not None:
+            self._context.record("rank-left", rank=rank.number)
+            self._left[rank.session] = (rank, self._context.loop.clock())
+            rank.connection.send("release")
+
+    def signalled_by_mpi(self, rank: Rank) -> None:
+        """An MPI has signalled a rank to end, or killed its stub. Waits a little for the reason."""
+        if rank.mpi and not self._refusing() and self._ranks.is_expected(rank):
+            self._context.loop.call_later(UNEXPLAINED, lambda: self._unexplained(rank))
+
+    def _unexplained(self, rank: Rank) -> None:
+        """Reports a failure, since no rank has: mpirun would wait for ever."""
+        if self._refusing() or not self._ranks.is_expected(rank):
+            return
+        from musterpoint.core.diagnosis import failures
+
+        left, _ = self._left.get(rank.session, (None, 0.0))
+        failure_of = failures.ended_by_mpi if left is None else failures.left_without_finalize
+        named = left or rank
+        self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
+
+    def failure_at_end(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
+        """What the end of mpirun or its daemon ``name`` means; ``failure`` if no rank left before."""
+        if session not in self._left:
+            return failure
+        rank, at = self._left[session]
+        if status == 0 and "pmi_proxy" in name and not self._ranks.running(session):
+            return None  # Hydra's daemon ends with its last rank
+        if self._context.loop.clock() - at < BLAMED:
+            from musterpoint.core.diagnosis import failures
+
+            return failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+        return failure

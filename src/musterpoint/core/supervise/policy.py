@@ -1,0 +1,375 @@
+"""What the supervisor does when something happens: (state, event) → (state, actions); no I/O.
+
+In the order of a job: processes start, ranks end, something fails, a stop comes, the ranks of all hosts have ended.
+The phases are described at :data:`musterpoint.core.supervise.state.Phase`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from musterpoint.base.failure import Failure, lost_host
+from musterpoint.base.stop_budget import end_grace
+from musterpoint.core.channel import peers
+from musterpoint.core.supervise import events as ev
+from musterpoint.core.supervise.events import Action, Event
+from musterpoint.core.supervise.state import (
+    RANKS_ENDED,
+    SIGINT,
+    Decision,
+    Rules,
+    State,
+    code_of,
+    first_line,
+    first_lines,
+    session_end_point,
+    session_of_point,
+)
+
+ROOT_CAUSE_SECONDS = 60.0
+"""The last resort: longer than a symptom waits for its cause (35 s) and than it takes to notice a lost leader."""
+LAUNCHER_SECONDS = 5.0
+"""What a launcher gets to end by itself once all its ranks have."""
+MPI_SECONDS = 0.35
+"""What mpirun and its daemons get: all ranks have ended, and files that they would leave behind are removed."""
+SERVICE_SECONDS = 0.35
+"""What services of the user's own get when the job went well."""
+UNKILLABLE_SECONDS = 5.0
+"""After SIGKILL: a process that is stuck in the kernel for longer isn't waited for."""
+LATE_SECONDS = 2.0
+"""What a late host gets beyond its ranks' grace, to report that it is done."""
+
+
+def decide(state: State, event: Event, rules: Rules) -> Decision:
+    """What to do when ``event`` happens in ``state``."""
+    if state.phase == "over":
+        return state, []
+    handler = _HANDLERS.get(type(event))
+    return handler(state, event, rules) if handler else (state, [])
+
+
+def _end_grace(state: State, rules: Rules) -> float:
+    return end_grace(stopped=state.stopped_by != "", grace=rules.grace)
+
+
+# -- plans and processes start --
+
+
+def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Decision:
+    number = {event.session}
+    state = state._replace(
+        live=state.live | frozenset(event.keys),
+        foreign=state.foreign | number if event.foreign else state.foreign,
+        mpi=state.mpi | number if event.mpi else state.mpi,
+    )
+    if event.keys:
+        return state, []
+    if event.session:
+        return state, [ev.ReportArrival(session_end_point(event.session))]
+    return _all_ended_here(state, [], rules)
+
+
+def _service_or_launcher_started(state: State, event: ev.ServiceOrLauncherStarted, rules: Rules) -> Decision:
+    process = {(event.session, event.name)}
+    if event.role == "launcher":
+        return state._replace(launchers=state.launchers | process), []
+    return (state._replace(services=state.services | process), []) if event.users else (state, [])
+
+
+# -- processes end --
+
+
+def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
+    state = state._replace(live=state.live - {event.key})
+    actions: list[Action] = []
+    if event.failure is not None and state.stopped_by:
+        state, actions = _spoilt(state, event.failure)
+    elif event.failure is not None:
+        if event.failure.rank is not None:  # a nested launcher that failed started no rank
+            state = state._replace(failed=(*state.failed, event.failure))
+        state, actions = _failed_here(state, event.failure, rules)
+    session = event.key[0]
+    if session and not any(key[0] == session for key in state.live):
+        actions.append(ev.ReportArrival(session_end_point(session)))
+        if state.phase == "ending":
+            state = state._replace(released=state.released | {session})
+            actions.append(ev.Release(session, code_of(state, rules)))
+    if state.live or state.phase not in ("running", "ending"):
+        return state, actions
+    if state.failure is not None and _is_kept(state, rules):
+        # --on-failure finish: the failure was kept until every rank here had ended
+        return state._replace(phase="judging"), [*actions, *_report(state.failure)]
+    return _all_ended_here(state, actions, rules)
+
+
+def _is_kept(state: State, rules: Rules) -> bool:
+    """Whether a failure wasn't reported yet: with ``--on-failure finish`` the ranks here end first."""
+    return not state.root_cause and not state.stop_signal and (state.phase == "running" or rules.finish_on_failure)
+
+
+def _spoilt(state: State, failure: Failure) -> Decision:
+    """A rank failed while it was stopping: the job still counts as stopped, but a checkpoint may be lost.
+
+    Symptoms of other hosts' ends are ignored.
+    """
+    if failure.is_symptom or not state.stop_signal:
+        return state, []
+    said = ev.Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
+    return state._replace(spoilt=state.spoilt or failure), [said]
+
+
+def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
+    """A launcher is needed by the ranks it started here, a service or an MPI daemon by those of other hosts, too."""
+    process = {(event.session, event.name)}
+    state = state._replace(launchers=state.launchers - process, services=state.services - process)
+    if state.phase == "leaving":
+        if state.services or state.has_own_launcher:
+            return state, []
+        return state._replace(phase="over"), [ev.Finish()]
+    if event.failure is None or event.session in state.released or state.stopped_by:
+        return state, []
+    ranks_left = any(key[0] == event.session for key in state.live)
+    needed = event.vital or (ranks_left and state.phase != "waiting")
+    if needed and state.phase in ("running", "judging", "waiting"):
+        return _failed_here(state, event.failure, rules)
+    return state, []
+
+
+# -- something fails, here or elsewhere --
+
+
+def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
+    """Something failed on this host: reports the first failure, counts later ones."""
+    if state.phase == "waiting":
+        if state.root_cause is not None:
+            return state, []
+        if not failure.is_symptom:  # all others may be done, so that no root cause is announced
+            state = state._replace(failure=state.failure or failure)
+        return state, [ev.ReportFailure(failure)]
+    reported = state.failure if state.root_cause is None else None
+    if state.phase == "judging" and reported is not None and reported.is_symptom and not failure.is_symptom:
+        return state._replace(failure=failure), _report(failure)
+    if state.failure is not None or state.root_cause is not None:
+        return state, []
+    state = state._replace(failure=failure)
+    if rules.finish_on_failure and state.live:
+        return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
+    return state._replace(phase="judging"), _report(failure)
+
+
+def _report(failure: Failure) -> list[Action]:
+    return [ev.StartTimer(ROOT_CAUSE_SECONDS, ev.RootCauseDue()), ev.ReportFailure(failure)]
+
+
+def _broken(state: State, event: ev.Broken, rules: Rules) -> Decision:
+    if state.phase in ("running", "judging", "waiting") and not state.stopped_by:
+        return _failed_here(state, event.failure, rules)
+    return state, []
+
+
+def _peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
+    if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
+        return state, [ev.Say(f"warning: {event.host} is lost: {event.why}")]
+    return _failed_here(state, lost_host(event.host, event.why, apart_from=event.apart_from), rules)
+
+
+def _root_cause_due(state: State, event: ev.RootCauseDue, rules: Rules) -> Decision:
+    if state.phase != "judging" or state.failure is None:
+        return state, []
+    return _job_failed(state, peers.JobFailed(state.failure), rules)
+
+
+def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
+    """The root cause is known: signals the live ranks to end.
+
+    The leader announces none after a stop, so a stop that is known here only has come after it.
+    """
+    if state.root_cause is not None or state.phase in ("leaving", "over"):
+        return state, []
+    if state.stop_signal and rules.finish_on_failure:
+        return state, []
+    stopping = state.stopped_by != ""
+    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
+    where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
+    actions: list[Action] = [ev.Say(f"{first_lines(event.failure)}{where}")]
+    if stopping and state.phase != "judging":
+        return state, actions  # all that has to end is ending already
+    if state.phase == "waiting":
+        # our ranks ended well: only the code changes, and how long we wait for the others
+        return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
+    if rules.finish_on_failure and state.live:
+        return state._replace(phase="running"), actions
+    state = state._replace(phase="ending", signalled=True)
+    if not state.live:
+        return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
+    return state, [
+        *actions,
+        ev.SignalRanks(rules.stop_signal),
+        ev.StartTimer(_end_grace(state, rules), ev.KillDue()),
+    ]
+
+
+def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
+    late = ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
+    return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal), late]
+
+
+def _signal_services(state: State, signal: int) -> list[Action]:
+    return [ev.SignalRanks(signal)] if state.services else []
+
+
+# -- a stop --
+
+
+def _stop_asked(state: State, event: ev.StopAsked, rules: Rules) -> Decision:
+    if _is_told(state):
+        if event.signal == SIGINT and not state.killed:
+            return state._replace(killed=True), [ev.Say("interrupted again: killing what is left"), ev.KillTree()]
+        return state, []
+    return _stop(state, rules.host, event.signal, [ev.ReportStop(event.signal)], rules)
+
+
+def _is_told(state: State) -> bool:
+    """Whether the ranks were told to end, by a stop or for a failure, and not only by ``--outside stop``."""
+    return state.stop_signal != 0 or (state.phase == "ending" and not state.stopped_by)
+
+
+def _stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
+    if state.stop_signal:
+        return state._replace(stopped_by=event.host, stop_signal=event.signal), []  # the leader heard of that one first
+    if _is_told(state):
+        return state, []
+    return _stop(state, event.host, event.signal, [ev.Say(f"{event.host} was told to stop: stopping here too")], rules)
+
+
+def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:
+    """What comes first at the leader counts: a failure that is only reported comes after a stop that it tells of."""
+    if state.phase == "leaving" or (state.root_cause is not None and not rules.finish_on_failure):
+        return state, actions  # it is ending anyway, with the failure that came first
+    state = state._replace(stopped_by=host, stop_signal=signal)
+    if state.failure is not None:
+        state, said = _spoilt(state, state.failure)
+        actions = [*actions, *said]
+    sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
+    if state.phase == "waiting":
+        services = [] if state.signalled else _signal_services(state, sent)
+        late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
+        return state._replace(signalled=True), [*actions, *services, late]
+    state = state._replace(phase="ending", signalled=True)
+    if not state.live:
+        return _all_ended_here(state, [*actions, *_signal_services(state, sent)], rules)
+    return state, [*actions, ev.SignalRanks(sent), ev.StartTimer(rules.grace, ev.KillDue())]
+
+
+def _stop_outside(state: State, rules: Rules) -> Decision:
+    """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
+    actions: list[Action] = [ev.Say("the distribution group is done: stopping the program here (--outside stop)")]
+    state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True)
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(rules.grace, ev.KillDue())]
+
+
+def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
+    if state.phase != "ending" or not state.live:
+        return state, []
+    return state._replace(killed=True), [
+        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), ev.KillTree(),
+        ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
+    ]  # fmt: skip
+
+
+# -- the ranks have ended: here, then everywhere --
+
+
+def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
+    """All ranks here have ended: reports this host as done and waits for the others."""
+    code = code_of(state, rules)
+    if state.stopped_by or (not rules.finish_on_failure and (state.phase == "ending" or code)):
+        # late hosts get the grace of their ranks, and a moment to report
+        actions.append(ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
+    if not rules.outside:
+        actions.append(ev.ReportArrival(RANKS_ENDED))
+    actions.append(ev.ReportDone(code, state.secondary_here))
+    return state._replace(phase="waiting"), actions
+
+
+def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
+    """All hosts have reached a barrier: the end of all ranks of the group, or of a session's ranks."""
+    if event.point == RANKS_ENDED:
+        stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
+        return _stop_outside(state, rules) if stops else (state, [])
+    session = session_of_point(event.point)
+    if session and session not in state.released:
+        return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
+    return state, []
+
+
+def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
+    """Every host is done: signals the services that were not signalled before, and leaves when they have ended."""
+    if state.phase != "waiting":
+        return state, []
+    state = state._replace(counted=event.failures)  # the same on all hosts
+    if not event.stopped:
+        state = state._replace(stopped_by="", stop_signal=0)  # a stop that is known here only came after it
+    actions: list[Action] = []
+    if state.failure is not None and state.root_cause is None and not state.stop_signal:
+        if state.failure.cause == "host":  # the leader told all hosts before that they were done
+            actions.append(ev.Say(first_line(state.failure)))
+        else:  # it was done when it heard of this one: the other hosts never do
+            actions.append(ev.Say(f"warning: after all ranks had ended well: {first_line(state.failure)}"))
+            state = state._replace(failure=None)
+    code = code_of(state, rules)
+    if 0 in state.foreign and not code:
+        actions.append(ev.Release(0, 0))
+    if not state.signalled:
+        actions += _signal_services(state, rules.stop_signal)
+    if not state.services and (code or not state.has_own_launcher):
+        return state._replace(phase="over"), [*actions, ev.Finish()]
+    if not (state.signalled and state.services):
+        actions.append(ev.StartTimer(_time_to_leave(state, code, rules), ev.LeaveDue()))
+    return state._replace(phase="leaving", signalled=True), actions
+
+
+def _time_to_leave(state: State, code: int, rules: Rules) -> float:
+    """Seconds that launchers and services get when all hosts are done."""
+    if code:
+        return _end_grace(state, rules)
+    if state.has_own_launcher:
+        return MPI_SECONDS if 0 in state.mpi else LAUNCHER_SECONDS
+    return SERVICE_SECONDS
+
+
+def _leave_due(state: State, event: ev.LeaveDue, rules: Rules) -> Decision:
+    if state.phase in ("waiting", "leaving") or state.killed:
+        return state._replace(phase="over"), [ev.Finish()]
+    return state, []
+
+
+# -- connections --
+
+
+def _peer_silent(state: State, event: peers.PeerSilent, rules: Rules) -> Decision:
+    return state, [ev.Say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")]
+
+
+def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
+    return state, [ev.Say(f"{event.host} is back")]
+
+
+_HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
+    ev.SessionOpened: _session_opened,
+    ev.ServiceOrLauncherStarted: _service_or_launcher_started,
+    ev.RankEnded: _rank_ended,
+    ev.ServiceOrLauncherEnded: _service_or_launcher_ended,
+    ev.Broken: _broken,
+    peers.PeerLost: _peer_lost,
+    ev.RootCauseDue: _root_cause_due,
+    peers.JobFailed: _job_failed,
+    ev.StopAsked: _stop_asked,
+    peers.StopAll: _stop_all,
+    ev.KillDue: _kill_due,
+    peers.Arrived: _arrived,
+    peers.AllDone: _all_done,
+    ev.LeaveDue: _leave_due,
+    peers.PeerSilent: _peer_silent,
+    peers.PeerBack: _peer_back,
+}

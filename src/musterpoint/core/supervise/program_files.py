@@ -1,0 +1,40 @@
+"""The source files of the user's program, read where a diagnosis asks for them."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator
+
+from musterpoint.core.diagnosis.facts import ProgramFiles
+
+LARGEST = 512 << 10
+"""Bytes of a file that is read."""
+MOST = 100
+"""Python files of the code directory that are read."""
+
+
+class CodeDirectory(ProgramFiles):
+    """The files below ``path``; a relative name is one there."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.directories = (path, os.path.realpath(path)) if path else ()  # it may be a link, or a mount's name
+
+    def read(self, file: str) -> str | None:
+        """None for what is no regular file of a sensible size, too."""
+        from musterpoint.base.untrusted import open_regular
+
+        try:
+            with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
+                text = opened.read(LARGEST + 1)
+        except (OSError, ValueError):
+            return None
+        return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST else None
+
+    def programs(self) -> Iterator[str]:
+        try:
+            names = sorted(name for name in os.listdir(self._path) if name.endswith(".py")) if self._path else []
+        except OSError:
+            names = []
+        for name in names[:MOST]:
+            yield self.read(name) or ""

@@ -1,0 +1,320 @@
+"""The ranks of this host: which are expected, which run, how they are signalled, and how they ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Callable, Sequence
+
+from musterpoint.base.failure import MOST_ENDED, Failure, after_others
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import Key, LocalEvent, RankEnded
+from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
+
+if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.facts import RankEnd
+
+QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
+"""Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
+ABORTED = b"Abort("
+"""Printed by an MPI when a program calls ``MPI_Abort``."""
+
+
+class Rank:
+    """``number`` is the global rank. ``pid`` is 0 until the program runs. ``connection`` is its stub's, ``stub`` the
+    stub's pid.
+
+    ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
+    because its stub is gone. ``mpi``: an MPI started it.
+    """
+
+    __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "stub")
+
+    def __init__(
+        self, key: Key, number: int, name: str = "", connection: Connection | None = None, stub: int = 0,
+        mpi: bool = False,
+    ) -> None:  # fmt: skip
+        self.key, self.number, self.name = key, number, name
+        self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
+        self.orphan_status: int | None = None
+
+    @property
+    def session(self) -> int:
+        return self.key[0]
+
+    @property
+    def local_rank(self) -> int:
+        return self.key[1]
+
+    def send(self, signo: int) -> None:
+        """Sends ``signo`` to the program, past the shells in front of it."""
+        if self.pid:
+            tree.send_past_shells(self.pid, signo)
+
+
+class Ranks:
+    """The table of this host's ranks. ``emit`` gets a :class:`RankEnded` for every expected rank.
+
+    ``others``: the services and launchers of this host.
+    """
+
+    def __init__(
+        self, context: SupervisorContext, others: ServicesAndLaunchers, emit: Callable[[LocalEvent], None]
+    ) -> None:
+        self._context, self._pump, self._others, self._emit = context, context.pump, others, emit
+        self._oom_before = context.oom_kills()
+        self._expected: set[Key] = set()
+        self._worlds: dict[int, int] = {}
+        self._ended_well: dict[int, set[int]] = {}
+        self._ranks: dict[Key, Rank] = {}
+        self._by_pid: dict[int, Rank] = {}
+        self._signalled: set[Key] = set()
+        self._signal = 0
+        self._wait_for_orphans = self._stopping = False
+        self._orphans = tree.Orphans(context.loop, self.settle)
+        self._held_back: tuple[RankEnded, RankEnd | None] | None = None
+        self._orphans_had_time = False
+        self._reported: Failure | None = None
+
+    def oom_struck(self, status: int | None) -> bool:
+        """Whether ``status`` is an error, and the kernel has OOM-killed a process since the start."""
+        return status != 0 and self._context.oom_kills() > self._oom_before
+
+    # -- which ranks exist --
+
+    def expect(self, keys: Sequence[Key], world: int = 1) -> None:
+        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
+        self._reported = None
+        self._expected.update(keys)
+        self._worlds.update((session, world) for session, _local in keys)
+
+    def forget(self, key: Key) -> None:
+        """It could not be started; the caller emits its end."""
+        self._expected.discard(key)
+
+    def is_missing(self, key: Key) -> bool:
+        """Whether this rank is expected and hasn't come up."""
+        return key in self._expected and key not in self._ranks
+
+    def is_expected(self, rank: Rank) -> bool:
+        return rank.key in self._expected
+
+    def add(self, rank: Rank) -> None:
+        self._ranks[rank.key] = rank
+
+    def set_pid(self, rank: Rank, pid: int) -> None:
+        """The program was started, by us or by its stub."""
+        rank.pid = pid
+        self._by_pid[pid] = rank
+
+    @property
+    def live(self) -> dict[int, int]:
+        """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
+        running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
+        return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
+
+    def awaited(self, first_rank: Callable[[int], int]) -> set[int]:
+        """The global numbers of ranks that haven't ended, also of those that haven't come up yet: they count from the
+        ``first_rank`` of their session.
+        """
+        ranks = self._ranks
+        return {ranks[key].number if key in ranks else first_rank(key[0]) + key[1] for key in self._expected}
+
+    def local_rank(self, number: int) -> int | None:
+        """The local rank of the rank with this global number; None where there is none."""
+        return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
+
+    def running(self, session: int) -> bool:
+        """Whether ranks of a session haven't ended here."""
+        return any(key[0] == session for key in self._expected)
+
+    def of_session(self, session: int) -> list[Rank]:
+        """The ranks of a session that have come up so far."""
+        return [rank for rank in self._ranks.values() if rank.session == session]
+
+    def pids(self, session: int) -> list[int]:
+        """The pids of a session's programs that run."""
+        return [pid for pid, rank in self._by_pid.items() if rank.session == session]
+
+    # -- how they end --
+
+    def reaped(self, pid: int, status: int) -> None:
+        """A child of ours ended: perhaps a rank, also one whose stub is gone."""
+        rank = self._by_pid.get(pid)
+        if rank is None:
+            return
+        if rank.connection is None:
+            self.ended(rank, status)
+        else:
+            rank.orphan_status = status  # its stub was killed, too: lost_stub follows
+
+    def lost_stub(self, rank: Rank) -> None:
+        """A stub that was killed leaves its program to us: it is our child now."""
+        if rank.key not in self._expected:
+            return
+        rank.connection = None
+        self._context.record("stub-lost", rank=rank.number)
+        if not rank.pid or not tree.send(rank.pid, 0):
+            self.ended(rank, rank.orphan_status)
+        elif rank.key not in self._signalled and self._abort_code(rank) is not None:
+            # it called MPI_Abort and still runs, because the MPI killed the stub instead
+            tree.send(rank.pid, signal.SIGKILL)
+            self.ended(rank, None)
+
+    def lost_entry_point(self, key: Key) -> bool:
+        """The entry point that started a rank beside us has ended, so nobody could reap that rank: it is killed.
+
+        Returns whether there was such a rank.
+        """
+        rank = self._ranks.get(key)
+        if rank is not None and key in self._expected:
+            if rank.pid:
+                tree.send(rank.pid, signal.SIGKILL)
+            self.ended(rank, None)
+        return rank is not None
+
+    def _abort_code(self, rank: Rank) -> int | None:
+        """The code with which a rank asked its MPI to end the job; None if it didn't."""
+        if not rank.mpi:
+            return None
+        for tail in (self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)):
+            if ABORTED in tail:
+                from musterpoint.core.diagnosis.program_output import abort_code
+
+                if (code := abort_code(tail)) is not None:
+                    return code
+        return None
+
+    def ended(self, rank: Rank, status: int | None) -> None:
+        """A rank ended. Its ``MPI_Abort`` code goes before ``status``, as MPICH's programs end with any status."""
+        if rank.key not in self._expected:
+            return
+        self._expected.discard(rank.key)
+        if rank.pid:
+            self._by_pid.pop(rank.pid, None)
+        signalled = rank.key in self._signalled
+        aborted = None if signalled else self._abort_code(rank)
+        status = status if aborted is None else aborted
+        oom = not signalled and self.oom_struck(status)
+        first = self._pump.first_output(rank.number, rank.name)
+        self._context.record(
+            "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
+        )
+        if status == 0 and not signalled:
+            self._ended_well.setdefault(rank.session, set()).add(rank.number)
+        quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
+        failed = status != 0 and not (signalled and status in quiet)
+        if failed and not signalled:
+            self._pump.show(rank.number, rank.name)
+        end = failure = None
+        if failed or self._wait_for_orphans:
+            from musterpoint.core.diagnosis.facts import RankEnd
+
+            tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+            given_up = rank.mpi and rank.connection is None and aborted is None
+            end = RankEnd(rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up)
+            failure = self._failure_of(rank.session, end) if failed else None
+        self._held_back = RankEnded(rank.key, failure), end
+        self._orphans_had_time = False
+        self.settle()
+
+    def reported(self, failure: Failure) -> None:
+        """A nested launcher reported why it is about to end."""
+        self._reported = failure
+
+    def _failure_of(self, session: int, end: RankEnd) -> Failure:
+        """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error."""
+        from musterpoint.core.diagnosis import failures
+
+        failure = failures.failure_of_rank(end, self._context.diagnosis)
+        reported = None if session else self._reported
+        if reported is not None and reported.code == failure.code:
+            return reported
+        ended = self._ended_well.get(session, set())
+        if failure.kind != "peer" or not ended:
+            return failure
+        if len(ended) >= self._worlds[session] - 1:
+            return after_others(failure, ended, self._worlds[session])
+        return failure._replace(ended=tuple(sorted(ended))[:MOST_ENDED])  # the leader knows of other hosts' ranks
+
+    # -- what dead launchers leave behind --
+
+    def settle(self) -> None:
+        """Emits the end of a rank; once ranks are signalled, the last one's waits for what dead launchers left behind.
+
+        To be called whenever a process has ended.
+        """
+        if self._held_back is None:
+            return
+        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._own_children(), self._signal):
+            self._orphans_had_time = True
+            return
+        (event, end), self._held_back = self._held_back, None
+        if self._stopping and self._orphans_had_time and end is not None and event.failure is None:
+            event = event._replace(failure=self._failure_of_orphans(end, self._ranks[event.key].name))
+        self._emit(event)
+
+    def _failure_of_orphans(self, end: RankEnd, name: str) -> Failure | None:
+        """The failure of processes that a stopped rank left behind, from what they wrote since; None if none failed."""
+        from musterpoint.core.diagnosis import failures
+
+        since = self._pump.tail(end.rank, name).removeprefix(end.tail)
+        since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
+        end = end._replace(status=1, tail=since, stdout_tail=since_out)
+        return failures.failure_of_orphans(end, self._context.diagnosis)
+
+    def _own_children(self) -> set[int]:
+        """Pids of our children that are no orphans."""
+        stubs = (rank.stub for rank in self._ranks.values())
+        return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *stubs}
+
+    # -- stopping --
+
+    def signal(self, signo: int, stopping: bool = False) -> int:
+        """Sends ``signo`` to every live rank, once, and gives up those that never came up; returns how many there were.
+
+        When the last rank has ended, processes that ranks left behind are signalled and waited for, too: under a
+        program that is a launcher itself they are the real ranks. ``stopping``: an error of theirs is then the rank's.
+        """
+        self._signal, self._wait_for_orphans, self._stopping = signo, True, stopping
+        for key in sorted(self._expected - self._signalled):
+            self._signalled.add(key)
+            if key in self._ranks:
+                self._ranks[key].send(signo)
+        for key in sorted(self._expected):
+            rank = self._ranks.get(key)
+            if rank is None or not rank.pid:
+                self._give_up(key, rank)
+        return len(self._signalled)
+
+    def _give_up(self, key: Key, rank: Rank | None) -> None:
+        """Gives up a rank that its launcher hasn't started yet; kills the launcher if none of its ranks runs."""
+        if rank is not None and rank.connection is not None:
+            rank.connection.close()
+        if not any(other.pid for other in self.of_session(key[0])):
+            self._others.kill(key[0], "launcher")
+        self._expected.discard(key)
+        self._emit(RankEnded(key, None))
+
+    def pass_on(self, signo: int) -> None:
+        """Sends SIGUSR1 or SIGUSR2 to the live ranks."""
+        for key in self._expected:
+            if key in self._ranks:
+                self._ranks[key].send(signo)
+
+    def being_killed(self) -> None:
+        """Everything is being killed: no end from now on is a failure, and orphans get no time."""
+        self._signalled.update(self._expected)
+        self._wait_for_orphans = False
+        self.settle()
+
+    def dismiss(self) -> None:
+        """Ends the stubs: their programs have ended."""
+        for rank in self._ranks.values():
+            if rank.connection is not None:
+                rank.connection.close()
+
+    def close(self) -> None:
+        self._orphans.close()

@@ -1,0 +1,85 @@
+"""The processes of the job that aren't ranks: services and launchers (an MPI daemon counts as a launcher)."""
+
+import signal
+from typing import Callable, NamedTuple
+
+from musterpoint.core.launch.plan import ProcessPlan, Role
+from musterpoint.core.processes import tree
+
+
+class ServiceOrLauncher(NamedTuple):
+    """``on_end`` gets the wait status, as ``os.waitstatus_to_exitcode`` gives it, and the end of its output."""
+
+    session: int
+    process: ProcessPlan
+    pid: int
+    on_end: Callable[[int, bytes], None]
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a service of the user's own: a stop signals it like a rank and waits for its end."""
+        return self.process.role == "service" and self.process.users
+
+    def send(self, signo: int) -> None:
+        """Sends ``signo`` to the program, past the shells in front of it."""
+        tree.send_past_shells(self.pid, signo)
+
+
+class ServicesAndLaunchers:
+    """The running services and launchers, by pid."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, ServiceOrLauncher] = {}
+        self._signalled: set[int] = set()
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._running
+
+    @property
+    def pids(self) -> set[int]:
+        return set(self._running)
+
+    def add(self, started: ServiceOrLauncher) -> None:
+        self._running[started.pid] = started
+
+    def ended(self, pid: int) -> ServiceOrLauncher:
+        self._signalled.discard(pid)
+        return self._running.pop(pid)
+
+    def signal(self, signo: int) -> None:
+        """Sends ``signo`` to the user's own services, once each."""
+        for pid, running in self._running.items():
+            if running.is_users and pid not in self._signalled:
+                self._signalled.add(pid)
+                running.send(signo)
+
+    def pass_on(self, signo: int) -> None:
+        """Sends SIGUSR1 or SIGUSR2 to the user's own services."""
+        for running in self._running.values():
+            if running.is_users:
+                running.send(signo)
+
+    def end(self, session: int | None = None) -> int:
+        """SIGTERM to services that end by themselves then; the most seconds that one of them may take for it.
+
+        0: there are none. ``session``: only those of this session.
+        """
+        longest = 0
+        for pid, running in self._running.items():
+            if running.process.time_to_end and session in (None, running.session):
+                longest = max(longest, running.process.time_to_end)
+                if pid not in self._signalled:
+                    self._signalled.add(pid)
+                    tree.send(pid, signal.SIGTERM)
+        return longest
+
+    @property
+    def are_ending(self) -> bool:
+        """Whether a service still has its time to end by itself."""
+        return any(running.process.time_to_end for running in self._running.values())
+
+    def kill(self, session: int | None = None, role: Role | None = None) -> None:
+        """SIGKILL, to those of one session or role where one is given."""
+        for pid, running in self._running.items():
+            if session in (None, running.session) and role in (None, running.process.role):
+                tree.send(pid, signal.SIGKILL)

@@ -1,0 +1,150 @@
+"""ssh on this host while a job runs: callers are answered by a server each, and their sessions belong to the job.
+
+A session begins as :mod:`musterpoint.embedded.programs.ssh_session`, which tells us. From then on its program is a
+service of the user's own: a stop signals it, and the job's end takes it along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Callable, Mapping
+
+from musterpoint.base.loop import READ
+from musterpoint.core.launch.plan import LaunchPlan, PlannedFile, SshServer
+from musterpoint.core.launch.ranks import IDENTITY
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.ssh_door import SshDoor
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.environment import planned_environment
+from musterpoint.core.supervise.host_processes import HostProcesses, number_of
+
+MOST_ACCEPTED = 16
+"""Callers accepted before other events get their turn."""
+SHOWN = 200
+"""Characters of a session's command in the timeline."""
+
+
+class SshSessions:
+    """Answers ssh at the port of ``door``, as ``server`` says."""
+
+    def __init__(
+        self, context: SupervisorContext, processes: HostProcesses, server: SshServer, door: SshDoor
+    ) -> None:  # fmt: skip
+        self._context, self._processes, self._server, self._door = context, processes, server, door
+        self._names = {address: name for name, address in server.callers}
+        self._session = 0
+        self._begun = 0
+        self._descriptors: dict[int, int] = {}
+        self._warned: set[str] = set()
+
+    def write(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+        """Writes the files of server and clients, before anything is started that needs them."""
+        path, control_socket = self._processes.path_of, self._processes.control_socket
+        environment = planned_environment(plan, self._server.process, environ, control_socket, path)
+        given = {
+            "socket": control_socket.address, "token": control_socket.token, "sftp": self._server.sftp_server,
+            "environment": {name: value for name, value in environment.items() if name not in IDENTITY},
+        }  # fmt: skip
+        texts = {
+            "{muster:ssh_session}": f"{_interpreter()} {path('ssh_session')}",
+            "{muster:ssh_environment}": self._processes.hold("ssh_environment", json.dumps(given)),
+        }
+        os.makedirs(os.path.join(self._server.folder, "bin"), 0o700, exist_ok=True)
+        for file in self._server.files:
+            self._write(file, texts)
+
+    def _write(self, file: PlannedFile, texts: Mapping[str, str]) -> None:
+        text = file.text
+        for placeholder, found in texts.items():
+            text = text.replace(placeholder, found)
+        path = os.path.join(self._server.folder, file.name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(path, flags, 0o700 if file.executable else 0o600), "w", encoding="utf-8") as opened:
+            opened.write(text)
+
+    def open(self, session: int) -> None:
+        """Answers callers from now on; ``session`` is that of the job's own plan."""
+        self._session = session
+        self._door.socket.setblocking(False)
+        self._context.loop.watch(self._door.socket.fileno(), READ, self._accept)
+
+    def _accept(self, _ready: int) -> None:
+        for _ in range(MOST_ACCEPTED):
+            try:
+                connection, (address, *_rest) = self._door.socket.accept()
+            except OSError:
+                return
+            with connection:
+                self._answer(connection, address.removeprefix("::ffff:").partition("%")[0])
+
+    def _answer(self, connection: socket.socket, address: str) -> None:
+        name = self._names.get(address)
+        if self._processes.is_ending:
+            return
+        if name is None:
+            self._warn(f"{address} called this host's ssh server, and is no host that may; it was sent away")
+            return
+        connection.setblocking(True)
+        try:
+            self._processes.serve(self._session, self._server.process, connection.fileno())
+        except CannotStart as error:
+            self._warn(f"{self._server.argv[0].text} can't be started for {name}: {error}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._context.say(f"warning: {text}")
+
+    # -- sessions --
+
+    def asked(self, connection: Connection, words: list[str]) -> bool:
+        """Takes ``ssh PID CALLER COMMAND`` (the last two in hex) from a session that begins; False: it may not."""
+        pid, caller, command = number_of(words[1]), *(_text(word) for word in words[2:4])
+        if self._processes.is_ending or pid not in {stat.pid for stat in tree.descendants(os.getpid())}:
+            return False
+        self._begun += 1
+        name = f"ssh session {self._begun} from {self._names.get(caller, caller)}"
+        shown = self._context.mask(command[:SHOWN]) or "a shell"
+        self._context.record("ssh-session", name=name, command=shown, pid=pid)
+        process = self._server.process._replace(name=name, users=True)
+        self._processes.adopt(self._session, process, pid, lambda _status, _tail: self._forget(pid))
+        self._watch(pid)
+        connection.ignore()
+        connection.send("go")
+        return True
+
+    def _watch(self, pid: int) -> None:
+        """Its end is told by a pidfd (Linux 5.3): its parent is sshd, not we."""
+        try:
+            self._descriptors[pid] = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            return
+        ended: Callable[[int], None] = lambda _ready: self._processes.adopted_ended(pid)  # noqa: E731
+        self._context.loop.watch(self._descriptors[pid], READ, ended)
+
+    def _forget(self, pid: int) -> None:
+        fd = self._descriptors.pop(pid, -1)
+        if fd >= 0:
+            self._context.loop.forget(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Answers nobody any more."""
+        self._context.loop.forget(self._door.socket.fileno())
+        for pid in list(self._descriptors):
+            self._forget(pid)
+
+
+def _interpreter() -> str:
+    import shlex
+    import sys
+
+    return shlex.join((sys.executable, "-IS"))
+
+
+def _text(word: str) -> str:
+    return bytes.fromhex(word.strip("-")).decode("utf-8", "replace")

@@ -1,0 +1,281 @@
+"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``); or a
+line is missing that a log rule asks for.
+
+Silence alone ends nothing. When all hosts are quiet, each looks twice at its ranks: their stacks, and whether they used
+the processor, read or wrote meanwhile. The leader judges. A missing line is a stall whatever the ranks do; the looks
+say where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from musterpoint.base import executables, exit_codes
+from musterpoint.base.failure import MOST_REASON, Failure, fit, numbers
+from musterpoint.base.loop import Timer
+from musterpoint.base.position import Position
+from musterpoint.base.untrusted import clip
+from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Peers, Stalled
+from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import Broken, LocalEvent
+from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.state import Rules
+from musterpoint.embedded.programs.registry import Texts
+
+if TYPE_CHECKING:
+    from musterpoint.core.processes.sidecars import Sidecar
+
+WINDOW_SECONDS = 10.0
+"""Between the two looks at the ranks; less where the stall timeout is shorter."""
+STACKS = "stacks.txt"
+_SHOWN = 120
+"""Bytes of a pattern in a sentence."""
+
+
+class StallWatch:
+    """This host's part. ``rules`` has the stall timeout, the log rules, and whether a stall ends the job, which goes
+    through ``emit``.
+    """
+
+    def __init__(
+        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster, rules: Rules,
+        emit: Callable[[LocalEvent], None],
+    ) -> None:  # fmt: skip
+        self._context, self._peers, self._processes, self._roster = context, peers, processes, roster
+        self._seconds = rules.stall_timeout or math.inf
+        self._log_rules = {rule.name: rule for rule in rules.log_rules}
+        self._ends, self._emit = rules.stall_ends, emit
+        self._quiet = self._closed = False
+        self._since = time.monotonic()
+        self._facts: dict[str, Any] = {}
+        self._records: dict[str, bytes] = {}
+        self._said = ""
+        self._sampler: Sidecar | None = None
+        self._texts = Texts()
+        self._timer: Timer | None = None
+        if rules.stall_timeout is not None:
+            self._timer = context.loop.call_later(self._seconds, self._check)
+
+    @property
+    def _silent_for(self) -> float:
+        """Seconds since a rank here printed something, or since the last look."""
+        return time.monotonic() - max(self._since, self._context.pump.last_output)
+
+    def _check(self) -> None:
+        """Reports the beginning or the end of silence, and comes again when that may change."""
+        left = self._seconds - self._silent_for
+        quiet = left <= 0 and not self._processes.is_ending
+        if quiet != self._quiet:
+            self._quiet = quiet
+            self._peers.quiet(quiet)
+        wait = min(WINDOW_SECONDS, self._seconds) if quiet else max(left, 0.05)
+        self._timer = self._context.loop.call_later(wait, self._check)
+
+    def look(self, event: LookAsked) -> None:
+        """Starts the program that looks at the ranks here; :meth:`_looked` gets what it finds."""
+        ranks, window = self._processes.live_ranks, self._window(event.rule)
+        printing = not event.rule and self._silent_for < self._seconds
+        if self._sampler is not None or self._processes.is_ending or printing:
+            self._answer(None)
+            return
+        if not ranks:
+            self._answer(())
+            return
+        began, result = time.monotonic(), self._texts.hold("stacks", "")
+        environ = self._processes.sessions[0].environ
+        own = os.path.dirname(sys.executable)
+        py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
+        words = (
+            str(window),
+            py_spy,
+            self._texts.path("gpu_activity"),
+            result,
+            *(f"{n}={pid}" for n, pid in ranks.items()),
+        )
+        complaint: list[str] = []
+        try:
+            argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
+            self._sampler = self._context.sidecars.start(
+                argv, environ, complaint.append,
+                lambda code: self._looked(math.inf if event.rule else began, result, code, complaint),
+            )  # fmt: skip
+        except (CannotStart, OSError) as error:
+            self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
+            self._answer(None)
+
+    def _window(self, name: str) -> float:
+        """Seconds between the two looks, for the log rule ``name`` (empty: the ranks are quiet)."""
+        rule = self._log_rules.get(name)
+        waited = [rule.start, rule.recurring] if rule is not None else [self._seconds]
+        return min(WINDOW_SECONDS, *(seconds for seconds in waited if seconds is not None))
+
+    def _looked(self, began: float, result: str, code: int, complaint: list[str]) -> None:
+        self._sampler = None
+        if self._closed:
+            return
+        if self._context.pump.last_output > began or self._processes.is_ending:
+            self._answer(None)
+            return
+        try:
+            with open(result, encoding="utf-8") as file:
+                self._facts = json.load(file)
+        except (OSError, ValueError):
+            said = f": {complaint[-1]}" if complaint else ""
+            self._context.say(f"warning: what reads the stacks of the ranks has ended with {code}{said}")
+            self._answer(None)
+            return
+        from musterpoint.core.diagnosis.stalls import position
+
+        self._read_flight_records()
+        found = [position(int(rank), facts) for rank, facts in self._facts.items()]
+        mask = self._context.mask
+        self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
+
+    def _answer(self, positions: tuple[Position, ...] | None) -> None:
+        self._quiet = False
+        self._since = time.monotonic()
+        self._peers.looked(positions)
+
+    # on the leader
+
+    def judge(self, event: AllLooked) -> None:
+        """Every host has looked: says who gets on, or that the job stands still."""
+        from musterpoint.core.diagnosis import stalls
+
+        if event.missing is not None:
+            self._judge_missing(event.missing, event.positions or ())
+            return
+        if not event.positions or self._processes.is_ending:
+            return
+        positions = [*event.positions, *self._ended(event.positions)]
+        silence = f"no output of any rank for {self._seconds:g} s"
+        if not stalls.stands_still(event.positions):
+            self._say_once(f"{silence}; {stalls.busy_sentence(event.positions)}, busy: the job goes on")
+            return
+        found = stalls.stall(positions)
+        self._stall(f"{silence}: {found.sentence}", found.suspect)
+
+    def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
+        """A line that a log rule asks for hasn't come: a stall, unless the ranks that should print it have ended."""
+        from musterpoint.core.diagnosis import stalls
+
+        rule, here = self._log_rules.get(missing.rule), {one.rank for one in found}
+        if self._processes.is_ending or rule is None or (found and missing.ranks and not here & set(missing.ranks)):
+            return
+        whose = numbers(missing.ranks) if missing.ranks else "any rank"
+        since = f"within {rule.start:g} s of the start" if missing.state == "late" else f"for {rule.recurring:g} s"
+        sentence = f"log rule {rule.name}: no line of {whose} matched {clip(rule.pattern, _SHOWN)} {since}"
+        suspect = min(missing.ranks, default=None)
+        if found:
+            where = stalls.stall([*found, *self._ended(found)])
+            sentence = f"{sentence}: {where.sentence}"
+            if suspect is None and stalls.stands_still(found):
+                suspect = where.suspect
+        self._stall(f"{sentence}; the last one was: {missing.line}" if missing.line else sentence, suspect)
+
+    def _stall(self, sentence: str, suspect: int | None) -> None:
+        """The job stands still: all hosts are told, and it ends or not."""
+        sentence = clip(sentence, MOST_REASON)
+        if self._ends:
+            self._peers.stalled(sentence)
+            self._emit(Broken(self._failure(sentence, suspect)))
+        elif sentence != self._said:
+            self._said = sentence
+            self._peers.stalled(sentence)
+
+    def _say_once(self, text: str) -> None:
+        """Says what wasn't said at the look before this one."""
+        if text != self._said:
+            self._said = text
+            self._context.say(text)
+
+    def _ended(self, positions: tuple[Position, ...]) -> list[Position]:
+        """The ranks that have ended already: well, or the job would be over."""
+        missing = set(range(self._roster.world_size)) - {one.rank for one in positions}
+        return [Position(rank, "stopped", "has ended with 0") for rank in sorted(missing)]
+
+    def _failure(self, sentence: str, suspect: int | None) -> Failure:
+        host, local = self._context.host, None
+        first = 0
+        for seat in self._roster.group:
+            if suspect is not None and first <= suspect < first + seat.slots:
+                host, local = seat.name, suspect - first
+            first += seat.slots
+        who = f"rank {suspect} (local rank {local}) on {host}, " if local is not None else ""
+        reason = fit([f"muster: stalled: {sentence}", f"{who}exit code {exit_codes.STALLED}"], last_first=True)
+        rank = suspect if local is not None else None
+        return Failure(host, exit_codes.STALLED, "muster", "infra", reason, rank, local, at=time.time())
+
+    # on every host
+
+    def stalled(self, event: Stalled) -> None:
+        """Says that the job stands still, and keeps the stacks of the ranks here."""
+        if not self._ends:
+            self._context.say(f"the job stands still: {event.sentence}; it goes on (--on-stall dump)")
+        if not self._facts:
+            return
+        self._keep_flight_records()
+        text = self._context.mask(f"{event.sentence}\n\n{_text_of(self._facts)}")
+        try:
+            path = self._context.keep(STACKS, text)
+        except OSError as error:
+            self._context.say(f"warning: the stacks of the ranks here can't be kept: {error.strerror}")
+        else:
+            self._context.say(f"the stacks of the ranks here are in {path}" if path else text)
+
+    def _read_flight_records(self) -> None:
+        """Reads what torch's flight recorder has of the ranks here that could be asked."""
+        self._records = {}
+        for rank, facts in self._facts.items():
+            if "flight" in facts:
+                import base64
+
+                from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
+
+                record = self._records[rank] = base64.b64decode(facts.pop("flight"))
+                facts["last"], facts["call"] = last_collective(record), waits_in(record)
+
+    def _keep_flight_records(self) -> None:
+        for rank, record in self._records.items():
+            from musterpoint.core.supervise.flight_dumps import keep_record
+
+            keep_record(self._context, rank, record)
+        self._records = {}
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._texts.close()
+
+
+def _text_of(facts: dict[str, Any]) -> str:
+    """The stacks of all ranks, for people."""
+    parts = []
+    for rank, found in facts.items():
+        parts.append(f"rank {rank}: {'busy' if found.get('moving') else 'still'}, {_process(found)}")
+        if found.get("gpus"):
+            busy = ", ".join(f"{kernels} % kernels, {memory} % memory" for kernels, memory in found["gpus"])
+            parts[-1] += f"  this host's GPUs, at most: {busy}\n"
+        if found.get("last"):
+            parts[-1] += f"  last collective: {found['last']}\n"
+        parts += [f"rank {rank}, a process that it started: {_process(child)}" for child in found.get("children", ())]
+    return "\n".join(parts)
+
+
+def _process(facts: dict[str, Any]) -> str:
+    state = f"state {facts.get('state') or '?'}, waits in {facts.get('wchan') or '-'}"
+    if "threads" not in facts:
+        return f"{state}; no stack: {facts.get('error', '')}\n"
+    lines = [state]
+    for thread in facts["threads"]:
+        lines.append(f"  thread {thread['name'] or '-'}, innermost first:")
+        lines += [f'    File "{file}", line {line}, in {name}' for name, file, line in thread["frames"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,146 @@
+"""The rules of a job, its state on this host, and the outcome it ends with."""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from musterpoint.base import exit_codes
+from musterpoint.base.failure import Failure, Secondary
+from musterpoint.core.supervise.events import Action, Key
+
+if TYPE_CHECKING:
+    from musterpoint.core.job.log_rules import LogRule
+
+SIGINT, SIGTERM = 2, 15
+RANKS_ENDED = "ranks-ended"
+
+Phase = Literal["running", "judging", "ending", "waiting", "leaving", "over"]
+"""In the order in which a job passes them.
+
+``running``: ranks are alive (or expected). ``judging``: something failed here, and the leader's root cause is awaited.
+``ending``: the job failed or was stopped; ranks were signalled and have their time. ``waiting``: this host's ranks have
+ended, or it has none; the other hosts' haven't all. ``leaving``: every host is done; launchers, and services of the
+user's own, get a moment to end by themselves. ``over``: nothing more is decided.
+"""
+
+ProcessKey = tuple[int, str]
+"""Session and name of a service or launcher."""
+
+
+class Rules(NamedTuple):
+    """The settings that the policy uses.
+
+    ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
+    a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
+    distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
+    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``, which is about the
+    faults of ``log_rules``, too.
+    """
+
+    host: str
+    grace: float
+    stop_signal: int = SIGTERM
+    stop_code: int = exit_codes.STOPPED
+    finish_on_failure: bool = False
+    outside: bool = False
+    outside_stops: bool = False
+    tolerates_lost_peers: bool = False
+    stall_timeout: float | None = None
+    stall_ends: bool = True
+    log_rules: "tuple[LogRule, ...]" = ()
+
+
+class State(NamedTuple):
+    """What has happened so far.
+
+    ``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts, ``mpi`` those of
+    them where that is an MPI, ``released`` those whose stubs may exit. ``launchers`` run beside the ranks, and so do
+    ``services`` of the user's own (others aren't waited for). ``failure`` is what this host has reported,
+    ``root_cause`` what the leader announced. ``failed`` are the failures of ranks here; ``counted`` is what the leader
+    knows of all hosts' beside the root cause. ``spoilt``: a failure here while the ranks were stopping.
+    ``stopped_by`` is the host where ``stop_signal`` came. ``signalled`` says that the ranks and services here were
+    asked to end, ``killed`` that all was killed.
+    """
+
+    phase: Phase = "running"
+    live: frozenset[Key] = frozenset()
+    foreign: frozenset[int] = frozenset()
+    mpi: frozenset[int] = frozenset()
+    released: frozenset[int] = frozenset()
+    launchers: frozenset[ProcessKey] = frozenset()
+    services: frozenset[ProcessKey] = frozenset()
+    failure: Failure | None = None
+    root_cause: Failure | None = None
+    failed: tuple[Failure, ...] = ()
+    counted: Secondary = Secondary()
+    spoilt: Failure | None = None
+    stopped_by: str = ""
+    stop_signal: int = 0
+    signalled: bool = False
+    killed: bool = False
+
+    @property
+    def secondary_here(self) -> Secondary:
+        """The failures of ranks here, beside the root cause."""
+        first = self.root_cause or self.failure
+        return Secondary.of(self.failed, first) if first else Secondary()
+
+    @property
+    def secondary(self) -> Secondary:
+        """All failures known beside the root cause."""
+        return max(self.counted, self.secondary_here, key=lambda tally: tally.total)
+
+    @property
+    def has_own_launcher(self) -> bool:
+        """Whether a launcher of the job's own plan runs."""
+        return any(session == 0 for session, _name in self.launchers)
+
+
+class Outcome(NamedTuple):
+    """How the job ended, as this host knows it.
+
+    ``code`` is the exit code of the job. ``failure`` is the job's root cause, the same on every host; None when all
+    went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
+    ``secondary`` counts the failures beside the root cause, on all hosts as far as known. ``stopped_at`` is when this
+    host first learned of a stop, here or elsewhere (the loop's clock); None: never. ``spoilt`` is what went wrong on
+    this host while it was stopping, such as a checkpoint that couldn't be saved. ``attempts``: how often the ranks were
+    started; ``no_restart`` says why not again, where they were started more than once.
+    """
+
+    code: int
+    failure: Failure | None = None
+    stopped_by: str = ""
+    secondary: Secondary = Secondary()
+    stopped_at: float | None = None
+    spoilt: Failure | None = None
+    attempts: int = 1
+    no_restart: str = ""
+
+
+Decision = tuple[State, list[Action]]
+
+
+def code_of(state: State, rules: Rules) -> int:
+    """The exit code of the job as far as it is known."""
+    failure = state.root_cause or state.failure
+    return exit_codes.of_job(failure.code if failure else 0, state.stop_signal, rules.stop_code)
+
+
+def first_line(failure: Failure) -> str:
+    return failure.reason.partition("\n")[0].removeprefix("muster: ")
+
+
+def first_lines(failure: Failure) -> str:
+    """What went wrong and where, in one line: an error's own words don't say which rank had it."""
+    what, _, rest = failure.reason.removeprefix("muster: ").partition("\n")
+    who = rest.partition("\n")[0]
+    return f"{what}; {who}" if who.startswith("rank ") else what
+
+
+def session_end_point(session: int) -> str:
+    """The barrier at the end of a handed-over session's ranks."""
+    return f"session-{session}-ended"
+
+
+def session_of_point(point: str) -> int:
+    """The session whose end the barrier ``point`` is; 0 for other barriers."""
+    number = point.removeprefix("session-").removesuffix("-ended")
+    return int(number) if number.isdecimal() else 0

@@ -1,0 +1,395 @@
+"""The supervisor: gets events of this host's processes and of other hosts, and does what the policy decides."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+from musterpoint.base.failure import Failure, numbers
+from musterpoint.base.loop import Timer
+from musterpoint.core.channel.peers import (
+    AllDone,
+    AllLooked,
+    Arrived,
+    JobFailed,
+    LookAsked,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    Peers,
+    PeerSilent,
+    Stalled,
+    StartAsked,
+    Started,
+    StartEnded,
+    StillRunning,
+    StopAll,
+)
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.processes.signals import PASSED_ON, STOPPING
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.supervise import events as ev
+from musterpoint.core.supervise import handover
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import Action, Event
+from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
+from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
+
+if TYPE_CHECKING:
+    from musterpoint.core.supervise.log_watch import LogWatch
+    from musterpoint.core.supervise.mpi_daemons import MpiDaemons
+    from musterpoint.core.supervise.ssh_sessions import SshSessions
+    from musterpoint.core.supervise.stall_watch import StallWatch
+    from musterpoint.core.supervise.waiting import WaitingWatch
+
+NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+DRAIN_SECONDS = 10.0
+"""How long a slow reader of our output is waited for at the end; a stop leaves less."""
+DRAIN_SECONDS_STOPPED = 3.0
+
+
+class Supervisor:
+    """Runs one job on this host.
+
+    ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
+    for the pump. ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
+    """
+
+    def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
+        self._context, self._rules, self._peers, self._roster = context, rules, peers, roster
+        self._loop, self._pump = context.loop, context.pump
+        self._state = State()
+        self._stopped_at: float | None = None
+        self.first_stop: tuple[str, int] | None = None
+        self._timers: dict[type, Timer] = {}
+        self._queue: list[Event] = []
+        self._busy = False
+        self._finished = False
+        self._services_end = False
+        self._processes = HostProcesses(context, self.on_event, self._take_connection)
+        self._mpi: MpiDaemons | None = None
+        self._stalls: StallWatch | None = None
+        self._logs: LogWatch | None = None
+        self._waiting: WaitingWatch | None = None
+        self._ssh: SshSessions | None = None
+
+    @property
+    def token(self) -> str:
+        """A secret that every process of the job has in its environment."""
+        return self._processes.control_socket.token
+
+    def on_signal(self, signo: int) -> None:
+        """A signal came to this process (called in the loop's thread)."""
+        if signo == signal.SIGCHLD:
+            self._processes.reap()
+            waiting = self._processes.services_are_ending if self._services_end else self._processes.remaining
+            if self._finished and not waiting:
+                self._loop.stop()
+        elif signo in PASSED_ON:
+            self._processes.pass_on(signo)
+        elif signo in STOPPING:
+            self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
+
+    def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
+        """Starts ``plan``; returns when it is over and no process of it is left.
+
+        ``refusal`` is why this host can't run its part; the other hosts learn it, and all end with it.
+        """
+        tree.adopt_orphans()
+        self._peers.listen(self._on_peer_event)
+        try:
+            if plan is not None and refusal is None:
+                self._start(plan, environ)
+            self._watch_logs()
+            self._start_pump(plan)
+            self._watch_stalls()
+            if refusal is not None:
+                self.on_event(ev.Broken(refusal))
+            self._processes.reap()
+            while not self._finished:
+                self._loop.turn()
+            self._end_what_is_left()
+            self._collect_dumps(plan)
+        except BaseException:
+            self._processes.kill()
+            raise
+        finally:
+            for watch in (self._stalls, self._logs, self._waiting, self._ssh):
+                if watch is not None:
+                    watch.close()
+            self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
+            self._processes.close()
+        outcome = self._outcome(self._state)
+        self._say_what_ended_it(outcome)
+        return outcome
+
+    def _collect_dumps(self, plan: LaunchPlan | None) -> None:
+        if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
+            return
+        from musterpoint.core.supervise.flight_dumps import collect, stem_of  # only hosts with GPUs have such files
+
+        stem = stem_of(plan)
+        if stem:
+            collect(self._context, stem, failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
+
+    def _say_what_ended_it(self, outcome: Outcome) -> None:
+        """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
+        if outcome.code and self._pump.launcher_last:
+            why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
+            self._context.say(f"what ended the job: {why}")
+
+    def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
+        if plan.ssh is not None and self._context.ssh is not None:
+            from musterpoint.core.supervise.ssh_sessions import SshSessions  # only jobs that ask for ssh have any
+
+            self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
+            self._ssh.write(plan, environ)
+        number = self._processes.start(plan, environ, owner)
+        if plan.ssh is not None and self._ssh is not None:
+            self._ssh.open(number)
+        if self._mpi is not None:
+            self._mpi.plan_started()
+
+    def _start_pump(self, plan: LaunchPlan | None) -> None:
+        try:
+            self._pump.start()
+        except OSError as error:
+            if plan is not None:
+                from musterpoint.core.diagnosis.failures import cannot_start
+
+                self.on_event(ev.Broken(cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)))
+
+    @property
+    def _daemons(self) -> MpiDaemons:
+        if self._mpi is None:
+            from musterpoint.core.supervise.mpi_daemons import MpiDaemons  # only MPI jobs have any
+
+            self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
+        return self._mpi
+
+    def _watch_stalls(self) -> None:
+        asked = self._rules.stall_timeout is not None or self._rules.log_rules
+        if not asked or self._rules.outside:
+            return
+        from musterpoint.core.supervise.stall_watch import StallWatch  # only where it is asked for
+
+        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
+
+    def _watch_logs(self) -> None:
+        """Before the pump's thread runs, which then copies the output."""
+        if not self._rules.log_rules or self._rules.outside:
+            return
+        from musterpoint.core.supervise.log_watch import LogWatch  # only where there are rules
+
+        self._logs = LogWatch(
+            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
+        )
+
+    def _on_peer_event(self, event: PeerEvent) -> None:
+        """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
+        act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
+        told = _FOR_WAITING.get(type(event))
+        if act is not None:
+            act(self._daemons, event)
+        elif look is not None:
+            if self._stalls is not None:
+                look(self._stalls, event)
+        elif told is not None:
+            if self._waiting is not None and self._state.phase == "waiting":
+                told(self._waiting, event)
+        else:
+            self.on_event(event)
+
+    def _outcome(self, state: State) -> Outcome:
+        code = code_of(state, self._rules)
+        self._record_silence()
+        self._context.record("job-ended", code=code)
+        return Outcome(
+            code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
+            stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
+            stopped_at=self._stopped_at, spoilt=state.spoilt,
+        )  # fmt: skip
+
+    def _record_silence(self) -> None:
+        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
+
+    def on_event(self, event: Event) -> None:
+        """Decides and acts. Events caused by the actions are handled after them."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                happened = self._queue.pop(0)
+                if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
+                    self._stopped_at = self._loop.clock()
+                    self._say_who_runs()
+                before = self._state.phase
+                self._state, actions = decide(self._state, happened, self._rules)
+                if isinstance(happened, (ev.StopAsked, StopAll)):
+                    where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
+                    self.first_stop = self.first_stop or (where, happened.signal)
+                if self._state.phase != before:
+                    self._watch_waiting()
+                self._record_event(happened)
+                for action in actions:
+                    _ACTS[type(action)](self, action)
+        finally:
+            self._busy = False
+
+    def _say_who_runs(self) -> None:
+        """At a stop: which ranks it finds running here, or for whom this host was waiting."""
+        running = sorted(self._processes.live_ranks)
+        if running:
+            who = "the program" if self._processes.is_script else numbers(running)
+            self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
+        elif self._waiting is not None:
+            self._context.say(f"told to stop: {self._waiting.sentence}")
+
+    def _watch_waiting(self) -> None:
+        """While this host is done and others aren't, it says for whom it waits."""
+        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
+            from musterpoint.core.supervise.waiting import WaitingWatch  # only where there are other hosts
+
+            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
+        elif self._waiting is not None:
+            self._waiting.close()
+
+    def _record_event(self, event: Event) -> None:
+        """Adds an event to the timeline; processes are recorded where they start and end."""
+        if name := _TIMELINE_NAMES.get(type(event)):
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
+            self._context.record(name, phase=self._state.phase, **facts)
+
+    def _signal_ranks(self, action: ev.SignalRanks) -> None:
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
+
+    def _start_timer(self, action: ev.StartTimer) -> None:
+        old = self._timers.get(type(action.event))
+        if old is not None:
+            old.cancel()
+        self._timers[type(action.event)] = self._loop.call_later(action.seconds, lambda: self.on_event(action.event))
+
+    def _finish(self) -> None:
+        self._finished = True
+
+    def _end_what_is_left(self) -> None:
+        """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
+        self._end_services()
+        self._processes.dismiss()
+        self.drain(UNKILLABLE_SECONDS)
+        self._processes.reap()
+
+    def drain(self, seconds: float) -> int:
+        """Waits until no process of the job is left, at most ``seconds``; returns how many are.
+
+        A process that has been reaped has given back its devices: the kernel closes its files first (exit_files comes
+        before exit_notify in kernel/exit.c).
+        """
+        if self._processes.remaining:
+            self._processes.kill()
+            too_long = self._loop.call_later(seconds, self._loop.stop)
+            if self._processes.remaining:
+                self._loop.run()
+            too_long.cancel()
+            self._processes.reap()
+        return len(self._processes.remaining)
+
+    def reap(self) -> None:
+        """Collects what has ended, between two attempts."""
+        self._processes.reap()
+
+    def _end_services(self) -> None:
+        """Services that end by themselves when they are told to get their time for it."""
+        seconds = self._processes.end_services()
+        if seconds:
+            self._services_end = True
+            too_long = self._loop.call_later(seconds, self._loop.stop)
+            self._loop.run()
+            too_long.cancel()
+            self._services_end = False
+
+    def _take_connection(self, connection: Connection, line: str) -> bool:
+        """Takes connections of mpirun's launch agents, of ssh sessions, and of nested launchers (which ask for the
+        roster, or report why they end).
+        """
+        if line.startswith("start "):
+            return self._daemons.asked(connection, line.split())
+        if line.startswith("ssh ") and self._ssh is not None:
+            return self._ssh.asked(connection, line.split())
+        if line.startswith(handover.FAILED):
+            return self._reported(connection, line)
+        if line.strip() != handover.HELLO or self._processes.is_ending:
+            return False
+        connection.route_to(lambda words, text: self._handed_over(connection, text))
+        connection.send(handover.encode_roster(self._roster))
+        return True
+
+    def _reported(self, connection: Connection, line: str) -> bool:
+        from musterpoint.core.diagnosis.failures import failure_of_nested_launcher
+
+        self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
+        connection.ignore()
+        connection.send("heard")
+        return True
+
+    def _handed_over(self, connection: Connection, text: str) -> None:
+        plan, environ = handover.plan_from(text)
+        if self._processes.is_ending:
+            connection.close()
+            return
+        connection.ignore()
+        self._context.record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
+        self._start(plan, environ, connection)
+
+
+LONG_SILENCE = 5.0
+"""Seconds without output that the timeline mentions."""
+_TIMELINE_NAMES: dict[type[Event], str] = {
+    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
+    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    AllDone: "all-hosts-done",
+}  # fmt: skip
+"""What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
+
+_FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
+    StartAsked: lambda daemons, event: daemons.start_asked(event),
+    Started: lambda daemons, event: daemons.started(event),
+    StartEnded: lambda daemons, event: daemons.start_ended(event),
+}
+
+_FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
+    LookAsked: lambda watch, event: watch.look(event),
+    AllLooked: lambda watch, event: watch.judge(event),
+    Stalled: lambda watch, event: watch.stalled(event),
+}
+
+_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
+    StillRunning: lambda watch, event: watch.still_running(event),
+}
+
+_ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {
+    ev.ReportFailure: lambda self, action: self._peers.failed(action.failure),
+    ev.ReportStop: lambda self, action: self._peers.stopping(action.signal),
+    ev.ReportArrival: lambda self, action: self._peers.arrive(action.point),
+    ev.ReportDone: lambda self, action: self._peers.done(action.code, action.failures),
+    ev.SignalRanks: lambda self, action: self._signal_ranks(action),
+    ev.StartTimer: lambda self, action: self._start_timer(action),
+    ev.KillTree: lambda self, action: self._processes.kill(),
+    ev.Release: lambda self, action: self._processes.release(action.session, action.code),
+    ev.Say: lambda self, action: self._context.say(action.text),
+    ev.Finish: lambda self, action: self._finish(),
+}

@@ -1,0 +1,144 @@
+"""What was asked of musterpoint and has no effect: variables that nobody reads, options that the launcher doesn't read.
+
+Nothing is refused for it: a variable may be the program's own, and an image may set options for jobs of several kinds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator, Mapping
+
+from musterpoint.base.errors import similar
+from musterpoint.base.settings import (
+    BY_FIELD,
+    EVENTS,
+    LOCAL,
+    MODULE,
+    OPTIONS,
+    OUTER,
+    PROGRAM_ARGS,
+    SOCKET_TOKEN,
+    TERMINAL,
+    Launcher,
+    Option,
+    Settings,
+)
+from musterpoint.core.code.project import requirements_beside
+from musterpoint.core.job.model import Job
+from musterpoint.core.launch.choose import Choice
+
+PREFIX = "MUSTER_"
+
+INTERNAL = frozenset({
+    EVENTS, LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL,
+    # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
+    "MUSTER_AGENT_STAYS", "MUSTER_CPUS", "MUSTER_EXPAND", "MUSTER_FIRST_RANK", "MUSTER_LOCAL_RANK_AT", "MUSTER_PLANNED",
+    "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
+    "MUSTER_USER_TMPDIR",
+    # to what runs in the user's Python, and to programs of ours
+    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_HOSTFILE",
+    "MUSTER_PROGRESS",
+    "MUSTER_SDK_DRIVERS", "MUSTER_STARTUP",
+})  # fmt: skip
+"""Variables that are no options, and that musterpoint's own processes and images set or read."""
+
+_OF_TESTS = "MUSTER_TEST_"
+_OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
+"""How the variables end that Kubernetes gives every pod for every Service of its namespace."""
+
+
+def unheeded(
+    job: Job, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any], choice: Choice, typed: bool
+) -> list[str]:  # fmt: skip
+    """All that is to be said about a job, on this host: what concerns all hosts is said by the leader alone.
+
+    ``given`` are the options of the command line by field. ``typed``: a person named the program.
+    """
+    texts = unknown_variables(environ)
+    if job.current_host != job.leader:
+        return texts
+    launcher, reason = choice.launcher, choice.reason
+    if not _is_launcher(job):
+        texts += without_effect(environ, given, launcher, reason)
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and launcher != "script"
+    if by_itself and environ.get(LOCAL):
+        texts.append(platform_instead(launcher, reason))
+    if typed and options.installer == "auto" and not options.requirements:
+        texts += requirements(job)
+    return texts
+
+
+def _is_launcher(job: Job) -> bool:
+    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
+    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A warning for each ``MUSTER_*`` variable that nothing reads, with the option's that is spelled nearly so."""
+    known = {name for option in OPTIONS for name in (option.variable, option.older) if name} | INTERNAL
+    strange = [
+        name for name in sorted(environ)
+        if name.startswith(PREFIX) and name not in known and not name.startswith(_OF_TESTS)
+        and not _is_of_a_service(name, environ)
+    ]  # fmt: skip
+    if not strange:
+        return []
+    options = [option.variable for option in OPTIONS]
+    texts = []
+    for name in strange:
+        near = similar(name, options)
+        hint = f"did you mean {near}?" if near else "`muster env --help` and docs/options.md list those that are"
+        texts.append(f"warning: {name} is no variable of musterpoint and has no effect here: {hint}")
+    return texts
+
+
+def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes made the variable, for a Service whose name begins with ``muster``."""
+    found = _OF_A_SERVICE.search(name)
+    return found is not None and f"{name[: found.start()]}_SERVICE_HOST" in environ
+
+
+def without_effect(
+    environ: Mapping[str, str], given: Mapping[str, Any], launcher: Launcher, reason: str
+) -> Iterator[str]:
+    """A warning for each option that was given and that ``launcher``, chosen for ``reason``, doesn't read.
+
+    ``environ`` has the ``MUSTER_*`` variables, ``given`` the options of the command line by field.
+    """
+    for option in OPTIONS:
+        value = str(given.get(option.field, "")) or environ.get(option.variable, "")
+        # 0 asks for any free port, as muster local does
+        if not value or value == "0" or not option.launchers or launcher in option.launchers:
+            continue
+        if option.field == "slots":
+            effect = (
+                f"launcher {launcher} ({reason}) starts the program once per host; --launcher torchrun or --launcher "
+                "ranks starts one rank per slot"
+            )
+        else:
+            effect = f"launcher {launcher} ({reason}) doesn't read it; launcher {_either(option)} does"
+        yield f"warning: {option.flag} {value} ({option.variable}) has no effect: {effect}"
+
+
+def _either(option: Option) -> str:
+    return " or ".join(option.launchers)
+
+
+def platform_instead(launcher: Launcher, reason: str) -> str:
+    """What ``muster local`` says of the launcher that it chose for a job without a distribution."""
+    return (
+        f"launcher {launcher}, since the job names no distribution: {reason}; SageMaker would run the program once per "
+        f"host, as independent programs (launcher script): name a distribution there and here (--distribution), or set "
+        f"{BY_FIELD['launcher'].variable}={launcher} for the job"
+    )
+
+
+def requirements(job: Job) -> list[str]:
+    """A note about packages that a typed program lists and that nobody was asked to install.
+
+    On SageMaker the container's own toolkit has installed them.
+    """
+    found = requirements_beside(job.entry_point.program, job.paths.code) if job.platform != "sagemaker" else ""
+    return [f"{found} is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"] if found else []

@@ -1,0 +1,428 @@
+"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS RESULT RANK=PID...``.
+
+Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
+:func:`musterpoint.core.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program
+that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are. The
+job's processes are looked at, never stopped.
+
+Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import linecache
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+Facts = dict[str, Any]
+
+TICKS_PER_SECOND = 1.0
+"""Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
+IDLE_BYTES = 4096
+POLLERS = re.compile(r"/horovod/\S*mpi_lib\S*\.so$", re.MULTILINE)
+"""Libraries whose own threads look for work a thousand times a second, also while there is none: Horovod's cycle is
+1 ms (``horovod/common/operations.cc``, HOROVOD_CYCLE_TIME).
+"""
+OWN = "musterpoint/embedded/startup/"
+POLL_SECONDS = 100e-6
+"""What such a thread runs at a time: 10 to 20 µs were measured. One that computes runs until another gets its turn,
+which is 0.5 ms or more.
+"""
+POLL_SHARE = 0.25
+"""Of a processor, for all such threads of a process: 2 % were measured."""
+GPU_PERCENT = 1
+"""Percent of the time in which a GPU's memory is in use. A kernel of NCCL's that waits runs 100 % of the time, but uses
+none to speak of.
+"""
+GPU_SECONDS = 5.0
+"""For the end of the program that looks at GPUs."""
+PY_SPY_SECONDS = 20.0
+MOST_CHILDREN = 16
+MOST_FRAMES = 60
+SIGNAL = 61
+"""A real-time signal that neither users' programs nor the C library use."""
+STACKS_FILE = "muster-stacks"
+"""The name of the memory file into which a rank's ``faulthandler`` writes."""
+FLIGHT_FILE = "muster-flight"
+"""How the name of the memory file begins into which a rank writes what torch's flight recorder knows."""
+FLIGHT_COUNT, FLIGHT_WRITING = 8, 1 << 63
+FLIGHT_SECONDS = 5.0
+"""For all ranks together: for their answers with stacks; torch looks at NCCL's pipe every second."""
+MOST_FLIGHT = 8 << 20
+PIPE, DUMP = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def stat_of(pid: int | str) -> list[str]:
+    """The fields of a process's ``stat`` behind its name: its state, its parent, …; empty where it is gone."""
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def children_of() -> dict[int, list[int]]:
+    """The children of every process, by its pid."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = stat_of(name)
+            if len(fields) > 1:
+                found.setdefault(int(fields[1]), []).append(int(name))
+    return found
+
+
+def tree(pid: int, children: dict[int, list[int]]) -> list[int]:
+    """``pid`` and every process below it, parents first."""
+    found = [pid]
+    for one in found:
+        found += sorted(children.get(one, ()))
+    return found
+
+
+class Work(NamedTuple):
+    """What processes or threads have done so far: ``ticks`` of processor time used, ``size`` bytes read and written.
+
+    ``polled``: the same of their threads that may only look for work, each with ``seconds`` on a processor and the
+    ``turns`` in which it had them, by thread.
+    """
+
+    ticks: int
+    size: int
+    polled: dict[int, Thread] = {}
+
+    def since(self, earlier: Work, seconds: float) -> tuple[int, int]:
+        """Ticks and bytes since ``earlier``, ``seconds`` ago, without those of threads that only looked for work."""
+        ticks, size = self.ticks - earlier.ticks, self.size - earlier.size
+        ran = [thread.since(earlier.polled[tid]) for tid, thread in self.polled.items() if tid in earlier.polled]
+        idle = [each for each in ran if each.seconds <= each.turns * POLL_SECONDS]
+        if sum(each.seconds for each in idle) > seconds * POLL_SHARE:
+            return ticks, size
+        return ticks - sum(each.ticks for each in idle), size - sum(each.size for each in idle)
+
+
+class Thread(NamedTuple):
+    """A thread of a process, as :class:`Work`."""
+
+    ticks: int
+    size: int
+    seconds: float
+    turns: int
+
+    def since(self, earlier: Thread) -> Thread:
+        ticks, size, seconds, turns = earlier
+        return Thread(self.ticks - ticks, self.size - size, self.seconds - seconds, self.turns - turns)
+
+
+def size_of(io: str) -> int:
+    """Bytes read and written, as a file ``io`` says."""
+    size = 0
+    for line in io.splitlines():
+        name, _, number = line.partition(": ")
+        size += int(number) if name in ("rchar", "wchar") and number.isdigit() else 0
+    return size
+
+
+def ticks_of(fields: list[str]) -> int:
+    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
+
+
+def work_of(pids: list[int], python: dict[int, set[int]]) -> Work:
+    """What these processes have done so far; ``python``: threads that run Python, where they are known."""
+    ticks = size = 0
+    polled: dict[int, Thread] = {}
+    for pid in pids:
+        ticks += ticks_of(stat_of(pid))
+        size += size_of(read(f"/proc/{pid}/io"))
+        if pid in python and POLLERS.search(read(f"/proc/{pid}/maps")):
+            polled.update(native_threads(pid, python[pid]))
+    return Work(ticks, size, polled)
+
+
+def native_threads(pid: int, python: set[int]) -> dict[int, Thread]:
+    """The threads of a process that run no Python. A kernel that doesn't count a thread's time says nothing of any."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/task"):
+        folder, tid = f"/proc/{pid}/task/{name}", int(name)
+        spent = read(f"{folder}/schedstat").split()
+        if tid != pid and tid not in python and len(spent) == 3:
+            fields = read(f"{folder}/stat").rpartition(")")[2].split()
+            size = size_of(read(f"{folder}/io"))
+            found[tid] = Thread(ticks_of(fields), size, int(spent[0]) / 1e9, int(spent[2]))
+    return found
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process has the Python interpreter mapped, as its program or its library."""
+    return any("python" in os.path.basename(line.rstrip("\n")) for line in read(f"/proc/{pid}/maps").splitlines()[:400])
+
+
+def facts_of(pid: int, py_spy: str) -> Facts:
+    fields = stat_of(pid)
+    facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip()}
+    threads, error = by_py_spy(pid, py_spy)
+    if threads is None:
+        threads = by_signal(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
+    if threads is None:
+        facts["error"] = error
+        return facts
+    main = next((thread for thread in threads if thread["name"] == "MainThread"), (threads or [{}])[0])
+    facts["source"] = source_of(pid, main.get("frames", [])[:1])
+    folder = link(f"/proc/{pid}/cwd") + "/"
+    facts["python"] = python_threads(pid, threads)
+    for thread in threads:
+        thread.pop("tid", None)
+        thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
+    facts["threads"] = threads
+    return facts
+
+
+def python_threads(pid: int, threads: list[Facts]) -> list[Any] | None:
+    """The numbers of the threads that run Python; None where more than the main one do, and which is not known.
+
+    Our own, which hands out what torch's flight recorder knows, only waits until it is asked.
+    """
+    found = [thread.get("tid") for thread in threads if not any(OWN in file for _, file, _ in thread["frames"])]
+    if len(found) == 1:
+        return [pid]
+    return None if None in found else found
+
+
+def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
+    """The threads of a process, or None and why not."""
+    if py_spy == "-":
+        return None, "py-spy isn't installed"
+    try:
+        done = subprocess.run(
+            [py_spy, "dump", "--json", "--nonblocking", "-p", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS
+        )
+        found = json.loads(done.stdout) if not done.returncode else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return None, f"{type(error).__name__} from py-spy"
+    if found is None:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return None, f"py-spy: {said[-1].removeprefix('Error: ')[:120]}" if said else "py-spy failed"
+    return [
+        {
+            "name": thread.get("thread_name") or "",
+            "tid": thread.get("os_thread_id"),
+            "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
+        }
+        for thread in found
+    ], ""
+
+
+def by_signal(pid: int) -> list[Facts] | None:
+    """The threads of a process in which ``faulthandler`` waits for :data:`SIGNAL`; None in any other, which the signal
+    would kill. The stacks are written to a memory file that the process holds open.
+    """
+    caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
+    folder = f"/proc/{pid}/fd"
+    try:
+        held = [name for name in os.listdir(folder) if link(f"{folder}/{name}").startswith(f"/memfd:{STACKS_FILE}")]
+        if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
+            return None
+        path = f"{folder}/{held[0]}"
+        before = os.stat(path).st_size
+        os.kill(pid, SIGNAL)
+        size = before
+        for _ in range(100):
+            threading.Event().wait(0.02)
+            last, size = size, os.stat(path).st_size
+            if size == last > before:
+                break
+        with open(path, "rb") as file:
+            file.seek(before)
+            return parsed(file.read().decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None
+
+
+def parsed(text: str) -> list[Facts] | None:
+    """The threads of ``faulthandler``'s text, or None; the one that runs the program is ``MainThread``."""
+    threads: list[Facts] = []
+    for line in text.splitlines():
+        frame = re.fullmatch(r'  File "(.*)", line ([0-9?]+) in (.*)', line)
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            threads.append({"name": "", "frames": []})
+        elif frame and threads:
+            threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2] != "?" else 0])
+    for thread in threads:
+        if thread["frames"] and thread["frames"][-1][0] in ("<module>", "_run_module_as_main"):
+            thread["name"] = "MainThread"
+    return threads or None
+
+
+class Flight:
+    """What torch's flight recorder knows of one rank: asked for at once, and read as soon as it is there.
+
+    A rank whose Python has our thread answers by it, twice; else NCCL's own is asked, where its pipe is. ``found`` is
+    the best answer so far, ``done`` says that no better one comes.
+    """
+
+    def __init__(self, rank: int, pids: list[int]) -> None:
+        self.found, self.done = b"", False
+        self._path, self._before = "", -1
+        if not any(self._ask_thread(pid) or self._ask_nccl(pid, rank) for pid in pids):
+            self.done = True
+
+    def _ask_thread(self, pid: int) -> bool:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                target = link(f"{folder}/{name}").partition(" ")[0]
+                if target.startswith(f"/memfd:{FLIGHT_FILE}-"):
+                    self._path = f"{folder}/{name}"
+                    with open(self._path, "rb") as file:
+                        self._before = int.from_bytes(file.read(FLIGHT_COUNT), "big")
+                    return poke(f"{folder}/{int(target.rpartition('-')[2])}")
+        except (OSError, ValueError):
+            pass
+        return False
+
+    def _ask_nccl(self, pid: int, rank: int) -> bool:
+        environ = dict(word.partition("=")[::2] for word in read(f"/proc/{pid}/environ").split("\0"))
+        if not environ.get(PIPE) or not environ.get(DUMP) or not poke(f"{environ[PIPE]}{rank}.pipe"):
+            return False
+        self._path, self._before = f"{environ[DUMP]}{rank}", -1
+        return True
+
+    def look(self) -> None:
+        """Reads what has been answered by now."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(MOST_FLIGHT)
+                file.seek(0)
+                head = file.read(FLIGHT_COUNT)
+        except OSError:
+            self.done = self._before >= 0  # the rank has ended; NCCL's file may still come
+            return
+        if self._before < 0:
+            self.found = data if data.endswith(b".") else b""  # the last byte of a pickle
+            self.done = bool(self.found)
+            return
+        count = int.from_bytes(head, "big")
+        if head == data[:FLIGHT_COUNT] and self._before < count < FLIGHT_WRITING:
+            self.found, self.done = data[FLIGHT_COUNT:], count > self._before + 1
+
+
+def poke(path: str) -> bool:
+    """Writes a byte into a pipe that somebody reads; false where there is none."""
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            return os.write(fd, b"?") == 1
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+
+
+def flights(ranks: dict[int, int]) -> dict[int, str]:
+    """What torch's flight recorder knows of each rank, in base64; without ranks that don't answer in time."""
+    children = children_of()
+    asked = {rank: Flight(rank, tree(pid, children)) for rank, pid in ranks.items()}
+    until = time.monotonic() + FLIGHT_SECONDS
+    while (waiting := [flight for flight in asked.values() if not flight.done]) and time.monotonic() < until:
+        threading.Event().wait(0.02)
+        for flight in waiting:
+            flight.look()
+    return {rank: base64.b64encode(flight.found).decode() for rank, flight in asked.items() if flight.found}
+
+
+def link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def short(file: str, folder: str) -> str:
+    """A file from site-packages on, or below the process's working directory."""
+    for packages in ("site-packages/", "dist-packages/"):
+        if packages in file:
+            return packages + file.rpartition(packages)[2]
+    return file.removeprefix(folder)
+
+
+def source_of(pid: int, innermost: list[list[Any]]) -> str:
+    """The line of text that the innermost frame is at: functions in C, such as mpi4py's, have no frame of their own."""
+    for _name, file, line in innermost:
+        return linecache.getline(os.path.join(link(f"/proc/{pid}/cwd"), file), line).strip()[:200]
+    return ""
+
+
+def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
+    """Every rank's facts, with those of Python processes it started, and the work of all of them so far."""
+    children = children_of()
+    found = {}
+    for rank, pid in ranks.items():
+        pids = tree(pid, children)
+        below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN]
+        read_of = {one: facts_of(one, py_spy) for one in (pid, *below)}
+        python = {one: set(facts.pop("python")) for one, facts in read_of.items() if facts.get("python")}
+        facts = read_of.pop(pid)
+        facts["children"] = [*read_of.values()]
+        found[rank] = facts, work_of(pids, python)
+    return found
+
+
+def main() -> None:
+    seconds, py_spy, gpus, result = float(sys.argv[1]), *sys.argv[2:5]
+    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[5:])}
+    watched = subprocess.Popen(
+        [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    first = look(ranks, py_spy)
+    threading.Event().wait(seconds)
+    second = look(ranks, py_spy)
+    busy = gpus_busy(watched)
+    found = {}
+    for rank, (facts, work) in second.items():
+        before, earlier = first[rank]
+        ticks, size = work.since(earlier, seconds)
+        worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
+        computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
+        facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
+        facts["gpus"] = busy
+        found[str(rank)] = facts
+    for rank, record in flights(ranks).items():
+        found[str(rank)]["flight"] = record
+    with open(result, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def gpus_busy(watched: subprocess.Popen[bytes]) -> list[list[int]]:
+    """The most that each GPU was busy so far, as ``gpu_activity`` says; empty where it says nothing."""
+    try:
+        said = watched.communicate(timeout=GPU_SECONDS)[0]
+    except subprocess.TimeoutExpired:  # a call into the driver doesn't return
+        watched.kill()
+        return []
+    lines = [json.loads(line) for line in said.splitlines()]
+    return [[max(values) for values in zip(*each, strict=True)] for each in zip(*lines, strict=True)]
+
+
+def end_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    main()

@@ -1,1 +1,0 @@
-"""Reads the platform's files and variables into one frozen :class:`~musterpoint.job.model.Job`."""

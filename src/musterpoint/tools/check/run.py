@@ -1,0 +1,121 @@
+"""``muster check``: this host, or all hosts of the job, from the platform's settings to the findings.
+
+Every host looks at itself, tells the leader, calls the others' ports and has its clock read; the leader makes the
+findings of all that, and every host gets them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from musterpoint import __version__
+from musterpoint.base import probe, settings
+from musterpoint.base.errors import RollCallError
+from musterpoint.base.probe import Answer
+from musterpoint.base.settings import ROLLCALL_PORT
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.job.read import read_job
+from musterpoint.core.prepare import named_job
+from musterpoint.core.rollcall.roll_call import RollCall
+from musterpoint.core.rollcall.roster import Offer, Participant, Roster
+from musterpoint.core.runtime import Request, Runtime
+from musterpoint.tools.check.findings import finding, in_order
+from musterpoint.tools.check.host_rules import host_findings
+from musterpoint.tools.check.joint_steps import JointSteps
+from musterpoint.tools.check.steps import Checked, Steps
+from musterpoint.tools.check.subject import Subject, Wanted, subject_of
+from musterpoint.tools.check.system import System
+
+PROGRAM = "check"
+"""Stands for the job's program, which isn't started: only the hosts of the job are needed."""
+LOOPBACK = "127.0.0.1"
+
+
+def check(request: Request, wanted: Wanted, system: System | None = None) -> Checked:
+    """Checks this host, or all hosts of the job that the platform's settings or options name.
+
+    Raises:
+        UsageError: options or the platform's settings are wrong.
+        StoppedEarly: this host or another was told to stop.
+        MusterError: the leader was lost.
+    """
+    runtime = Runtime(request)
+    try:
+        options = settings.from_environ(request.environ, request.given)
+        job = read_job(request.environ, options, "", PROGRAM, ())
+        if job.started is not None and job.started.local_rank:
+            return Checked(job.hosts, (finding("looked-at", "ok", "", "by this host's entry point of local rank 0"),))
+        subject = subject_of(job, options, request.environ, runtime.ask, wanted, system)
+        return _check(runtime, subject)
+    finally:
+        runtime.close()
+
+
+def _check(runtime: Runtime, subject: Subject) -> Checked:
+    for note in subject.job.notes:
+        if note.level == "warning":
+            runtime.console.say(f"warning: {note.text}")
+    try:
+        roster, peers = _call_the_roll(runtime, subject)
+    except RollCallError as error:
+        return _without_others(subject, error)
+    joint = JointSteps(runtime.loop, peers, roster.me)
+
+    def ask(words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
+        return probe.ask(words, environ, cwd, errors, runtime.loop, joint.check)
+
+    subject = subject._replace(job=named_job(subject.job, roster), ask=ask)
+    runtime.signals.route_to(joint.on_signal)
+    code = 1
+    try:
+        if len(roster.seats) > 1 and subject.options.rollcall == "full":
+            checked = Steps(runtime.loop, subject, roster, joint).run()
+        else:
+            checked = _alone(subject, roster)
+        code = 0
+    finally:
+        joint.close(code)
+    return checked
+
+
+def _alone(subject: Subject, roster: Roster) -> Checked:
+    """This host only: the job has no other, or --rollcall names or off opens no channel to them."""
+    found = host_findings(subject.facts(roster.me, roster.master_address))
+    if len(roster.seats) > 1:
+        found.append(finding("looked-at", "ok", "", f"this host only, as --rollcall {subject.options.rollcall} says"))
+    if subject.wanted.bandwidth:
+        found.append(finding("bandwidth-unmeasured", "warn", "", "there is no other host to measure with", "two hosts"))
+    return Checked((roster.me,), in_order(found))
+
+
+def _without_others(subject: Subject, error: RollCallError) -> Checked:
+    """The roll call has failed: who isn't here by its table, and what this host finds on itself."""
+    job, text = subject.job, str(error)
+    rows = [line.split(None, 1) for line in text.splitlines()[1:]]
+    missing = [row[0] for row in rows if len(row) == 2 and row[0] in job.hosts]
+    details = dict(row for row in rows if len(row) == 2)
+    expected = f"every host within {subject.options.rollcall_timeout:g} s"
+    found = [finding("host-missing", "fail", host, details[host], expected) for host in missing]
+    found = found or [finding("host-missing", "fail", "", text, expected)]
+    return Checked(job.hosts, in_order([*found, *host_findings(subject.facts(job.own_name, LOOPBACK))]))
+
+
+def _call_the_roll(runtime: Runtime, subject: Subject) -> tuple[Roster, Peers]:
+    job, options = subject.job, subject.options
+    if job.rollcall_port and options.rollcall_port == ROLLCALL_PORT:
+        options = options._replace(rollcall_port=job.rollcall_port)
+    offer = Offer(job.name, "", subject.slots, __version__)
+    participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
+    call = RollCall(runtime.loop, participant, runtime.console.say, _record, master_port=job.master_port)
+
+    def on_signal(signo: int) -> None:
+        if not call.stop(signo):
+            runtime.signals.keep(signo)
+
+    runtime.check_stop(job.own_name)
+    runtime.signals.route_to(on_signal)
+    return call.run()
+
+
+def _record(_name: str, **_facts: Any) -> None:
+    """A check leaves no timeline: the job that follows has its own."""

@@ -1,0 +1,233 @@
+"""The steps of a check that several hosts take together: facts, calls to ports, clocks, collectives, findings.
+
+The leader decides at each step; the others do what it answers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.channel.peers import Report
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.tools.check.blame import called_by
+from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.findings import Finding, finding, in_order
+from musterpoint.tools.check.host_rules import host_findings
+from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
+from musterpoint.tools.check.joint_steps import JointSteps
+from musterpoint.tools.check.links import Links, survey_links
+from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports
+from musterpoint.tools.check.port_rules import port_findings
+from musterpoint.tools.check.records import from_json, to_json
+from musterpoint.tools.check.subject import Subject
+
+if TYPE_CHECKING:
+    from musterpoint.tools.check.bandwidth_rules import Measured
+
+CLOCK_EXCHANGES = 4
+LOOK = 90.0
+"""Seconds in which every host looks at itself and at names: a resolver that drops its answers takes 10 s a name."""
+CLOCK = 10.0
+
+
+class Checked(NamedTuple):
+    """The outcome, the same on every host. ``findings``: the worst first. ``measured``: where that was asked for."""
+
+    hosts: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    measured: tuple[Measured, ...] = ()
+
+
+class Told(NamedTuple):
+    """A host's first report: its facts, and the ports at which it listens."""
+
+    facts: HostFacts
+    ports: tuple[int, ...] = ()
+
+
+class _Calls(NamedTuple):
+    """A host's report of its calls; of names: those whose address here isn't that of the roster, and the addresses of
+    its own.
+    """
+
+    calls: tuple[Call, ...] = ()
+    names: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+
+class _Verdict(NamedTuple):
+    findings: tuple[Finding, ...]
+    measured: tuple[Measured, ...] = ()
+
+
+class Steps:
+    """One check of all hosts of ``roster``; :meth:`run` is it."""
+
+    def __init__(self, loop: Loop, subject: Subject, roster: Roster, joint: JointSteps) -> None:
+        self._loop, self._subject, self._roster, self._joint = loop, subject, roster, joint
+        self._hosts = tuple(seat.name for seat in roster.seats)
+        self._leader = roster.group[0].name
+        self._me = roster.me
+        self._told: dict[str, Told] = {}
+        self._calls: list[Call] = []
+        self._names: dict[str, list[str]] = {}
+        self._clocks: dict[str, list[tuple[float, float, float]]] = {}
+        self._asked_at = 0.0
+        self._found: list[Finding] = []
+
+    def run(self) -> Checked:
+        """Takes every step.
+
+        Raises:
+            LeaderLost: nobody decides any more.
+            StoppedEarly: this host or another was told to stop.
+        """
+        agreed = self._agreed_ports()
+        listeners = Listeners(self._loop, self._roster.session, (*agreed, *ephemeral_ports(self._subject.system.root)))
+        try:
+            facts = self._subject.facts(self._me, self._roster.master_address)
+            book = self._step("facts", Told(facts, listeners.ports), self._hear_facts, LOOK)
+            mine = self._call(json.loads(book))
+            self._step("calls", mine, self._hear_calls)
+        finally:
+            listeners.close()
+        for number in range(CLOCK_EXCHANGES):
+            point = f"clock-{number}"
+            self._joint.step(point, repr(self._subject.system.time()), self._hear_clock, CLOCK)
+        measured: tuple[Measured, ...] = ()
+        if self._subject.wanted.bandwidth:
+            from musterpoint.tools.check.bandwidth import measure
+
+            measured, found = measure(self._loop, self._subject, self._roster, self._joint)
+            self._found += found
+        now = survey_links(facts.links.toward, self._subject.system.root)
+        verdict = json.loads(self._step("findings", now, self._decide))
+        return Checked(self._hosts, tuple(map(Finding.from_wire, verdict)), measured)
+
+    def _step(self, point: str, value: Any, decide: Callable[[dict[str, Report]], str], seconds: float = 30.0) -> str:
+        return self._joint.step(point, json.dumps(to_json(value)), decide, seconds)
+
+    def _agreed_ports(self) -> dict[int, str]:
+        """The ports that every host is called at, and what they are for."""
+        ports = {self._roster.master_port: "the master port"}
+        return {**ports, **dict.fromkeys(self._subject.wanted.ports, "asked for")}
+
+    # what the leader makes of the reports
+
+    def _hear_facts(self, reports: dict[str, Report]) -> str:
+        for host, report in reports.items():
+            try:
+                told = from_json(Told, json.loads(report.text))
+            except ValueError as error:
+                self._found.append(
+                    finding("host-silent", "fail", host, f"its facts can't be read: {error}", "its facts")
+                )
+                continue
+            self._told[host] = told._replace(facts=told.facts._replace(host=host))
+        return json.dumps({host: told.ports for host, told in self._told.items()})
+
+    def _hear_calls(self, reports: dict[str, Report]) -> str:
+        for host, report in reports.items():
+            try:
+                heard = from_json(_Calls, json.loads(report.text))
+            except ValueError:
+                continue
+            self._calls += [call._replace(caller=host) for call in heard.calls if call.called in self._hosts]
+            if host in self._told:
+                told = self._told[host]
+                self._told[host] = told._replace(
+                    facts=told.facts._replace(own_addresses=heard.own, name_looked_up=self._subject.named)
+                )
+            for name in heard.names:
+                if name in self._hosts:
+                    self._names.setdefault(name, []).append(host)
+        self._asked_at = time.time()
+        return ""
+
+    def _hear_clock(self, reports: dict[str, Report]) -> str:
+        """Each host has reported its clock as soon as it had our last answer."""
+        for host, report in reports.items():
+            try:
+                there = float(report.text)
+            except ValueError:
+                continue
+            if host != self._me and there == there:
+                self._clocks.setdefault(host, []).append((self._asked_at, there, report.at))
+        self._asked_at = time.time()
+        return ""
+
+    def _decide(self, reports: dict[str, Report]) -> str:
+        facts = [self._told[host].facts for host in self._hosts if host in self._told]
+        found = [*self._found, *self._absent(reports)]
+        for each in facts:
+            found += host_findings(each)
+            if each.host in reports:
+                found += grown_findings(each.host, each.links, _links(reports[each.host]))
+        clocks = [clock for host, each in self._clocks.items() if (clock := clock_of(host, each)) is not None]
+        found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else ())
+        found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
+        for name, others in self._names.items():
+            found.append(finding("name-differs", "warn", name, f"{', '.join(others[:8])} find it at another address "
+                                 "than the one that reached it", "one address on all hosts"))  # fmt: skip
+        return json.dumps(in_order(found))
+
+    def _absent(self, reports: dict[str, Report]) -> list[Finding]:
+        """Hosts that joined and then gave no facts, or didn't come to the last step."""
+        found = []
+        said = {each.host for each in self._found if each.code == "host-silent"}
+        for host in self._hosts:
+            if host in said or (host in self._told and host in reports):
+                continue
+            why = "nothing came from it in time" if host in self._told else f"nothing came from it within {LOOK:g} s"
+            found.append(finding("host-silent", "fail", host, self._joint.lost.get(host, why), "an answer"))
+        return found
+
+    # what every host does
+
+    def _call(self, ports: dict[str, list[int]]) -> _Calls:
+        place = self._hosts.index(self._me)
+        called = [self._roster.seats[other] for other in called_by(place, len(self._hosts))]
+        endpoints = [
+            Endpoint(seat.name, seat.address, port, place)
+            for seat in called for place, port in enumerate(ports.get(seat.name, ()))
+        ]  # fmt: skip
+        calls = Calls(self._loop, self._me, self._roster.session, endpoints)
+        # names are looked up meanwhile, which may take as long as the resolver
+        found: dict[str, tuple[str, ...]] = {}
+        looked_up = (*called, self._roster.seat) if self._subject.named else ()
+        wanted = {seat.name: seat.address for seat in looked_up if seat.name != seat.address}
+        _look_up(self._loop, wanted, found)
+        until = self._loop.clock() + LOOK / 3
+        self._loop.call_at(until, lambda: None)
+        self._joint.wait(
+            lambda: calls.done is not None and (found.keys() >= wanted.keys() or self._loop.clock() >= until)
+        )
+        own = found.pop(self._me, ())
+        if self._subject.named and self._me not in wanted:  # its name is an address
+            own = (self._me,)
+        differing = [name for name, addresses in found.items() if addresses and wanted[name] not in addresses]
+        return _Calls(calls.done or (), tuple(differing), own)
+
+
+def _links(report: Report) -> Links:
+    try:
+        return from_json(Links, json.loads(report.text))
+    except ValueError:
+        return Links()
+
+
+def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]) -> None:
+    """Looks every name up, many at a time; their addresses come into ``found``."""
+    from musterpoint.core.channel.names import Answer, Names
+
+    resolver = Names(loop, {})
+
+    def answered(name: str, answer: Answer) -> None:
+        found[name] = answer.addresses
+
+    for name in names:
+        resolver.look_up_both(name, partial(answered, name))

@@ -1,0 +1,254 @@
+"""Every host's plan for ``muster plan`` and ``muster env``, made with an assumed roster and no network."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from musterpoint import __version__
+from musterpoint.base import settings
+from musterpoint.base.errors import UsageError
+from musterpoint.base.masking import Masker
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel.names import read_hosts
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import InstanceGroup, Job
+from musterpoint.core.job.read import masker_of, platform_here, read_job
+from musterpoint.core.job.sagemaker import RESOURCES, base_of, paths_of
+from musterpoint.core.job.unnamed import misplaced
+from musterpoint.core.job.variables import OUTPUTS, Watched, of_platform
+from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.inputs import LOOPBACK
+from musterpoint.core.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
+from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan
+from musterpoint.core.launch.ranks import IDENTITY
+from musterpoint.core.prepare import plan_host, prepare_host, user_environment
+from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
+from musterpoint.core.rollcall.ports import agreed_master_port
+from musterpoint.core.rollcall.roster import Roster, Seat
+from musterpoint.core.runtime import Request
+from musterpoint.core.unheeded import unheeded
+
+
+class HostView(NamedTuple):
+    """The job as one of its hosts sees it."""
+
+    job: Job
+    options: Settings
+    environ: Mapping[str, str]
+
+
+class Preview(NamedTuple):
+    """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
+    host order. ``environ`` is this host's environment, ``used`` what becomes of each of the platform's variables in it.
+    """
+
+    job: Job
+    choice: Choice
+    rosters: tuple[Roster, ...]
+    plans: tuple[LaunchPlan, ...]
+    notes: tuple[str, ...]
+    environ: Mapping[str, str] = {}
+    used: tuple[EnvSetting, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        hosts = len(self.job.hosts)
+        return f"{self.job.name}: {hosts} host{'s' if hosts > 1 else ''}, {self.choice.launcher} ({self.choice.reason})"
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.job.name, self.job.entry_point.program, self.choice.launcher, self.choice.reason)
+
+    def masker(self, environ: Mapping[str, str]) -> Masker:
+        """Hides the secrets of this job."""
+        return masker_of({**environ, **self.environ}, self.job)
+
+    def of(self, host: str) -> tuple[Roster, LaunchPlan]:
+        at = self.job.hosts.index(host)
+        return self.rosters[at], self.plans[at]
+
+
+def preview_request(request: Request) -> Preview:
+    """The plans of this container's job, or of the program that ``request`` names.
+
+    Raises:
+        UsageError: there is no job and no program.
+        MusterError: the program is missing, or the launcher can't be had here.
+    """
+    options = settings.from_environ(request.environ, request.given)
+    base = base_of(request.environ)
+    here = options.platform if options.platform != "auto" else platform_here(base, request.environ)
+    if request.program is None and here != "sagemaker" and options.platform != "plain":
+        raise UsageError(
+            f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
+            "job of this machine run `muster plan --hosts 2 PROGRAM`"
+            if here == "plain"
+            else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
+            "follow `muster launch` there"
+        )
+    watched = Watched(request.environ)
+    job = read_job(watched, options, "", request.program, request.arguments, request.module)
+    if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
+        raise wrong
+    made = preview(views_of(job, options, request.environ), request.typed, request.given)._replace(job=job)
+    return made._replace(used=used_variables(job, watched, made.of(job.current_host)[1]))
+
+
+def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSetting, ...]:
+    """The platform's variables of the host with ``plan``: what each is for, and whether ranks get it."""
+    of_ranks = (process.environment for process in plan.processes if process.role == "rank")
+    given: dict[str, set[str]] = {}
+    for setting in (*plan.environment, *chain.from_iterable(of_ranks)):
+        given.setdefault(setting.name, set()).add(setting.value)
+    foreign = plan.launcher not in SUPERVISED and plan.launcher not in ONE_PER_HOST
+    found, seen = [], frozenset(environ.seen)
+    for name in of_platform(job.platform, environ):
+        value = environ[name]
+        read = READ if name in seen or name.startswith(OUTPUTS) else NOT_NEEDED
+        if name in plan.unset:
+            fate = REMOVED
+        elif given.get(name, {value}) != {value}:
+            fate = REPLACED
+        elif foreign and name in IDENTITY:
+            fate = BY_LAUNCHER
+        else:
+            fate = KEPT
+        found.append(EnvSetting(name, value, f"{read}; {fate}"))
+    return tuple(found)
+
+
+def views_of(job: Job, options: Settings, environ: Mapping[str, str]) -> tuple[HostView, ...]:
+    """Every host's view, derived from this one's."""
+    return tuple(HostView(seen_from(job, host), options, environ) for host in job.hosts)
+
+
+def seen_from(job: Job, host: str) -> Job:
+    """``job`` as another of its hosts reads it."""
+    if host == job.current_host:
+        return job
+    group = next((group for group in job.groups if host in group.hosts), InstanceGroup("", "", ()))
+    files = dict(job.files)
+    if isinstance(files.get(RESOURCES), dict):
+        own: dict[str, Any] = {"current_host": host}
+        if group.name:
+            own.update(current_group_name=group.name, current_instance_type=group.instance_type)
+        files[RESOURCES] = {**files[RESOURCES], **own}
+    started, distribution = job.started, job.distribution
+    if started is not None:
+        started = started.on(job.hosts.index(host), len(job.hosts))
+        if distribution.processes_per_host:
+            distribution = distribution._replace(processes_per_host=started.local_size)
+    unnamed = job.unnamed
+    if unnamed is not None and unnamed.node_rank is not None:
+        unnamed = unnamed._replace(node_rank=job.hosts.index(host))
+    paths = job.paths
+    if job.platform == "azureml":
+        from musterpoint.core.job.azureml_outputs import of_node
+
+        paths = of_node(paths, job.hosts.index(host))
+    return job._replace(
+        paths=paths,
+        started=started,
+        distribution=distribution,
+        unnamed=unnamed,
+        current_host=host,
+        current_group=group.name or job.current_group,
+        instance_type=group.instance_type or job.instance_type,
+        files=files,
+    )
+
+
+def preview(
+    views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}, addresses: Mapping[str, str] = {}
+) -> Preview:  # fmt: skip
+    """The plans of all hosts. This machine's devices stand for every host's.
+
+    ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand.
+
+    Raises:
+        MusterError: the program is missing, or the launcher can't be had here.
+    """
+    views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
+    prepared = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
+    slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
+    rosters, plans = [], []
+    for view, host in zip(views, prepared, strict=True):
+        known = {**_known_addresses(view.options), **addresses}
+        roster = assumed_roster(view.job, view.options, slots.__getitem__, known, __version__)
+        rosters.append(roster)
+        plans.append(plan_host(view.job, view.options, host, roster, view.environ))
+    job = views[0].job
+    leader = job.hosts.index(job.leader)
+    first, choice = views[leader], prepared[leader].choice
+    notes = (
+        *_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules),
+        *unheeded(first.job, first.options, first.environ, given, choice, typed),
+    )  # fmt: skip
+    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)  # fmt: skip
+
+
+def _known_addresses(options: Settings) -> dict[str, str]:
+    """The addresses in this machine's hosts files, by name; no look-ups."""
+    known: dict[str, str] = {}
+    for path in (options.hosts_file, "/etc/hosts"):
+        try:
+            names = read_hosts(path) if path else {}
+        except OSError:
+            continue
+        for name, addresses in names.items():
+            known.setdefault(name, addresses[0])
+    return known
+
+
+def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
+    job, options = view.job, view.options
+    notes = [note.text for note in job.notes]
+    several = len(job.hosts) > 1
+    if job.unnamed is not None:
+        what = "" if job.unnamed.node_rank is not None else "; which of them this host is, too"
+        notes.append(
+            f"{job.hosts[0]} to {job.hosts[-1]} stand for names that the hosts say in the roll call, at "
+            f"{job.unnamed.leader} port {job.unnamed.port or options.rollcall_port}{what}"
+        )
+    if several and not (options.slots or job.distribution.processes_per_host):
+        stand = f"this host's {job.counted.variable} stands" if job.counted.slots else "this machine's devices stand"
+        notes.append(f"{stand} for every host's; the roll call learns each host's own slots")
+    if several and options.host_order == "topology":
+        notes.append(
+            "hosts are shown as the platform lists them; their switches decide the rank order in the roll call"
+        )
+    if several and any(seat.address == seat.name for seat in roster.seats):
+        notes.append(
+            "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "
+            "is chosen then, by the route to the leader"
+        )
+    unstoppable = unstoppable_pid1()
+    return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
+
+
+def assumed_roster(
+    job: Job, options: Settings, slots_of: Callable[[str], int], addresses: Mapping[str, str], version: str = ""
+) -> Roster:
+    """The roster of ``job`` with its own hosts, the leader on its preferred port.
+
+    ``slots_of`` says how many ranks a host of the group will have. A host without an address in ``addresses`` gets
+    its name in that place, until the roll call.
+    """
+    grouped = set(job.group_hosts)
+    seats = tuple(
+        Seat(name, _address(job, name, addresses), slots_of(name) if name in grouped else 0, name in grouped, version)
+        for name in job.hosts
+    )
+    return Roster(
+        job=job.name,
+        session="",
+        seats=seats,
+        master_address=_address(job, job.unnamed.leader if job.unnamed else job.leader, addresses),
+        master_port=agreed_master_port(options.master_port, job.master_port),
+        me=job.current_host,
+    )
+
+
+def _address(job: Job, name: str, addresses: Mapping[str, str]) -> str:
+    return LOOPBACK if len(job.hosts) == 1 else addresses.get(name, name)

@@ -1,0 +1,181 @@
+"""Directories that jobs left → one history: every host's events on one clock."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.timeline import CONTROL_PLANE
+from musterpoint.base.untrusted import printable
+from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.job.cluster import natural
+
+TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
+_PLACES = ("", "output", "opt/ml/output")
+_LARGEST = 1 << 30
+_SKEW = 0.5
+"""Seconds by which two hosts' clocks must differ before one is shifted: less is also the time of a message."""
+_LONGEST_NAME = 200
+
+
+class Moment(NamedTuple):
+    """One event. ``at``: seconds since the job began. ``facts``: what the event tells beside its name."""
+
+    at: float
+    host: str
+    event: str
+    facts: Mapping[str, Any]
+
+
+class History(NamedTuple):
+    """What a job left.
+
+    ``name``: the job's name, or the directory's. ``began``: seconds since the epoch of the first event.
+    ``hosts``: in rank order. ``moments``: of all hosts and of the control plane, oldest first.
+    ``outcome``: the fields of ``outcome.json`` (of ``job.json`` where that is lacking); empty: nothing is known.
+    ``shifts``: seconds by which the clocks of hosts were put right.
+    """
+
+    name: str
+    began: float
+    hosts: tuple[str, ...]
+    moments: tuple[Moment, ...]
+    outcome: Mapping[str, Any]
+    shifts: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """How long the job took, to its last event."""
+        return self.moments[-1].at if self.moments else 0.0
+
+
+def read_history(paths: Sequence[str]) -> History:
+    """The history of one job: of what ``muster local`` left, or of hosts' output directories or timelines.
+
+    Raises:
+        UsageError: a path has no timeline, a timeline can't be read, none has an event, or two are of different jobs.
+    """
+    rows: list[dict[str, Any]] = []
+    found_in: dict[str, str] = {}
+    outcome: dict[str, Any] = {}
+    name = ""
+    for path in paths:
+        file = _timeline_of(path)
+        found = _rows(file)
+        _only_one_job(found, path, found_in)
+        rows += found
+        job = _fields(os.path.join(os.path.dirname(file), JOB))
+        name = name or str(job.get("TrainingJobName", ""))
+        for candidate in (os.path.join(os.path.dirname(file), OUTCOME), *_of_hosts(os.path.dirname(file), found)):
+            outcome = outcome or _fields(candidate)
+        if not outcome and "ExitCode" in job:
+            outcome = {"code": job["ExitCode"], "reason": job.get("FailureReason", "")}
+    if not rows:
+        raise UsageError(f"{paths[0]}: the timeline has no events: the job ended before anything happened")
+    shifts = clock_shifts(rows)
+    began = min(row["at"] + shifts.get(row["host"], 0.0) for row in rows)
+    moments = sorted(
+        (_moment(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda moment: moment.at
+    )  # fmt: skip
+    hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
+    name = name or os.path.basename(os.path.abspath(paths[0]))
+    return History(printable(name, _LONGEST_NAME), began, hosts, tuple(moments), outcome, shifts)
+
+
+def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[str, str]) -> None:
+    """``found_in``: the path of each host seen so far, to which those of ``rows`` are added."""
+    for host in dict.fromkeys(row["host"] for row in rows):
+        other = found_in.setdefault(host, path)
+        if other != path:
+            raise UsageError(
+                f"{printable(host, _LONGEST_NAME)} is in {other} and in {path}: these are two jobs, or two attempts of "
+                "one; give what one job left: one directory of `muster local`'s, or one of each host"
+            )
+
+
+def clock_shifts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds to add to each host's times, where its clock differs from the leader's.
+
+    The leader's ``host-here`` and that host's ``seated`` are the two ends of one message.
+    """
+    seen = {row["of"]: row["at"] for row in rows if row["event"] == "host-here" and isinstance(row.get("of"), str)}
+    shifts = {}
+    for row in rows:
+        if row["event"] == "seated" and row["host"] in seen and row["host"] not in shifts:
+            shifts[row["host"]] = seen[row["host"]] - row["at"]
+    return {host: round(shift, 6) for host, shift in shifts.items() if abs(shift) > _SKEW}
+
+
+def _moment(row: Mapping[str, Any], shift: float) -> Moment:
+    facts = {name: value for name, value in row.items() if name not in ("host", "at", "time", "event")}
+    for name in ("since", "first_output"):
+        if isinstance(facts.get(name), (int, float)):
+            facts[name] += shift
+    return Moment(row["at"] + shift, row["host"], row["event"], facts)
+
+
+def _timeline_of(path: str) -> str:
+    if os.path.isfile(path):
+        return path
+    for place in _PLACES:
+        file = os.path.join(path, place, TIMELINE)
+        if os.path.isfile(file):
+            return file
+    newest = newest_job(path)
+    near = f"; the newest job in it is {newest}" if newest else ""
+    raise UsageError(
+        f"{path}: no {TIMELINE} there; expected a directory that `muster local` made, or what a host left in "
+        f"/opt/ml/output (several hosts: name each one's directory){near}"
+    )
+
+
+def newest_job(folder: str) -> str:
+    """The directory of the newest job that `muster local` left in ``folder``, or in its muster-jobs; else empty."""
+    found = []
+    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
+        try:
+            paths = [os.path.normpath(os.path.join(parent, name)) for name in os.listdir(parent)]
+        except OSError:
+            continue
+        found += [path for path in paths if os.path.isfile(os.path.join(path, TIMELINE))]
+    return max(found, key=lambda path: os.path.getmtime(os.path.join(path, TIMELINE)), default="")
+
+
+def _rows(file: str) -> list[dict[str, Any]]:
+    try:
+        if os.path.getsize(file) > _LARGEST:
+            raise UsageError(f"{file}: larger than {_LARGEST >> 20} MiB: it is no timeline")
+        with open(file, encoding="utf-8") as opened:
+            rows = json.load(opened)
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is no JSON: {printable(str(error), 200)}"
+        raise UsageError(f"{file}: {why}") from None
+    if not isinstance(rows, list):
+        raise UsageError(f"{file}: a JSON {type(rows).__name__}, expected a list of events")
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, dict) and _is_time(row.get("at"))
+                and isinstance(row.get("host"), str) and isinstance(row.get("event"), str)):  # fmt: skip
+            raise UsageError(f'{file}: event {number} is not an object with "host", "at" and "event"')
+    return rows
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _of_hosts(folder: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where ``muster local`` keeps the outcomes of the hosts of a job."""
+    hosts = natural({row["host"] for row in rows if os.path.basename(row["host"]) == row["host"]})
+    return [os.path.join(folder, "hosts", host, "opt", "ml", "output", OUTCOME) for host in hosts]
+
+
+def _fields(file: str) -> dict[str, Any]:
+    try:
+        with open(file, encoding="utf-8") as opened:
+            found = json.loads(opened.read(1 << 20))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

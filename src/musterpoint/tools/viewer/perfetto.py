@@ -1,0 +1,49 @@
+"""A history as a trace for https://ui.perfetto.dev: a process per host, a thread for its phases and for each rank.
+
+The format is Chrome's Trace Event Format (JSON object form), which Perfetto reads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Sequence
+
+from musterpoint.tools.viewer.history import History
+from musterpoint.tools.viewer.lanes import Lane, Span
+
+
+def to_perfetto(history: History, lanes: Sequence[Lane]) -> str:
+    """The trace as JSON; times in microseconds since the job began."""
+    events: list[dict[str, Any]] = []
+    for pid, lane in enumerate(lanes, 1):
+        events.append(_name("process_name", pid, 0, lane.host))
+        events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}})
+        events.append(_name("thread_name", pid, 0, "host"))
+        events += [_slice(span, pid, 0) for span in lane.spans if span.phase != "silence"]
+        for mark in lane.marks:
+            events.append(
+                {"ph": "i", "s": "p", "name": mark.text, "cat": mark.kind, "ts": _micros(mark.at), "pid": pid, "tid": 0}
+            )
+        for tid, row in enumerate(lane.rows, 1):
+            events.append(_name("thread_name", pid, tid, row.name + (f" ({row.ended})" if row.ended else "")))
+            events += [_slice(span, pid, tid) for span in row.spans]
+        silences = [span for span in lane.spans if span.phase == "silence"]
+        if silences:  # a silence crosses the phases, which slices of one thread must not
+            events.append(_name("thread_name", pid, len(lane.rows) + 1, "silence"))
+            events += [_slice(span, pid, len(lane.rows) + 1) for span in silences]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"job": history.name}})
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _slice(span: Span, pid: int, tid: int) -> dict[str, Any]:
+    return {
+        "ph": "X", "name": span.text, "cat": span.phase, "ts": _micros(span.begin), "dur": _micros(span.seconds),
+        "pid": pid, "tid": tid,
+    }  # fmt: skip
+
+
+def _micros(seconds: float) -> float:
+    return round(seconds * 1e6, 3)

@@ -1,0 +1,43 @@
+"""Every error of ours knows its code, and no two kinds share one."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.base import errors
+from musterpoint.base.errors import (
+    CheckError,
+    FetchError,
+    LauncherError,
+    MusterError,
+    RollCallError,
+    StoppedEarly,
+    UsageError,
+)
+
+KINDS = [(MusterError, 70), (UsageError, 64), (RollCallError, 69), (FetchError, 71), (LauncherError, 72),
+         (CheckError, 78)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "code"), KINDS)
+def test_the_code_of_an_error(kind: type[MusterError], code: int) -> None:
+    error = kind("a sentence")
+    assert (error.code, str(error)) == (code, "a sentence")
+    assert isinstance(error, MusterError)
+
+
+def test_every_error_is_in_the_table() -> None:
+    found = {value for value in vars(errors).values() if isinstance(value, type)}
+    assert found == {StoppedEarly, *(kind for kind, _ in KINDS)}
+
+
+def test_a_stop_during_the_roll_call_is_no_failure() -> None:
+    assert StoppedEarly("algo-2", 15).code == 143
+
+
+def test_a_stop_names_the_host_that_was_told() -> None:
+    stop = StoppedEarly("algo-3", 15)
+    assert isinstance(stop, MusterError)
+    assert (stop.host, stop.signal, stop.code) == ("algo-3", 15, 143)
+    assert str(stop) == "algo-3 was told to stop (signal 15) during the roll call"
+    assert str(StoppedEarly("a", 2, "before it")) == "a was told to stop (signal 2) before it"

@@ -1,0 +1,182 @@
+"""From one attempt to the next: what hosts say to each other, and what each of them forgets."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import Loop
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.attempt_messages import (
+    pack_no_restart,
+    pack_ready,
+    pack_restart,
+    read_no_restart,
+    read_ready,
+    read_restart,
+)
+from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.channel.lone import LoneChannel
+from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerLost, StopAll
+
+from ...meeting import SHORT_CUT
+
+Start = Callable[..., Any]
+KILLED = Failure("algo-2", 137, "user", "infra", "killed", 1, 0, 9)
+NEXT = NextAttempt(1, 7778, (SeatChange("algo-2", "10.0.0.9", (5000, 5001)),))
+HOSTS = frozenset(("algo-1", "algo-2"))
+
+
+def of(data: bytes) -> dict[str, Any]:
+    return wire.unpack(data[wire.HEAD :])
+
+
+def test_messages_come_back_as_they_were() -> None:
+    ready = Ready("made", (5000,), 2)
+    assert read_ready(of(pack_ready(ready))) == ready
+    assert read_restart(of(pack_restart(NEXT)), HOSTS) == NEXT
+    for end in (NoRestart(KILLED, "why"), NoRestart(None), NoRestart(None, "", "algo-1", 15)):
+        assert read_no_restart(of(pack_no_restart(end))) == end
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (read_ready, {"t": "ready", "progress": "much", "ports": [], "left": 0}),
+        (read_ready, {"t": "ready", "progress": "made", "ports": [0], "left": 0}),
+        (read_ready, {"t": "ready", "progress": "made", "ports": [], "left": -1}),
+        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 0, "master_port": 1, "seats": []}),
+        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 0, "seats": []}),
+        *(
+            (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 1, "seats": bad})
+            for bad in (
+                None, 7, [7], [["algo-2"]], [["algo-9", "10.0.0.1", []]], [["algo-2", "no address", []]],
+                [["algo-2", "10.0.0.1", [70000]]], [[None, "10.0.0.1", []]],
+            )
+        ),
+        (read_no_restart, {"t": "norestart", "failure": {}, "why": ""}),
+        (read_no_restart, {"t": "norestart", "why": 7}),
+        (read_no_restart, {"t": "norestart", "why": "", "stopped_by": "algo-1", "signal": 9}),
+    ],
+)  # fmt: skip
+def test_what_no_host_says_is_refused(read: Any, message: dict[str, Any]) -> None:
+    with pytest.raises(wire.WireError):
+        read(message)
+
+
+def pair(start: Start, **options: Any) -> tuple[Any, Any]:
+    hosts = start(1, 2, **options), start(2, 2, **options)
+    for host in hosts:
+        host.gathered()
+    return hosts
+
+
+def end_attempt(*hosts: Any) -> None:
+    for host in hosts:
+        host.say("done", 137)
+    for host in hosts:
+        host.event(AllDone)
+        host.events.clear()
+        host.say("ready", Ready())
+
+
+def test_a_second_attempt_is_as_new_as_the_first(start: Start) -> None:
+    leader, worker = pair(start)
+    for number in (1, 2, 3):
+        worker.say("failed", KILLED)
+        for host in (leader, worker):
+            assert host.event(JobFailed).failure == KILLED
+            host.say("arrive", "ranks-ended")
+        for host in (leader, worker):
+            host.event(Arrived)
+        end_attempt(leader, worker)
+        assert leader.event(AllReady) == AllReady({"algo-1": Ready(), "algo-2": Ready()})
+        leader.say("restart", NEXT._replace(number=number))
+        for host in (leader, worker):
+            assert host.event(NextAttempt).number == number
+            host.events.clear()
+    worker.say("stopping", 15)
+    assert leader.event(StopAll) == StopAll("algo-2", 15)
+
+
+def test_all_hosts_end_with_what_the_leader_says(start: Start) -> None:
+    leader, worker = pair(start)
+    end_attempt(leader, worker)
+    leader.event(AllReady)
+    end = NoRestart(KILLED, "enough")
+    leader.say("end_attempts", end)
+    assert leader.event(NoRestart) == worker.event(NoRestart) == end
+
+
+def test_an_end_that_comes_before_a_host_is_ready_waits_for_it(start: Start) -> None:
+    leader, worker = pair(start)
+    worker.say("done", 1)
+    leader.say("done", 1)
+    worker.event(AllDone)
+    leader.say("end_attempts", NoRestart(None, "late"))
+    leader.ask(lambda peers: None)
+    worker.wait(lambda: worker.ask(lambda peers: peers._end))
+    assert not worker.has(NoRestart)
+    worker.say("ready", Ready())
+    assert worker.event(NoRestart).why == "late"
+
+
+def test_nothing_is_started_again_after_a_stop(start: Start) -> None:
+    leader, worker = pair(start, max_restarts=1)
+    end_attempt(leader, worker)
+    leader.event(AllReady)
+    worker.say("stopping", 15)
+    leader.event(StopAll)
+    assert leader.ask(lambda peers: peers.restart(NEXT)) is False
+    assert not leader.has(NextAttempt)
+
+
+def test_a_host_lost_meanwhile_is_gone_and_one_that_says_goodbye_has_left(start: Start, cable: Any) -> None:
+    hosts = leader, lost, leaves = (
+        start(1, 3, timeouts=SHORT_CUT), start(2, 3, port=cable.port, timeouts=SHORT_CUT),
+        start(3, 3, timeouts=SHORT_CUT),
+    )  # fmt: skip
+    for host in hosts:
+        host.gathered()
+    end_attempt(*hosts)
+    leader.event(AllReady)
+    leader.events.clear()
+    cable.pull()
+    assert leader.event(AllReady) == AllReady({"algo-1": Ready(), "algo-3": Ready()}, ("algo-2",))
+    assert lost.event(NoRestart).why.startswith("algo-1, the leader, is gone: ")
+    leader.events.clear()
+    leaves.leave()
+    assert leader.event(AllReady) == AllReady({"algo-1": Ready()}, ("algo-2",), ("algo-3",))
+
+
+def test_a_host_whose_leader_was_lost_before_has_no_other_attempt(start: Start, cable: Any) -> None:
+    _leader, worker = start(1, 2, timeouts=SHORT_CUT), start(2, 2, port=cable.port, timeouts=SHORT_CUT)
+    worker.gathered()
+    cable.pull()
+    worker.event(PeerLost)
+    worker.say("done", 76)
+    worker.say("ready", Ready())
+    assert worker.event(NoRestart).failure is None
+
+
+def test_events_are_kept_while_nobody_listens() -> None:
+    loop = Loop()
+    peers = LoneChannel(loop)
+    seen: list[Any] = []
+
+    def first(event: Any) -> None:
+        seen.append(event)
+        peers.hold()
+
+    peers.listen(first)
+    peers.ready(Ready())
+    peers.restart(NEXT)
+    loop.turn()
+    assert seen == [AllReady({"": Ready()})]
+    peers.listen(seen.append)
+    loop.turn()
+    assert seen[1:] == [NEXT]
+    peers.close()
+    loop.close()

@@ -1,0 +1,129 @@
+"""Questions to the leader: pure, then between a leader and workers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.consultations import MOST_TEXT, Answered, Consultations, pack_report
+from musterpoint.core.channel.peers import PeerLost, Report
+
+from ...meeting import SHORT_CUT
+
+
+def joined(reports: dict[str, Report]) -> str:
+    return ",".join(f"{host}={report.text}" for host, report in sorted(reports.items()))
+
+
+def message(point: str, text: str) -> dict[str, Any]:
+    return {"t": "report", "point": point, "text": text}
+
+
+def ignore(_answer: str | None) -> None:
+    pass
+
+
+def test_the_leader_decides_when_all_have_reported() -> None:
+    leader = Consultations("a", ("b", "c"))
+    assert leader.report("b", message("x", "2"), 5.0) == []
+    assert leader.ask("x", Report("1", 4.0), joined, ignore) == []
+    assert leader.report("c", message("x", "3"), 6.0) == [Answered("x", "a=1,b=2,c=3", ("b", "c"), ignore)]
+
+
+def test_who_left_is_not_waited_for_and_who_is_late_gets_the_answer() -> None:
+    leader = Consultations("a", ("b", "c", "d"))
+    leader.ask("x", Report("1", 0.0), joined, ignore)
+    leader.report("b", message("x", "2"), 0.0)
+    assert leader.left("c") == []
+    assert leader.expire("x") == [Answered("x", "a=1,b=2", ("b",), ignore)]
+    assert leader.expire("x") == [] and leader.expire("y") == []
+    assert leader.report("d", message("x", "4"), 0.0) == [Answered("x", "a=1,b=2", ("d",), None)]
+    assert leader.ask("y", Report("1", 0.0), joined, ignore) == [], "who has reported at last is waited for again"
+    with pytest.raises(wire.WireError, match="two reports"):
+        leader.report("d", message("x", "4"), 0.0)
+
+
+def test_who_was_late_is_not_waited_for_until_it_reports() -> None:
+    leader = Consultations("a", ("b", "c"))
+    leader.ask("x", Report("1", 0.0), joined, ignore)
+    leader.report("b", message("x", "2"), 0.0)
+    leader.expire("x")
+    leader.ask("y", Report("1", 0.0), joined, ignore)
+    assert leader.report("b", message("y", "2"), 0.0) == [Answered("y", "a=1,b=2", ("b",), ignore)]
+    assert leader.report("c", message("x", "3"), 0.0) == [Answered("x", "a=1,b=2", ("c",), None)]
+
+
+def test_a_host_that_leaves_may_be_the_last_one() -> None:
+    leader = Consultations("a", ("b",))
+    leader.ask("x", Report("1", 0.0), joined, ignore)
+    assert leader.left("b") == [Answered("x", "a=1", (), ignore)]
+
+
+@pytest.mark.parametrize("bad", [{}, message("", ""), message("x" * 65, ""), message("x", "y" * (MOST_TEXT + 1))])
+def test_what_is_no_report_is_refused(bad: dict[str, Any]) -> None:
+    leader = Consultations("a", ("b",))
+    try:
+        assert leader.report("b", {"t": "report", **bad}, 0.0) == []
+        assert bad["point"] == ""
+    except wire.WireError:
+        pass
+    with pytest.raises(ValueError):
+        pack_report("x" * 65, "")
+    with pytest.raises(ValueError):
+        pack_report("x", "y" * (MOST_TEXT + 1))
+
+
+def test_a_host_cannot_report_at_ever_more_points() -> None:
+    leader = Consultations("a", ("b", "c"))
+    with pytest.raises(wire.WireError, match="more points"):
+        for number in range(100):
+            leader.report("b", message(str(number), ""), 0.0)
+
+
+def consult(host: Any, answers: list[str | None]) -> None:
+    host.say("consult", "x", host.me, joined, answers.append, 60.0)
+
+
+def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
+    hosts = [start(place, 3) for place in (1, 2, 3)]
+    answers: list[list[str | None]] = [[], [], []]
+    for host, got in zip(hosts, answers, strict=True):
+        host.gathered()
+        consult(host, got)
+    until = time.monotonic() + 500
+    while not all(answers) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert answers == [["algo-1=algo-1,algo-2=algo-2,algo-3=algo-3"]] * 3
+
+
+def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) -> None:
+    leader, gone, other = start(1, 3, timeouts=SHORT_CUT), start(2, 3, port=cable.port, timeouts=SHORT_CUT), start(3, 3)
+    answers: list[list[str | None]] = [[], []]
+    for host in (leader, gone, other):
+        host.gathered()
+    consult(leader, answers[0])
+    consult(other, answers[1])
+    cable.pull()
+    for host in (leader, other):
+        host.event(PeerLost)
+    until = time.monotonic() + 500
+    while not all(answers) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert answers == [["algo-1=algo-1,algo-3=algo-3"]] * 2
+
+
+def test_a_worker_that_loses_its_leader_gets_no_answer(start: Callable[..., Any], cable: Any) -> None:
+    leader, worker = start(1, 2), start(2, 2, port=cable.port, timeouts=SHORT_CUT)
+    leader.gathered()
+    worker.gathered()
+    answers: list[str | None] = []
+    consult(worker, answers)
+    cable.pull()
+    worker.event(PeerLost)
+    until = time.monotonic() + 500
+    while not answers and time.monotonic() < until:
+        time.sleep(0.01)
+    assert answers == [None]

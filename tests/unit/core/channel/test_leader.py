@@ -1,0 +1,433 @@
+"""The leader's end of the channel: who is lost, who only leaves, and whose failure it was."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base import exit_codes
+from musterpoint.base.failure import Failure, Secondary, lost_host
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.peers import (
+    AllDone,
+    Arrived,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    PeerSilent,
+    StartAsked,
+    Started,
+    StartEnded,
+    StillRunning,
+    StopAll,
+)
+
+from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED
+
+Start = Callable[..., Any]
+BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
+RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
+
+
+def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
+    """The leader, a worker behind the cable, and another."""
+    hosts = start(1, 3, **options), start(2, 3, port=cable.port, **options), start(3, 3, **options)
+    for host in hosts:
+        host.gathered()
+    return hosts
+
+
+def test_a_host_that_is_gone_is_lost_for_everybody(start: Start, cable: Any) -> None:
+    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    cable.pull()
+    for host in (leader, other):
+        lost = host.event(PeerLost)
+        assert lost.host == "algo-2"
+        assert "its connection was closed and it did not come back within 0.5 s" in lost.why
+        assert not host.has(JobFailed)
+
+
+def test_a_worker_that_fails_for_a_lost_host_names_that_one(start: Start, cable: Any) -> None:
+    """In the leader's words: of hosts that are here, and in words of its own, it can say nothing."""
+    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    cable.pull()
+    lost = leader.event(PeerLost)
+    other.event(PeerLost)
+    other.say("failed", lost_host("algo-2", "or so they say"))
+    for host in (leader, other):
+        failure = host.event(JobFailed).failure
+        assert (failure.host, failure.cause, failure.code) == ("algo-2", "host", exit_codes.HOST_LOST)
+        assert failure.reason == f"muster: host algo-2 was lost: {lost.why}"
+
+
+def test_a_worker_cannot_give_up_a_host_that_is_here(start: Start, cable: Any) -> None:
+    leader, _here, other = trio(start, cable)
+    other.say("failed", lost_host("algo-2", "or so they say"))
+    assert leader.event(JobFailed).failure.host == "algo-3"
+
+
+def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) -> None:
+    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    cable.pull()
+    leader.event(PeerLost)
+    for host in (leader, other):
+        host.say("arrive", "x")
+        host.say("done", 0)
+    for host in (leader, other):
+        host.event(Arrived)
+        host.event(AllDone)
+
+
+def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any) -> None:
+    leader, _gone, other = trio(start, cable, timeouts=UNHURRIED)
+    cable.pull()
+    other.say("failed", RESET._replace(host="algo-3"))
+    leader.say("failed", RESET)
+    for host in (leader, other):
+        verdict = host.event(JobFailed)
+        assert (verdict.failure.host, verdict.failure.code, verdict.secondary.lost) == (
+            "algo-2",
+            exit_codes.HOST_LOST,
+            2,
+        )
+        assert verdict.failure.reason.startswith("muster: host algo-2 was lost: ")
+
+
+def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, cable: Any) -> None:
+    leader, _mute, other = trio(start, cable, timeouts=UNHURRIED)
+    cable.freeze()
+    for _turn in range(2):
+        leader.ask(lambda peers: None)  # what algo-2 said before has been read
+    other.say("failed", RESET._replace(host="algo-3"))
+    for host in (leader, other):
+        assert host.event(JobFailed).failure.host == "algo-2"
+
+
+def test_the_cause_overtakes_the_symptom(start: Start, cable: Any) -> None:
+    hosts = trio(start, cable, timeouts=TIMEOUTS._replace(hold=EVER))
+    hosts[0].say("failed", RESET)
+    hosts[2].say("failed", BOOM)
+    for host in hosts:
+        assert host.event(JobFailed).failure == BOOM
+
+
+def test_a_symptom_without_a_cause_is_told_in_the_end(start: Start, cable: Any) -> None:
+    hosts = trio(start, cable)
+    hosts[0].say("failed", RESET)
+    for host in hosts:
+        assert host.event(JobFailed) == JobFailed(RESET)
+
+
+def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
+    hosts = trio(start, cable)
+    for host in hosts:
+        host.say("failed", BOOM._replace(host=host.me))
+    verdicts = {host.event(JobFailed).failure.host for host in hosts}
+    assert len(verdicts) == 1
+    for host in hosts:
+        host.say("done", 7)
+    for host in hosts:
+        host.event(AllDone)
+        assert [type(event) for event in host.events] == [JobFailed, AllDone]
+
+
+def test_who_is_done_learns_who_still_runs(start: Start, cable: Any) -> None:
+    leader, done, other = trio(start, cable)
+    done.say("done", 0)
+    for host in (leader, done, other):
+        host.say("arrive", "the leader has heard that by now")
+    leader.event(Arrived)
+    done.say("ask_running")
+    assert done.event(StillRunning) == StillRunning((leader.me, other.me))
+    leader.say("done", 0)
+    leader.say("ask_running")
+    assert leader.event(StillRunning) == StillRunning((other.me,))
+
+
+def test_a_rank_that_others_had_left_says_so(start: Start, cable: Any) -> None:
+    """Nobody tells of a cause, and the hosts of all other ranks are done with 0."""
+    leader, done, left = trio(start, cable)
+    for host in (leader, done):
+        host.say("done", 0)
+    left.say("failed", RESET._replace(host=left.me, rank=5, local_rank=1, ended=(4,)))
+    for host in (leader, done, left):
+        told = host.event(JobFailed).failure
+        assert "ranks 0–4 had ended with 0; rank 5 was still running" in told.reason
+        assert told.kind == "user"
+
+
+def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:
+    leader, done, other = trio(start, cable, timeouts=SHORT_CUT)
+    done.say("done", 0)
+    for host in (leader, done, other):
+        host.say("arrive", "the leader has heard that by now")
+    leader.event(Arrived)
+    leader.say("done", 0)
+    cable.pull()
+    done.event(AllDone)
+    other.say("done", 0)
+    for host in (leader, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost)
+
+
+def test_who_leaves_before_it_is_done_is_lost(start: Start, cable: Any) -> None:
+    leader, early, other = trio(start, cable)
+    early.leave()
+    assert leader.event(PeerLost) == other.event(PeerLost) == PeerLost("algo-2", "it left before its ranks were done")
+
+
+def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
+    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader.say("stopping", 15)
+    assert other.event(StopAll) == StopAll("algo-1", 15)
+    cable.pull()
+    for host in (leader, other):
+        host.say("done", 143)
+    for host in (leader, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost)
+
+
+def test_a_start_request_and_its_answers(start: Start, cable: Any) -> None:
+    leader, *workers = trio(start, cable)
+    words = ("orted", "-mca", "ess", '"env"', "a b\n$(c) \u00e9 \udcff", "")
+    for number, worker in enumerate(workers):
+        leader.say("start", worker.me, number, (*words, worker.me))
+    for number, worker in enumerate(workers):
+        assert worker.event(StartAsked) == StartAsked(number, (*words, worker.me))
+        worker.say("started", number)
+        worker.say("start_ended", number, -15, f"ended on {worker.me}")
+    for number, worker in enumerate(workers):
+        expected = [Started(worker.me, number), StartEnded(worker.me, number, -15, f"ended on {worker.me}")]
+        heard = lambda host=worker.me: [event for event in leader.heard(Started, StartEnded) if event.host == host]  # noqa: E731
+        leader.wait(lambda heard=heard: len(heard()) == 2)
+        assert heard() == expected
+        assert len(worker.events) == 1
+
+
+def test_a_thousand_start_requests_keep_their_order(start: Start, cable: Any) -> None:
+    leader, _, worker = trio(start, cable)
+    words = ("prted", *("x" * 40 for _ in range(40)))
+    for number in range(1000):
+        leader.say("start", "algo-3", number, words)
+    worker.wait(lambda: len(worker.events) == 1000)
+    assert [event.number for event in worker.events] == list(range(1000))
+    for number in reversed(range(1000)):
+        worker.say("start_ended", number, 0)
+    leader.wait(lambda: len(leader.events) == 1000)
+    assert [event.number for event in leader.events] == list(reversed(range(1000)))
+
+
+def test_what_a_lost_host_was_asked_to_start_has_ended(start: Start, cable: Any) -> None:
+    leader, gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    for number in (4, 5, 6):
+        leader.say("start", "algo-2", number, ("orted",))
+    leader.say("start", "algo-3", 7, ("orted",))
+    gone.wait(lambda: len(gone.events) == 3)
+    gone.say("started", 4)
+    gone.say("start_ended", 5, 0)
+    leader.event(StartEnded)
+    cable.pull()
+    leader.wait(lambda: len(leader.heard(StartEnded)) == 3)
+    lost = leader.event(PeerLost)
+    why = f"host algo-2 was lost: {lost.why}"
+    expected = [lost, StartEnded("algo-2", 4, 255, why), StartEnded("algo-2", 6, 255, why)]
+    assert leader.heard(PeerLost, StartEnded)[1:] == expected
+    leader.say("start", "algo-2", 8, ("orted",))
+    leader.wait(lambda: leader.events[-1] == StartEnded("algo-2", 8, 255, why))
+    other.say("start_ended", 7, 1, "refused")
+    leader.wait(lambda: leader.events[-1] == StartEnded("algo-3", 7, 1, "refused"))
+
+
+def test_the_verdict_on_a_lost_host_comes_before_the_ends_of_its_daemons(start: Start, cable: Any) -> None:
+    leader, gone, _other = trio(start, cable, timeouts=SHORT_CUT._replace(hold=EVER))
+    leader.say("start", "algo-2", 1, ("orted",))
+    gone.event(StartAsked)
+    leader.say("failed", RESET)
+    cable.pull()
+    leader.event(StartEnded)
+    assert [type(event) for event in leader.events] == [JobFailed, StartEnded]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_host_that_leaves_was_asked_to_start_has_ended(start: Start, cable: Any, done: bool) -> None:
+    leader, early, _other = trio(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    early.event(StartAsked)
+    if done:
+        early.say("done", 0)
+    early.leave()
+    how = "has left" if done else "was lost: it left before its ranks were done"
+    assert leader.event(StartEnded) == StartEnded("algo-2", 1, 255, f"host algo-2 {how}")
+    assert leader.has(PeerLost) != done
+
+
+@pytest.mark.parametrize(
+    ("request_", "wrong"),
+    [
+        (("algo-9", 1, ("orted",)), "start request 1 is for 'algo-9', which is no other host of this job"),
+        (("algo-1", 1, ("orted",)), "start request 1 is for 'algo-1', which is no other host of this job"),
+        (("algo-2", 1, ()), "start request 1 has 0 words, not 1 to 4096"),
+        (("algo-2", -1, ("orted",)), "a start request's number is -1, not 0 to"),
+        (("algo-3", 0, ("orted",)), "start request 0 on algo-3 has not ended yet"),
+    ],
+    ids=["unknown", "itself", "no words", "number", "open"],
+)
+def test_what_the_leader_cannot_ask(start: Start, cable: Any, request_: tuple[Any, ...], wrong: str) -> None:
+    leader, *_ = trio(start, cable)
+    assert leader.ask(lambda peers: peers.start("algo-3", 0, ("orted",))) is None
+    error = leader.ask(lambda peers: peers.start(*request_))
+    assert isinstance(error, ValueError)
+    assert wrong in str(error)
+
+
+def test_the_leader_has_nobody_to_answer(start: Start, cable: Any) -> None:
+    leader, *_ = trio(start, cable)
+    for call in (lambda peers: peers.started(1), lambda peers: peers.start_ended(1, 0)):
+        assert isinstance(leader.ask(call), RuntimeError)
+
+
+BAD = {
+    "a start": wire.pack("start", number=1, words=["sh", "-c", "id"]),
+    "started by nobody's wish": wire.pack("started", number=1),
+    "ended by nobody's wish": wire.pack("ended", number=1, status=0, said=""),
+    "an answer in another's name": wire.pack("started", number=3),
+    "a status too high": wire.pack("ended", number=2, status=256, said=""),
+    "too many words": wire.pack("ended", number=2, status=0, said="x" * 8193),
+}
+
+
+@pytest.mark.parametrize("said", BAD.values(), ids=BAD)
+def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
+    start: Start, cable: Any, said: bytes
+) -> None:
+    leader, bad, other = trio(start, cable)
+    leader.say("start", "algo-2", 2, ("orted",))
+    leader.say("start", "algo-3", 3, ("orted",))
+    for worker in (bad, other):
+        worker.event(StartAsked)
+    bad.ask(lambda peers: peers._post(said))
+    leader.event(PeerBack)
+    assert not leader.heard(Started, StartEnded)
+    assert len(other.events) == 1
+    for worker, number in ((bad, 2), (other, 3)):
+        worker.say("start_ended", number, 0)
+    leader.wait(lambda: len(leader.heard(StartEnded)) == 2)
+    assert {event.host: event.number for event in leader.heard(StartEnded)} == {"algo-2": 2, "algo-3": 3}
+
+
+def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is missing there, so all are told at once, however many there are."""
+    monkeypatch.setattr("musterpoint.core.channel.leader.MOST_EVER", 5)
+    leader, bad, other = trio(start, cable)
+    leader.say("done", 0)
+    other.say("done", 0)
+    bad.ask(lambda peers: [peers._post(wire.pack("arrive", point=f"p{number}")) for number in range(40)])
+    leader.wait(lambda: any("more than 5 points" in text for text in leader.said))
+    other.wait(lambda: len(other.heard(Arrived)) == 5)
+    leader.wait(lambda: len(leader.heard(Arrived)) == 5)
+
+
+@pytest.mark.parametrize("kind", ["stop", "failure"])
+def test_a_silent_host_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
+    leader, _mute, other = trio(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    if kind == "stop":
+        other.say("stopping", 15)
+        leader.event(StopAll)
+    else:
+        other.say("failed", BOOM)
+        leader.event(JobFailed)
+    for host in (leader, other):
+        host.say("done", 7)
+    for host in (leader, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost), "how it ends is known"
+
+
+def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:
+    leader, _mute, other = trio(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    leader.say("failed", RESET)
+    for host in (leader, other):
+        failure = host.event(JobFailed).failure
+        assert failure.host == "algo-2"
+        assert "nothing was heard of it for 0.6 s, while algo-3 went on answering" in failure.reason
+
+
+def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
+    leader, worker = start(1, 2), start(2, 2)
+    for host in (leader, worker):
+        host.gathered()
+    leader.say("done", 7, Secondary(1, 2, 3))
+    worker.say("done", 7, Secondary(1, 0, 1))
+    for host in (leader, worker):
+        assert host.event(AllDone) == AllDone(Secondary(2, 2, 4))
+
+
+def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Start) -> None:
+    offer = OFFER._replace(launcher="script")
+    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
+    for host in (leader, worker):
+        host.gathered()
+    leader.say("failed", RESET)
+    time.sleep(5 * TIMEOUTS.hold)
+    assert not leader.has(JobFailed)
+    worker.say("failed", BOOM._replace(host="algo-2"))
+    for host in (leader, worker):
+        assert host.event(JobFailed) == JobFailed(BOOM._replace(host="algo-2"), Secondary(lost=1))
+
+
+def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
+    offer = OFFER._replace(launcher="script")
+    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
+    for host in (leader, worker):
+        host.gathered()
+    leader.say("failed", RESET)
+    worker.say("done", 0)
+    assert leader.event(JobFailed).failure == RESET
+
+
+def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start, cable: Any) -> None:
+    leader, mute, other = trio(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER, on_failure="finish")
+    other.say("failed", BOOM)
+    for host in (leader, mute, other):
+        host.event(JobFailed)
+    cable.freeze()
+    leader.event(PeerSilent)
+    mute.event(PeerSilent)
+    for host in (leader, other):
+        host.say("done", 7)
+    time.sleep(2 * SHORT_SILENCE.silence)
+    cable.plug()
+    mute.say("done", 0)
+    for host in (leader, mute, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost)
+    assert mute.has(PeerBack)
+
+
+@pytest.mark.parametrize("word", ["stopping", "failed"])
+def test_an_end_right_after_a_standstill_of_the_leader_is_no_silence_of_the_others(start: Start, word: str) -> None:
+    leader, worker = start(1, 2, timeouts=TIMEOUTS._replace(silence=2.0)), start(2, 2)
+    for host in (leader, worker):
+        host.gathered()
+
+    def stand_still(peers: Any) -> None:
+        time.sleep(3.0)
+        getattr(peers, word)(15 if word == "stopping" else BOOM._replace(host="algo-1"))
+
+    leader.ask(stand_still)
+    leader.say("done", 7)
+    worker.event(StopAll if word == "stopping" else JobFailed)
+    assert not leader.has(AllDone)
+    worker.say("done", 7)
+    for host in (leader, worker):
+        host.event(AllDone)
+    assert "host-lost" not in leader.moments
+    assert "connection-ended" not in worker.moments

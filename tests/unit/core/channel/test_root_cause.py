@@ -1,0 +1,220 @@
+"""Histories of failures and hosts against the root cause they must lead to."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.base import exit_codes
+from musterpoint.base.failure import Failure, Kind, Secondary
+from musterpoint.base.failure import lost_host as lost
+from musterpoint.core.channel.root_cause import (
+    Announce,
+    Decision,
+    GiveUp,
+    RootCauseFinder,
+    loss_by_silence,
+    root_cause_without_leader,
+)
+
+BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
+LATER = Failure("algo-4", 3, "user", "user", "KeyError: 'x'")
+RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
+ABORT = Failure("algo-3", 1, "user", "peer", "NCCL abort")
+
+GONE = lost("algo-2", "gone")
+
+
+def play(*steps: tuple[object, ...], opaque: str = "") -> list[Decision]:
+    """Each step is a method's name and its arguments; on the hosts ``opaque`` programs start ranks by themselves."""
+    finder = RootCauseFinder(2.0, 35.0, opaque.split())
+    actions: list[Decision] = []
+    for name, *arguments in steps:
+        actions += getattr(finder, str(name))(*arguments) or []
+    return actions
+
+
+def test_a_cause_is_announced_at_once() -> None:
+    assert play(("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
+
+
+def test_the_first_cause_wins() -> None:
+    assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
+
+
+KINDS: list[Kind] = ["user", "oom", "infra", "peer"]
+REPORTS = st.lists(st.tuples(st.sampled_from(KINDS), st.floats(-1e9, 1e12), st.floats(0, 3)), min_size=1, max_size=6)
+
+
+@given(REPORTS, st.randoms(use_true_random=False))
+def test_clocks_of_hosts_decide_nothing(reports: list[tuple[Kind, float, float]], random: Random) -> None:
+    """The leader's own clock and the kinds do: with any other clocks on the hosts the same failure is the cause."""
+
+    def cause(times: list[float]) -> Failure:
+        finder, now = RootCauseFinder(2.0), 100.0
+        for number, ((kind, _, pause), at) in enumerate(zip(reports, times, strict=True)):
+            now += pause
+            finder.tick(now)
+            finder.failed(Failure(f"algo-{number}", 1, "user", kind, "it failed", at=at), now)
+        finder.tick(now + 60)
+        assert finder.announced is not None
+        return finder.announced.failure._replace(at=0.0)
+
+    times = [at for _, at, _ in reports]
+    found = cause(times)
+    random.shuffle(times)
+    assert cause(times) == found == cause([0.0] * len(times))
+
+
+def test_a_symptom_waits_for_the_cause() -> None:
+    history = [("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 2.9), ("failed", BOOM, 2.95), ("tick", 9.0)]
+    assert play(*history) == [Announce(BOOM, Secondary(lost=2))]
+
+
+def test_a_symptom_alone_is_announced_after_the_hold() -> None:
+    assert play(("failed", RESET, 1.0), ("tick", 2.99)) == []
+    assert play(("failed", RESET, 1.0), ("tick", 3.0)) == [Announce(RESET, Secondary())]
+
+
+@pytest.mark.parametrize(("pause", "announced"), [(1.5, BOOM), (1.99, BOOM), (2.0, RESET)])
+def test_symptoms_that_come_one_by_one_are_waited_for(pause: float, announced: Failure) -> None:
+    """On a slow machine the rank that failed may be the last to end; the hold is that between two symptoms."""
+    steps: list[tuple[object, ...]] = []
+    for number, failure in enumerate((RESET, ABORT, ABORT, BOOM)):
+        steps += [("tick", 1.0 + number * pause), ("failed", failure, 1.0 + number * pause)]
+    told = play(*steps)
+    assert [each.failure for each in told if isinstance(each, Announce)] == [announced]
+
+
+def test_symptoms_without_end_are_waited_for_until_four_holds() -> None:
+    steps: list[tuple[object, ...]] = []
+    for second in range(1, 20):
+        steps += [("failed", ABORT, float(second)), ("tick", second + 0.01)]
+    assert play(*steps[:16]) == []
+    assert len(play(*steps)) == 1
+
+
+def test_a_host_that_does_not_answer_is_waited_for() -> None:
+    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.4, False)) == []
+    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)) == [Announce(RESET, Secondary())]
+
+
+def test_a_host_that_is_cut_off_is_waited_for() -> None:
+    assert play(("cut", "algo-2"), ("failed", RESET, 1.0), ("tick", 9.0)) == []
+    assert play(("failed", RESET, 1.0), ("cut", "algo-2"), ("tick", 9.0), ("back", "algo-2"), ("tick", 9.1)) == [
+        Announce(RESET, Secondary())
+    ]
+
+
+def test_a_host_that_is_lost_is_the_cause() -> None:
+    (announced,) = play(("cut", "algo-2"), ("failed", RESET, 1.0), ("failed", ABORT, 2.0), ("lost", "algo-2", GONE))
+    assert isinstance(announced, Announce)
+    assert announced.failure._replace(at=0.0) == Failure(
+        "algo-2", exit_codes.HOST_LOST, "host", "infra", "muster: host algo-2 was lost: gone"
+    )
+    assert announced.secondary == Secondary(lost=2)
+
+
+def test_a_lost_host_without_a_failure_is_no_verdict() -> None:
+    assert play(("cut", "algo-2"), ("lost", "algo-2", GONE), ("tick", 99.0)) == []
+
+
+@pytest.mark.parametrize("silent_first", [True, False])
+def test_a_silent_host_is_given_up_when_ranks_fail(silent_first: bool) -> None:
+    steps = [("silent", "algo-2"), ("failed", RESET, 1.0)]
+    assert play(*(steps if silent_first else reversed(steps))) == [GiveUp("algo-2")]
+
+
+def test_a_cut_host_that_falls_silent_when_the_hold_is_over_is_given_up_first() -> None:
+    told = play(
+        ("cut", "algo-2"), ("failed", RESET, 1.0), ("silent", "algo-2"), ("tick", 9.0), ("lost", "algo-2", GONE)
+    )
+    assert [type(action) for action in told] == [GiveUp, Announce]
+    assert told[1].failure.host == "algo-2"  # type: ignore[union-attr]
+
+
+def test_a_silent_host_does_not_hold_up_a_cause() -> None:
+    assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
+
+
+BOTH = "algo-1 algo-2"
+TABLE = Failure("algo-2", 7, "user", "user", "its torchrun says: rank 3 ended with 7", second_hand=True)
+
+# what happens where each host runs a launcher of the user's own -> who is announced, None: nobody yet
+OPAQUE: list[tuple[str, list[tuple[object, ...]], Failure | None]] = [
+    ("the other host is still ending", [("failed", RESET, 1.0), ("tick", 30.0)], None),
+    ("its cause comes late", [("failed", RESET, 1.0), ("tick", 9.0), ("failed", BOOM, 9.5)], BOOM),
+    ("it never ends", [("failed", RESET, 1.0), ("tick", 36.0)], RESET),
+    ("it ends well", [("failed", RESET, 1.0), ("done", "algo-2"), ("tick", 3.0)], RESET),
+    ("it ended well before", [("done", "algo-2"), ("failed", RESET, 1.0), ("tick", 3.0)], RESET),
+    ("it is lost", [("failed", RESET, 1.0), ("lost", "algo-2", GONE)], GONE),
+    ("it was lost before", [("lost", "algo-2", GONE), ("failed", RESET, 1.0)], GONE),
+    ("it was lost before a cause", [("lost", "algo-2", GONE), ("failed", LATER, 1.0)], LATER),
+    ("what it tells at second hand is more", [("failed", RESET, 1.0), ("failed", TABLE, 7.0), ("tick", 7.1)], TABLE),
+    ("in whatever order", [("failed", TABLE, 1.0), ("failed", RESET, 7.0), ("tick", 7.1)], TABLE),
+    ("second hand waits, too", [("failed", TABLE, 1.0), ("tick", 4.0)], None),
+    ("both have only echoes", [("failed", RESET, 1.0), ("failed", ABORT._replace(host="algo-2"), 9.0), ("tick", 9.0)],
+     RESET),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "steps", "first"), OPAQUE, ids=[row[0] for row in OPAQUE])
+def test_programs_that_start_ranks_by_themselves(
+    name: str, steps: list[tuple[object, ...]], first: Failure | None
+) -> None:
+    announced = [action.failure for action in play(*steps, opaque=BOTH) if isinstance(action, Announce)]
+    assert announced == ([first] if first else [])
+
+
+def test_when_there_is_something_due() -> None:
+    finder = RootCauseFinder(2.0)
+    assert finder.due is None
+    finder.failed(RESET, 1.0)
+    assert finder.due == 3.0
+    finder.cut("algo-2")
+    assert finder.due is None
+    finder.back("algo-2")
+    finder.tick(3.0)
+    assert finder.due is None
+
+
+def test_a_worker_without_its_leader() -> None:
+    gone = lost("algo-1", "gone")
+    assert root_cause_without_leader([], gone) is None
+    assert root_cause_without_leader([RESET, BOOM], gone) == BOOM
+    assert root_cause_without_leader([RESET], gone) == gone
+
+
+def named(*arguments: object) -> Failure:
+    host, why, apart_from = loss_by_silence(*arguments)  # type: ignore[arg-type]
+    return lost(host, why, 0.0, apart_from)
+
+
+def test_of_two_hosts_both_are_named_in_the_same_words() -> None:
+    leader, worker = named("algo-1", "algo-2", 15.0), named("algo-2", "algo-1", 15.0)
+    assert leader.reason == worker.reason
+    assert leader.reason == (
+        "muster: hosts algo-1 and algo-2 lost each other: nothing came through for 15 s: one of them stands still, or "
+        "the network between them is cut"
+    )
+    assert (leader.host, worker.host) == ("algo-2", "algo-1"), "each the one that it can't reach"
+    assert (leader.code, leader.cause, leader.kind) == (76, "host", "infra")
+
+
+def test_who_is_silent_while_others_answer_is_lost() -> None:
+    failure = named("algo-1", "algo-2", 15.0, ["algo-3"], [])
+    assert failure.host == "algo-2"
+    assert (
+        failure.reason
+        == "muster: host algo-2 was lost: nothing was heard of it for 15 s, while algo-3 went on answering"
+    )
+    assert "while 2 other hosts went on" in named("algo-1", "algo-2", 15.0, ["algo-3", "algo-4"], ["algo-5"]).reason
+
+
+def test_who_hears_nobody_is_cut_off_itself() -> None:
+    failure = named("algo-1", "algo-2", 15.0, [], ["algo-3"])
+    assert failure.host == "algo-1"
+    assert failure.reason == "muster: host algo-1 was lost: it has heard none of the other 2 hosts for 15 s"

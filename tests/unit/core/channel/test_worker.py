@@ -1,0 +1,346 @@
+"""A worker whose connection to the leader breaks, freezes, or goes for good."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base import exit_codes
+from musterpoint.base.failure import Failure, Secondary
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.peers import (
+    AllDone,
+    Arrived,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    PeerSilent,
+    StartAsked,
+    Started,
+    StartEnded,
+    StopAll,
+)
+
+from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS
+
+Start = Callable[..., Any]
+BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
+RESET = Failure("algo-2", 1, "user", "peer", "connection reset by peer")
+
+
+def pair(start: Start, cable: Any, **options: Any) -> tuple[Any, Any]:
+    leader, worker = start(1, 2, **options), start(2, 2, port=cable.port, **options)
+    leader.gathered()
+    worker.gathered()
+    return leader, worker
+
+
+def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for round_ in range(5):
+        cable.snap()
+        for host in (leader, worker):
+            host.say("arrive", f"before {round_}")
+        cable.snap()
+        for host in (worker, leader):
+            host.say("arrive", f"after {round_}")
+    expected = [Arrived(f"{when} {round_}") for round_ in range(5) for when in ("before", "after")]
+    for host in (leader, worker):
+        host.wait(lambda host=host: len([e for e in host.events if isinstance(e, Arrived)]) >= 10)
+        assert [event for event in host.events if isinstance(event, Arrived)] == expected
+        assert not host.has(PeerLost)
+        assert host.has(PeerBack)
+
+
+def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
+    cable.freeze()
+    assert worker.event(PeerSilent).host == "algo-1"
+    assert leader.event(PeerSilent).host == "algo-2"
+    worker.say("arrive", "x")
+    leader.say("arrive", "x")
+    cable.plug()
+    for host in (leader, worker):
+        host.event(PeerBack)
+        host.event(Arrived)
+        assert not host.has(PeerLost)
+
+
+def test_silence_ends_after_its_time(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=1.5)
+    cable.freeze()
+    lost = worker.event(PeerLost)
+    assert (lost.host, lost.apart_from) == ("algo-1", "algo-2")
+    assert "nothing came through for 1.5 s" in lost.why
+    assert leader.event(PeerLost).host == "algo-2"
+
+
+def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    worker.say("arrive", "x")
+    cable.pull()
+    lost = worker.event(PeerLost)
+    assert lost.host == "algo-1"
+    assert "nobody has answered there" in lost.why
+    worker.event(Arrived)
+    worker.say("failed", BOOM)
+    assert worker.event(JobFailed) == JobFailed(BOOM)
+    worker.say("done", 7)
+    worker.event(AllDone)
+
+
+def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    cable.freeze()
+    worker.say("failed", RESET)
+    cable.pull()
+    verdict = worker.event(JobFailed)
+    assert (verdict.failure.host, verdict.failure.code) == ("algo-1", exit_codes.HOST_LOST)
+    assert verdict.failure.reason.startswith("muster: host algo-1 was lost: ")
+    assert not worker.has(PeerLost)
+
+
+def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    cable.freeze()
+    worker.say("failed", RESET)
+    worker.say("failed", BOOM)
+    cable.pull()
+    assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
+
+
+def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
+    cable.freeze()
+    worker.event(PeerSilent)
+    worker.say("failed", RESET)
+    assert worker.event(JobFailed).failure.host == "algo-1"
+
+
+def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_leader(start: Start) -> None:
+    leader, worker = start(1, 2), start(2, 2, timeouts=TIMEOUTS._replace(silence=2.0))
+    leader.gathered()
+    worker.gathered()
+
+    def stand_still(peers: Any) -> None:
+        time.sleep(3.0)
+        peers.failed(RESET)
+
+    worker.ask(stand_still)
+    assert worker.event(JobFailed) == JobFailed(RESET)
+
+
+def test_who_is_done_does_not_mind_a_silent_leader(start: Start, cable: Any) -> None:
+    """It may have ended well, and its last word is on its way for ever."""
+    _leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=1.5)
+    worker.say("done", 0)
+    cable.freeze()
+    worker.event(AllDone)
+    assert not worker.has(PeerLost)
+
+
+def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    worker.say("done", 0)
+    cable.pull()
+    assert worker.event(PeerLost).host == "algo-1"
+    worker.event(AllDone)
+
+
+def test_a_leader_that_leaves_without_a_verdict_is_lost(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    leader.leave()
+    assert worker.event(PeerLost).why == "it left before the job was over"
+
+
+def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    leader.event(PeerSilent)
+    symptom = RESET._replace(host="algo-1")
+    leader.say("failed", symptom)
+    verdict = leader.event(JobFailed)
+    assert (verdict.failure.host, verdict.failure.code) == ("algo-2", exit_codes.HOST_LOST)
+    cable.plug()
+    assert worker.event(JobFailed).failure == verdict.failure
+
+
+def test_start_requests_across_broken_connections_come_once_and_in_order(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for round_ in range(5):
+        leader.say("start", "algo-2", round_, ("orted", str(round_)))
+        cable.snap()
+        leader.say("start", "algo-2", 10 + round_, ("orted", str(10 + round_)))
+        worker.wait(lambda round_=round_: len(worker.heard(StartAsked)) == 2 * round_ + 2)
+        worker.say("started", round_)
+        worker.say("start_ended", 10 + round_, round_)
+        cable.snap()
+        worker.say("start_ended", round_, 0, "said")
+        leader.wait(lambda round_=round_: len(leader.heard(Started, StartEnded)) == 3 * round_ + 3)
+    asked = [number for round_ in range(5) for number in (round_, 10 + round_)]
+    assert worker.heard(StartAsked) == [StartAsked(number, ("orted", str(number))) for number in asked]
+    assert leader.heard(Started, StartEnded) == [
+        event
+        for round_ in range(5)
+        for event in (
+            Started("algo-2", round_),
+            StartEnded("algo-2", 10 + round_, round_),
+            StartEnded("algo-2", round_, 0, "said"),
+        )
+    ]
+    assert not leader.has(PeerLost)
+
+
+def test_what_is_asked_and_answered_in_silence_arrives_afterwards(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
+    leader.say("start", "algo-2", 1, ("orted",))
+    worker.event(StartAsked)
+    cable.freeze()
+    worker.event(PeerSilent)
+    leader.event(PeerSilent)
+    worker.say("started", 1)
+    leader.say("start", "algo-2", 2, ("orted",))
+    cable.plug()
+    assert leader.event(Started) == Started("algo-2", 1)
+    worker.wait(lambda: len(worker.heard(StartAsked)) == 2)
+    assert [event.number for event in worker.heard(StartAsked)] == [1, 2]
+    assert not leader.has(StartEnded)
+
+
+def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, listens=False)
+    leader.say("start", "algo-2", 1, ("orted",))
+    leader.say("arrive", "x")
+    worker.say("arrive", "x")
+    worker.ask(lambda peers: None)
+    assert worker.events == []
+    worker.listen()
+    assert worker.event(StartAsked) == StartAsked(1, ("orted",))
+    worker.say("start_ended", 1, 0)
+    worker.event(Arrived)
+    leader.listen()
+    assert leader.event(StartEnded) == StartEnded("algo-2", 1, 0)
+
+
+def test_a_worker_asks_nobody(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for host in ("algo-1", "algo-2", "algo-9"):
+        error = worker.ask(lambda peers, host=host: peers.start(host, 1, ("orted",)))
+        assert isinstance(error, RuntimeError)
+    leader.say("arrive", "x")
+    worker.say("arrive", "x")
+    leader.event(Arrived)
+    assert len(leader.events) == 1
+
+
+def test_answers_without_a_leader_go_nowhere(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    worker.event(StartAsked)
+    leader.leave()
+    worker.event(PeerLost)
+    assert worker.ask(lambda peers: peers.started(1)) is None
+    assert worker.ask(lambda peers: peers.start_ended(1, 0)) is None
+
+
+BAD = {
+    "an answer": wire.pack("started", number=1),
+    "no words": wire.pack("start", number=1, words=[]),
+    "a number below 0": wire.pack("start", number=-1, words=["orted"]),
+    "too many words": wire.pack("start", number=1, words=["x"] * 4097),
+    "words that are numbers": wire.pack("start", number=1, words=["orted", 7]),
+    "a word that is no Unicode": wire.pack("start", number=1, words=["orted", "\ud800"]),
+}
+
+
+@pytest.mark.parametrize("said", BAD.values(), ids=BAD)
+def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
+    start: Start, cable: Any, said: bytes
+) -> None:
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: peers._members["algo-2"].post(said))
+    worker.event(PeerBack)
+    leader.say("start", "algo-2", 5, ("orted",))
+    assert worker.event(StartAsked) == StartAsked(5, ("orted",))
+
+
+ONCE = {
+    "stop": wire.pack("stop", host="algo-1", signal=15),
+    "lost": wire.pack("lost", host="algo-1", why="gone"),
+    "alldone": wire.pack("alldone", failures=[0, 0, 0], stopped=False),
+    "verdict": wire.pack("verdict", failure=BOOM._asdict(), secondary=[0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", ONCE)
+def test_what_a_leader_repeats_is_heard_once(start: Start, cable: Any, kind: str) -> None:
+    """Each would be a line of the log, and a moment of the timeline."""
+    leader, worker = pair(start, cable)
+    for _ in range(20):
+        leader.ask(lambda peers: peers._members["algo-2"].post(ONCE[kind]))
+    worker.event(PeerBack)
+    worker.wait(lambda: any(f"a '{kind}' twice" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(StopAll, PeerLost, AllDone, JobFailed)) == 1)
+
+
+def test_points_that_a_leader_makes_up_end_with_its_connection(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterpoint.core.channel.worker.MOST_EVER", 5)
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("arrived", point=f"p{n}")) for n in range(40)])
+    worker.wait(lambda: any("more than 10 points" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(Arrived)) == 10)
+
+
+@pytest.mark.parametrize("limit", ["_MOST_STARTS", "_MOST_WAITING"])
+def test_start_requests_without_end_end_with_the_connection(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Each is kept until its daemon has ended, and its answer until the leader has that."""
+    data = [wire.pack("start", number=number, words=["orted", f"{number:03}"]) for number in range(40)]
+    most = {"_MOST_STARTS": 5, "_MOST_WAITING": 5 * (len(data[11]) - wire.HEAD)}
+    monkeypatch.setattr(f"musterpoint.core.channel.worker.{limit}", most[limit])
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: [peers._members["algo-2"].post(one) for one in data])
+    worker.wait(lambda: any("more start requests than can wait" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(StartAsked)) == 5)
+
+
+@pytest.mark.parametrize("kind", ["stop", "failure", "its own failure"])
+def test_a_silent_leader_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    if kind == "failure":
+        leader.say("failed", BOOM)
+        worker.event(JobFailed)
+    cable.freeze()
+    if kind == "stop":
+        worker.say("stopping", 15)
+    elif kind == "its own failure":
+        worker.say("failed", BOOM)
+        assert worker.event(JobFailed).failure == BOOM
+    worker.say("done", 7)
+    worker.event(AllDone)
+    assert not worker.has(PeerLost), "how it ends is known"
+
+
+def test_a_stop_from_a_leader_that_then_freezes(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    leader.say("stopping", 15)
+    worker.event(StopAll)
+    cable.freeze()
+    worker.say("done", 143)
+    worker.event(AllDone)
+
+
+def test_both_ends_of_a_cut_name_both_in_the_same_words(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    leader.say("failed", RESET._replace(host="algo-1"))
+    worker.say("failed", RESET)
+    verdicts = [host.event(JobFailed).failure for host in (leader, worker)]
+    assert [failure.host for failure in verdicts] == ["algo-2", "algo-1"]
+    assert len({failure.reason for failure in verdicts}) == 1
+    assert verdicts[0].reason.startswith("muster: hosts algo-1 and algo-2 lost each other: ")

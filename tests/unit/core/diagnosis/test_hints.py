@@ -1,0 +1,184 @@
+"""Hints: each known error, provoked for real where this machine can, gets a sentence that says what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
+from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
+from musterpoint.core.diagnosis.failures import failure_of_rank
+from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
+from musterpoint.core.supervise.program_files import CodeDirectory
+
+LOCAL = JobFacts(local=True, channels=("training", "test"), launcher="torchrun", ranks=2)
+PLATFORM = JobFacts()
+EACH = """
+import json, linecache, sys, traceback
+tails = {}
+for statement in json.load(sys.stdin):
+    linecache.cache["train.py"] = (1, None, [statement], "train.py")
+    try:
+        exec(compile(statement, "train.py", "exec"))
+    except BaseException:
+        tails[statement] = traceback.format_exc()
+json.dump(tails, open(sys.argv[1], "w"))
+"""
+WORLD_OF_ONE = (
+    "import torch.distributed as d; d.init_process_group({!r}, init_method='tcp://127.0.0.1:0', rank=0, world_size=1)"
+)
+PROVOKED = [
+    # statement, the job, words of the hint
+    ("import os; os.environ['SM_CHANNEL_TRAIN']", LOCAL, "channel train (it has training, test): muster local"),
+    ("import os; os.environ['SM_CHANNEL_TRAIN']", PLATFORM, "(it has none): fit({'train': ...}) gives it one"),
+    ("import os; os.environ['SM_CHANNEL_TRAIN']", JobFacts("slurm"), "set SM_CHANNEL_TRAIN to a directory"),
+    ("import sys; sys.stdin.read(); breakpoint()", LOCAL, "muster local --debug 1 PROGRAM"),
+    ("input()", LOCAL, "input() finds nothing to read: give the program its answers as arguments, or muster local"),
+    ("import os; os.environ['LOCAL_RANK']", PLATFORM, "sets no LOCAL_RANK: --launcher torchrun or --launcher ranks"),
+    ("import os; os.environ['LOCAL_RANK']", LOCAL, ""),
+    ("import torch.distributed as d; d.init_process_group('gloo')", JobFacts(launcher="tensorflow"),
+     "launcher tensorflow starts the program without ranks, and sets no RANK"),
+    ("import torch; torch.cuda.set_device(0)", LOCAL, "muster local --cpu-fallback runs the script on the CPU"),
+    ("import torch; torch.nn.Linear(1, 1).to('cuda')", LOCAL, "--cpu-fallback"),
+    ("import torch; torch.zeros(1).cuda()", PLATFORM, "give the job hosts with GPUs"),
+    (WORLD_OF_ONE.format("nccl"), LOCAL, "--cpu-fallback"),
+    (WORLD_OF_ONE.format("mpi"), LOCAL, "init_process_group('gloo')"),
+    ("import smdistributed.dataparallel.torch.torch_smddp", LOCAL, '{"smdistributed": {"dataparallel": {"enabled"'),
+    ("import smdistributed.modelparallel.torch as smp", LOCAL, '{"smdistributed": {"modelparallel": {"enabled"'),
+    ("import a_package.models", LOCAL, "requirements.txt names it, and it isn't installed: --installer pip"),
+    ("import another_package", LOCAL, ""),
+    ("import socket as s; a = s.create_server(('127.0.0.1', 0)); s.create_server(a.getsockname())", LOCAL,
+     "--master-port 0"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tails(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each statement printed: one process, since it imports torch."""
+    into = tmp_path_factory.mktemp("hints") / "tails.json"
+    words = json.dumps([statement for statement, _job, _hint in PROVOKED])
+    subprocess.run([sys.executable, "-c", EACH, str(into)], input=words, text=True, check=True, capture_output=True)
+    found: dict[str, str] = json.loads(into.read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("statement", "job", "words"),
+    [pytest.param(*row, marks=[pytest.mark.torch] if row[0].startswith("import torch") else []) for row in PROVOKED],
+)
+def test_a_provoked_error_says_what_to_type(
+    statement: str, job: JobFacts, words: str, tails: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("# ours\nnumpy>=1\nA.Package[extra]==2.0 ; python_version > '3'\n")
+    context = DiagnosisContext("algo-1", files=CodeDirectory(str(tmp_path)), job=job)
+    failure = failure_of_rank(RankEnd(1, 1, 1, 0.0, tail=tails[statement].encode()), context)
+    hints = [line for line in failure.reason.split("\n") if line.startswith("hint: ")]
+    assert len(hints) == bool(words)
+    assert words in "".join(hints)
+
+
+RECORDED = [
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", LOCAL, "smaller batch per rank"),
+    ("train.sh: line 4: SM_CHANNEL_TRAIN: unbound variable", LOCAL, "no input channel train"),
+    ("train.sh: 4: SM_CHANNEL_TRAIN: parameter not set", LOCAL, "no input channel train"),
+    ("train.sh: line 4: RANK: unbound variable", PLATFORM, "--launcher torchrun"),
+    ("torch.AcceleratorError: CUDA error: invalid device ordinal", LOCAL, "2 ranks and fewer GPUs"),
+    ("RuntimeError: Found no NVIDIA driver on your system.", LOCAL, "--cpu-fallback"),
+    ("AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'", LOCAL, "--cpu-fallback"),
+    ("ModuleNotFoundError: No module named 'smdistributed'", LOCAL, "dataparallel"),
+    ("ValueError: Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor: shape=(32, 64)", LOCAL, "tf-keras"),
+    ("AttributeError: module 'tensorflow' has no attribute 'estimator'", LOCAL, "tf.estimator"),
+    ("AttributeError: module 'tensorflow._api.v2.compat.v1' has no attribute 'estimator'", LOCAL, "tf.estimator"),
+    ("ModuleNotFoundError: No module named 'tensorflow.estimator'", LOCAL, "tf.estimator"),
+    (
+        "NotFoundError: (0) NOT_FOUND:   /opt/ml/model/1/variables/variables_temp; No such file or directory\n"
+        "Additional GRPC error information from remote target /job:ps/replica:0/task:0",
+        LOCAL,
+        "share a disk",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "job", "word"), RECORDED)
+def test_known_errors(text: str, job: JobFacts, word: str) -> None:
+    assert hint_for(text, job=job).startswith("hint: ")
+    assert word in hint_for(text, job=job)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ValueError: PerReplica", "AttributeError: module 'sklearn' has no attribute 'x'", "KeyError: 'SM_CHANNELS'"],
+)
+def test_other_errors_have_none(text: str) -> None:
+    assert hint_for(text) == ""
+
+
+@pytest.mark.torch
+def test_a_torchrun_of_the_programs_own_is_told_from_another_port() -> None:
+    """A real one, whose port another rank's torchrun has already."""
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        port = str(taken.getsockname()[1])
+        words = ("torch.distributed.run", "--nproc-per-node", "1", "--master-port", port, "train.py")
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, check=False)
+    end = RankEnd(1, 1, done.returncode, 0.0, tail=done.stderr)
+    failure = failure_of_rank(end, DiagnosisContext("algo-1", job=LOCAL))
+    error, _who, hint, *_frames = failure.reason.split("\n")
+    assert "EADDRINUSE" in error
+    assert hint.startswith("hint: the program starts a torchrun of its own, and launcher torchrun starts ")
+    assert hint.endswith("--launcher script starts it once per host")
+
+
+ABORTED = "Fatal Python error: Aborted"
+TERMINATED = "terminate called without an active exception\n"
+THREAD = "Thread 0x00007fcbc344cb80 (most recent call first):\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (TERMINATED, True),
+        (f"epoch 3\n{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  Garbage-collecting\n  <no Python frame>\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\nExtension modules: a, b.c (total: 2)\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\nE1122 02:03:04 failed (exitcode: -6)\n", True),
+        (f'{TERMINATED}{ABORTED}\n\n{THREAD}  File "w.py", line 3 in f\n\n{THREAD}  <no Python frame>\n', True),
+        (f'{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\n{THREAD}  File "train.py", line 3 in f\n', False),
+        (f"{ABORTED}\n\n{THREAD}  <no Python frame>\n", False),
+        ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  x\n", False),
+        (f"{TERMINATED}and then it went on\n", False),
+    ],
+)
+def test_an_abort_after_the_programs_end(tail: str, expected: bool) -> None:
+    assert ("gloo" in hint_for(ABORTED, tail, aborted=True)) == expected
+
+
+def test_a_hint_stands_whole_beside_the_longest_error() -> None:
+    """It has its place before the frames, which are cut instead."""
+    error = "RuntimeError: CUDA out of memory " + "x" * 2000
+    frames = "".join(f'  File "train.py", line {line}, in step\n    loss.backward({"y" * 80})\n' for line in range(9))
+    tail = f"Traceback (most recent call last):\n{frames}{error}\n".encode()
+    failure = failure_of_rank(RankEnd(1, 1, 1, 0.0, tail=tail), DiagnosisContext("algo-1"))
+    assert len(failure.reason.encode()) <= MOST_REASON
+    _error, who, hint, *rest = failure.reason.split("\n")
+    assert who == "rank 1 (local rank 1) on algo-1, exit code 1"
+    assert hint == hint_for(error)
+    assert rest
+
+
+@pytest.mark.parametrize("number", range(len((*HINTS, *ENDINGS))))
+def test_no_hint_is_too_long(number: int) -> None:
+    hint = (*HINTS, *ENDINGS)[number]
+    long = JobFacts("sagemaker", True, ("training", "validation", "test"), "parameter-server", 16, 1023)
+    sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
+    found = re.search(
+        r"_(?P<channel>\w+) (?P<module>(?P<variable>No)) module named smdistributed\.modelparallel", sample
+    )
+    assert found is not None
+    said = hint.about(Case(found, "torch/distributed/run.py", long, "No"))
+    assert len(said.encode()) < (MOST_REASON - ERROR_SHARE) * 0.6

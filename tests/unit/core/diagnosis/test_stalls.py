@@ -1,0 +1,189 @@
+"""Stacks of ranks that print nothing: where each is, whether the job stands still, and the sentence about it.
+
+``stacks/*.json`` are stacks of real jobs that hung (or only seemed to), read with py-spy: four ranks on two hosts,
+PyTorch 2.13 with Gloo, under ``ranks`` and ``torchrun``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.base.position import LONGEST, Position, PositionKind
+from musterpoint.core.diagnosis.stalls import busy_sentence, numbers, position, stall, stands_still
+
+STACKS = Path(__file__).parent / "stacks"
+WAIT = "ranks 0–2 wait in all_reduce (train.py:11); rank 3"
+SENTENCES = {
+    "sleep": (f"{WAIT} is in data loading: slow_read at data.py:8, asleep", 3),
+    "order": (f"{WAIT} waits in barrier (train.py:38)", 3),
+    "skip": (f"{WAIT} waits in another all_reduce (train.py:41)", 3),
+    "stop": (f"{WAIT} is stopped (SIGSTOP) at train.py:43", 3),
+    "loader": (f"{WAIT} is in data loading: batches at data.py:28; its worker is in __getitem__ at data.py:21", 3),
+    "net": (
+        "all 4 ranks wait in all_reduce at the same line (train.py:11): the network between them, or a rank of another "
+        "group",
+        None,
+    ),
+    "ddp": (
+        "ranks 0–2 wait in backward (its gradient all-reduce) (train.py:55); rank 3 is in main at train.py:54, asleep",
+        3,
+    ),
+    "ckpt": ("ranks 1–3 wait in all_reduce (train.py:11); rank 0 is in save at train.py:23, asleep", 0),
+    "compile": (f"{WAIT} is in a subprocess: main at train.py:45, waiting for a subprocess", 3),
+    "eval": ("ranks 1–3 wait in all_reduce (train.py:11); rank 0 is in evaluate at train.py:17", 0),
+}
+
+
+@pytest.mark.parametrize("file", sorted(STACKS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_sentence_of_a_recorded_hang(file: Path) -> None:
+    ranks = json.loads(file.read_text())["ranks"]
+    found = stall([position(int(rank), facts) for rank, facts in ranks.items()])
+    assert found == SENTENCES[file.stem.partition(".")[0]]
+
+
+def facts(*frames: tuple[str, str, int], **more: Any) -> dict[str, Any]:
+    return {"state": "S", "threads": [{"name": "MainThread", "frames": [list(frame) for frame in frames]}], **more}
+
+
+MAIN = ("<module>", "train.py", 9)
+INSTALLED = [("step", "site-packages/mytrain/loop.py", 31), ("<module>", "site-packages/mytrain/__main__.py", 4)]
+RUNPY = ("_run_code", "<frozen runpy>", 88)
+BACKWARD = ("_engine_run_backward", "site-packages/torch/autograd/graph.py", 70)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words", "spot"),
+    [
+        ({}, "unknown", "could not be read", ""),
+        ({"state": "S", "error": "no py-spy"}, "unknown", "could not be read (no py-spy)", ""),
+        ({"state": "D"}, "unknown", "could not be read (in the kernel: state D)", ""),
+        ({"state": "T"}, "stopped", "is stopped (SIGSTOP)", "no frame of the program's own"),
+        ({"state": "Z"}, "stopped", "has ended", ""),
+        (facts(MAIN), "place", "is in <module> at train.py:9", ""),
+        (facts(*INSTALLED, RUNPY), "place", "is in step at loop.py:31", ""),
+        (facts(MAIN, source="comm.Barrier()  # all"), "collective", "Barrier", "train.py:9"),
+        (facts(("f", "threading.py", 1), MAIN, source="x.Barrier()"), "place",
+         "is in <module> at train.py:9, waiting for a lock", ""),
+        (facts(BACKWARD, MAIN), "collective", "backward (its gradient all-reduce)", "train.py:9"),
+        (facts(BACKWARD, MAIN, moving=True), "place", "is in <module> at train.py:9", ""),
+        (facts(("launch", "site-packages/torch/distributed/run.py", 1), children=[facts(MAIN)]), "place",
+         "is in <module> at train.py:9", ""),
+        (facts(("save", "site-packages/torch/serialization.py", 5), MAIN), "place",
+         "is in a checkpoint: <module> at train.py:9", ""),
+    ],
+)  # fmt: skip
+def test_where_a_rank_is(found: dict[str, Any], kind: PositionKind, words: str, spot: str) -> None:
+    assert position(5, found) == Position(5, kind, words, spot, found.get("moving", False))
+
+
+WAITING = Position(0, "collective", "all_reduce", "train.py:9")
+ASLEEP = Position(1, "place", "is in read at data.py:8")
+
+
+@pytest.mark.parametrize(
+    ("positions", "still"),
+    [
+        ([WAITING, ASLEEP], True),
+        ([WAITING, ASLEEP._replace(moving=True)], False),  # it reads
+        ([WAITING._replace(moving=True), ASLEEP], True),  # an MPI's barrier waits busily
+        ([WAITING._replace(moving=True), WAITING._replace(rank=1, moving=True)], False),  # perhaps each a new one
+    ],
+)
+def test_whether_a_job_stands_still(positions: list[Position], still: bool) -> None:
+    assert stands_still(positions) is still
+
+
+def test_several_ranks_are_spoken_of_as_several() -> None:
+    ended = [Position(rank, "stopped", "has ended with 0") for rank in (0, 2)]
+    asleep = [ASLEEP, ASLEEP._replace(rank=3)]
+    assert stall([*ended, *asleep]).sentence == "ranks 0, 2 have ended with 0; ranks 1, 3 are in read at data.py:8"
+
+
+def test_ranks_at_the_same_line_in_different_calls_are_told_apart() -> None:
+    ahead = [WAITING._replace(rank=rank, call=7) for rank in range(3)]
+    behind = WAITING._replace(rank=3, call=6)
+    assert stall([*ahead, behind]) == (
+        "ranks 0–2 wait in all_reduce (train.py:9, call 7); rank 3 waits in another all_reduce (train.py:9, call 6)",
+        3,
+    )
+    same = (
+        "all 4 ranks wait in all_reduce at the same line (train.py:9): the network between them, or a rank of another"
+    )
+    for call in (7, 0):  # the same one, or not known of a rank
+        assert stall([*ahead, behind._replace(call=call)]).sentence.startswith(same)
+
+
+def test_who_gets_on_is_named() -> None:
+    both = [WAITING._replace(moving=True), ASLEEP._replace(moving=True)]
+    assert busy_sentence(both) == "rank 1 is in read at data.py:8"
+    assert busy_sentence(both[:1]) == "rank 0 waits in all_reduce (train.py:9)"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [([3], "rank 3"), ([2, 0, 1, 5], "ranks 0–2, 5"), ([0, 1], "ranks 0, 1"),
+     (range(0, 40, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, …")],
+)  # fmt: skip
+def test_numbers_of_ranks(ranks: list[int], words: str) -> None:
+    assert numbers(ranks) == words
+
+
+names = st.text(max_size=300)
+frames = st.lists(st.tuples(names, names, st.integers()), max_size=4).map(lambda found: [list(one) for one in found])
+threads = st.lists(st.fixed_dictionaries({"name": names, "frames": frames}), max_size=3)
+processes = st.fixed_dictionaries({}, optional={"state": names, "wchan": names, "error": names, "threads": threads})
+
+
+@given(st.lists(st.tuples(processes, st.lists(processes, max_size=2), st.booleans()), min_size=1, max_size=5))
+def test_whatever_the_stacks_are_there_is_a_sentence_and_a_message(found: list[Any]) -> None:
+    positions = [
+        position(rank, {**process, "children": children, "moving": moving})
+        for rank, (process, children, moving) in enumerate(found)
+    ]
+    assert stall(positions).sentence
+    if any(one.moving for one in positions):
+        assert busy_sentence(positions)
+    for one in positions:
+        assert max(len(one.words), len(one.spot)) <= LONGEST
+        sent = Position.from_wire(json.loads(json.dumps(one)))
+        assert sent._replace(words="", spot="") == one._replace(words="", spot="")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {}, [], [1, "place", "x", "y"], [-1, "place", "", "", False, 0], [True, "place", "", "", False, 0],
+     [1, "nowhere", "", "", False, 0], [1, "place", 2, "", False, 0], [1, "place", "", "", 0, 0],
+     [1, "place", "", "", False, -1], [1, "place", "", "", False, True]],
+)  # fmt: skip
+def test_what_is_no_position_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="a position"):
+        Position.from_wire(value)
+
+
+def test_tensorflow_waits_in_its_collectives() -> None:
+    """Frames as py-spy names them under Python 3.11, with their classes; innermost first."""
+    below = "site-packages/tensorflow/python/"
+    step = [
+        ["quick_execute", f"{below}eager/execute.py", 53], ["Function.__call__", f"{below}eager/function.py", 833],
+        ["Model.fit", "site-packages/tf_keras/src/engine/training.py", 1804], ["<module>", "train.py", 12],
+    ]  # fmt: skip
+    reduces = [
+        ["Condition.wait", "threading.py", 327], ["Pool.map", "multiprocessing/pool.py", 367],
+        ["StrategyExtendedV2.batch_reduce_to", f"{below}distribute/distribute_lib.py", 2831],
+        ["ReplicaContextBase.all_reduce.<locals>.batch_all_reduce", f"{below}distribute/distribute_lib.py", 3622],
+        ["StrategyBase.run", f"{below}distribute/distribute_lib.py", 1673], ["collective", "train.py", 5],
+    ]  # fmt: skip
+    hangs = [["Hang.on_train_batch_end", "train.py", 10], *step[2:]]
+    for frames, moving, kind, words in (
+        (step, False, "collective", "a step of TensorFlow"), (step, True, "place", "is in <module> at train.py:12"),
+        (reduces, False, "collective", "all_reduce"),
+        (hangs, False, "place", "is in Hang.on_train_batch_end at train.py:10"),
+    ):  # fmt: skip
+        found = position(0, {"threads": [{"name": "MainThread", "frames": frames}], "state": "S", "moving": moving})
+        assert (found.kind, found.words) == (kind, words)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import Counted, EntryPoint
+from musterpoint.core.job.read import masker_of, masker_of_files, read_job, read_plain
+
+HOSTS = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
+
+
+def test_the_tree_of_the_base_directory(write_tree: Callable[..., str]) -> None:
+    base = write_tree(hyperparameters={"sagemaker_program": "t.py", "lr": "1"})
+    for job in (read_job({"SAGEMAKER_BASE_DIR": base}, Settings()), read_job({}, Settings(), base)):
+        assert (job.platform, job.entry_point.program, job.arguments) == ("sagemaker", "t.py", ("--lr", "1"))
+
+
+def test_the_tree_goes_before_variables(write_tree: Callable[..., str]) -> None:
+    assert read_job(HOSTS, Settings(), write_tree()).current_host == "algo-1"
+
+
+def test_variables_alone(tmp_path: Path) -> None:
+    job = read_job(HOSTS, Settings(), str(tmp_path))
+    assert (job.platform, job.current_host) == ("sagemaker", "algo-2")
+
+
+def test_a_launched_program_is_run_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {**HOSTS, "SM_USER_ENTRY_POINT": "launcher.py", "SM_USER_ARGS": '["--train-script", "t.py"]'}
+    job = read_job(environ, Settings(), str(tmp_path / "ml"), "t.py", ("--lr", "1"))
+    assert (job.entry_point, job.arguments) == (EntryPoint("t.py"), ("--lr", "1"))
+    assert (job.paths.code, job.paths.model) == (os.getcwd(), str(tmp_path / "ml" / "model"))
+    assert job.current_host == "algo-2"
+
+
+def test_whose_count_of_accelerators_holds(write_tree: Callable[..., str], tmp_path: Path) -> None:
+    """A launched program is below something that counted them; ``train`` is what counts."""
+    environ, nowhere = {"SM_NUM_GPUS": "4"}, str(tmp_path / "none")
+    four = Counted(4, "SM_NUM_GPUS")
+    assert read_job(environ, Settings(), nowhere, "t.py").counted == four
+    assert read_job(environ, Settings(), write_tree(), "t.py").counted == four
+    assert read_job({**HOSTS, **environ}, Settings(), nowhere).counted == four
+    assert read_job(environ, Settings(), write_tree()).counted == Counted()
+
+
+def test_without_arguments_of_its_own_a_launched_program_gets_the_hyperparameters(
+    write_tree: Callable[..., str],
+) -> None:
+    """All of them, and as SDK v3's drivers spell them, unless the job says otherwise."""
+    base = write_tree(hyperparameters={"t": "true", "none": "null", "sagemaker_recipe_local_path": "r.yaml"})
+
+    def arguments(*more: Any, **options: Any) -> tuple[str, ...]:
+        return read_job({}, Settings(**options), base, *more).arguments
+
+    everything = ("--t", "true", "--none", "null", "--sagemaker_recipe_local_path", "r.yaml")
+    assert arguments("t.py", None) == arguments("t.py", None, args="json") == everything
+    assert arguments("t.py", None, args="sagemaker") == arguments() == ("-t", "True", "--none", "")
+    assert arguments("t.py") == ()
+
+
+V3 = ("--t", "true", "--list", '[1, "a"]', "--none", "null")
+V2 = ("-t", "True", "--list", "[1, 'a']", "--none", "")
+SENT = {"t": "true", "list": '[1, "a"]', "none": "null", "sagemaker_program": "t.py"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "drivers", "asked", "spelled"),
+    [
+        (["train"], False, "", V2),
+        (["code", "sm_drivers"], False, "", V3),
+        ([], True, "", V3),
+        (["sm_drivers"], True, "sagemaker", V2),
+        (["train"], False, "json", V3),
+    ],
+)
+def test_a_job_of_sdk_v3_has_its_spelling(
+    write_tree: Callable[..., str], channels: list[str], drivers: bool, asked: str, spelled: tuple[str, ...]
+) -> None:
+    """From the tree (``train``), and from variables alone (``launcher.py`` below another toolkit)."""
+    base = write_tree(hyperparameters=SENT, inputdataconfig={name: {"TrainingInputMode": "File"} for name in channels})
+    if drivers:
+        Path(base, "input/data/sm_drivers").mkdir(parents=True)
+    assert read_job({}, Settings(args=asked), base).arguments == spelled
+    variables = {**HOSTS, "SM_HPS": '{"t": true, "list": [1, "a"], "none": null}', "SM_CHANNELS": json.dumps(channels)}
+    os.unlink(os.path.join(base, "input/config/resourceconfig.json"))
+    assert read_job(variables, Settings(args=asked), base).arguments == spelled
+
+
+def test_no_platform(tmp_path: Path) -> None:
+    job = read_job({}, Settings(), str(tmp_path), "pkg.train", ("-x",), module=True)
+    assert (job.platform, job.name, job.entry_point) == ("plain", "pkg", EntryPoint("pkg.train", module=True))
+
+
+def test_train_without_a_tree_says_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train is what a training platform runs .* `muster local PROGRAM`") as error:
+        read_job({}, Settings(), str(tmp_path))
+    assert str(tmp_path / "input" / "config" / "resourceconfig.json") in str(error.value)
+
+
+def test_half_a_tree_is_not_no_platform(tmp_path: Path) -> None:
+    (tmp_path / "input" / "config").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"resourceconfig.json is missing"):
+        read_job({}, Settings(), str(tmp_path), "t.py")
+
+
+def test_the_setting_decides(write_tree: Callable[..., str], tmp_path: Path) -> None:
+    base = write_tree()
+    assert read_job(HOSTS, Settings(platform="plain"), base, "t.py").platform == "plain"
+    with pytest.raises(UsageError, match="input/config can't be read"):
+        read_job({}, Settings(platform="sagemaker"), str(tmp_path / "none"), "t.py")
+
+
+@pytest.mark.parametrize(("program", "arguments"), [("a\0", ()), ("a", ("b\0",))])
+def test_nul_in_the_command(tmp_path: Path, program: str, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="without NUL"):
+        read_job({}, Settings(), str(tmp_path), program, arguments)
+
+
+def test_one_host_by_the_machines_name() -> None:
+    job = read_plain()
+    assert (job.platform, job.hosts, job.leader) == ("plain", (platform.node(),), platform.node())
+    assert (job.grace, job.paths.base, job.distribution.kind) == (30.0, "", "none")
+
+
+def test_a_given_name() -> None:
+    assert read_plain("here").current_host == "here"
+
+
+def test_everything_that_the_job_was_told(write_tree: Callable[..., str]) -> None:
+    base = write_tree(
+        hyperparameters={"sagemaker_program": "t.py", "api_key": "00123456", "x": '{"token": "deep-token"}'},
+        trainingjobconfig={"vault": {"secret": "filed-secret"}},
+    )  # fmt: skip
+    environ = {
+        "SAGEMAKER_BASE_DIR": str(base),
+        "A_TOKEN": "variable-1",
+        "MUSTER_PROGRAM_ARGS": '["--password", "typed-1"]',
+    }
+    masker = masker_of(environ, read_job(environ, Settings()))
+    text = "variable-1 00123456 deep-token filed-secret typed-1 t.py"
+    assert masker.mask_user(text) == "*** *** *** *** *** t.py"
+
+
+def test_files_of_a_job_that_cannot_be_read(tmp_path: Path) -> None:
+    config = tmp_path / "input/config"
+    config.mkdir(parents=True)
+    (config / "hyperparameters.json").write_text('{"api_key": "broken-key-1", }')
+    (config / "other.json").write_text('{"password": "other-word-2"}')
+    masker = masker_of_files({"SAGEMAKER_BASE_DIR": str(tmp_path)}, ["--token", "given-3"])
+    assert masker.mask_user("broken-key-1 other-word-2 given-3") == "*** *** ***"
+    assert masker_of_files({"SAGEMAKER_BASE_DIR": "/none/such", "A_TOKEN": "a-token-4"}).mask_user("a-token-4") == "***"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import Counted, EntryPoint
+from musterpoint.core.job.toolkit_env import counted, has_variables, read_variables
+
+HOSTS = {"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}
+TRAINING = {
+    **HOSTS,
+    "SM_CURRENT_INSTANCE_TYPE": "ml.g5.xlarge",
+    "SM_CURRENT_INSTANCE_GROUP": "homogeneousCluster",
+    "SM_NETWORK_INTERFACE_NAME": "eth0",
+    "SM_RESOURCE_CONFIG": json.dumps({
+        "hosts": ["algo-1", "algo-2"],
+        "instance_groups": [
+            {"instance_group_name": "homogeneousCluster", "instance_type": "g", "hosts": ["algo-1", "algo-2"]}
+        ],
+    }),
+    "SM_HPS": '{"lr": 0.1, "version": "1.10"}',
+    "SM_FRAMEWORK_PARAMS": '{"sagemaker_torch_distributed_enabled": true}',
+    "SM_USER_ARGS": '["--lr", "0.1"]',
+    "SM_USER_ENTRY_POINT": "launcher.py",
+    "SM_MODULE_DIR": "s3://b/k",
+    "SM_CHANNELS": '["train", "a-b"]',
+    "SM_CHANNEL_TRAIN": "/data/train",
+    "SM_MODEL_DIR": "/m",
+    "SAGEMAKER_JOB_NAME": "JOB",
+    "SAGEMAKER_REGION": "us-west-2",
+}  # fmt: skip
+
+
+def test_what_sagemaker_training_exports() -> None:
+    job = read_variables(TRAINING, Settings(), "/base")
+    assert (job.platform, job.name, job.region) == ("sagemaker", "JOB", "us-west-2")
+    assert (job.hosts, job.current_host, job.current_group) == (("algo-1", "algo-2"), "algo-2", "homogeneousCluster")
+    assert (job.instance_type, job.network_interface) == ("ml.g5.xlarge", "eth0")
+    assert [group.hosts for group in job.groups] == [("algo-1", "algo-2")]
+    assert {entry.name: entry.value for entry in job.hyperparameters} == {
+        "lr": 0.1, "version": "1.10", "sagemaker_torch_distributed_enabled": True,
+    }  # fmt: skip
+    assert job.distribution.kind == "torch_distributed"
+    assert (job.entry_point, job.arguments) == (EntryPoint("launcher.py", "s3://b/k"), ("--lr", "0.1"))
+    assert {channel.name: channel.path for channel in job.channels} == {
+        "train": "/data/train", "a-b": "/base/input/data/a-b",
+    }  # fmt: skip
+    assert (job.paths.model, job.paths.failure, job.grace) == ("/m", "/base/output/failure", 120)
+
+
+def test_what_the_sdk_v3_scripts_export() -> None:
+    """They filter nothing out of ``SM_HPS`` and have neither arguments nor groups."""
+    environ = {
+        **HOSTS,
+        "SM_HPS": '{"epochs": 3, "sagemaker_program": "t.py"}',
+        "SM_INPUT_DATA_CONFIG": '{"code": {"TrainingInputMode": "File"}}',
+        "TRAINING_JOB_NAME": "JOB-3",
+    }
+    job = read_variables(environ, Settings(), "/opt/ml")
+    assert (job.name, job.arguments, job.entry_point.program) == ("JOB-3", ("--epochs", "3"), "t.py")
+    assert job.channels[0].path == "/opt/ml/input/data/code"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SM_NUM_GPUS": "4"}, Counted(4, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "4", "SM_NUM_NEURONS": "2", "SM_NUM_CPUS": "96"}, Counted(4, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "0", "SM_NUM_NEURONS": "32"}, Counted(32, "SM_NUM_NEURONS")),
+        ({"SM_NUM_GPUS": "0", "SM_NUM_NEURONS": "0", "SM_NUM_CPUS": "96"}, Counted(0, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "", "SM_NUM_CPUS": "96"}, Counted()),
+    ],
+)
+def test_accelerators_that_somebody_counted(variables: dict[str, str], expected: Counted) -> None:
+    """In the order of sagemaker-training's ``runner.py``; processors are no slots there either."""
+    assert counted(variables) == expected
+    assert read_variables({**HOSTS, **variables}, Settings()).counted == expected
+
+
+def test_two_variables_are_enough() -> None:
+    assert has_variables(HOSTS)
+    assert not has_variables({"SM_HOSTS": "[]"})
+    assert read_variables(HOSTS, Settings()).paths.base == "/opt/ml"
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"SM_HOSTS": "algo-1"}, "the variable SM_HOSTS isn't valid JSON"),
+        ({"SM_HOSTS": "[]"}, "the variable SM_HOSTS is [], expected at least one host name"),
+        ({"SM_CURRENT_HOST": "x"}, 'the variable SM_CURRENT_HOST is "x", expected one of the hosts'),
+        ({"SM_HPS": "[]"}, "the variable SM_HPS is [], expected an object"),
+        ({"SM_RESOURCE_CONFIG": '{"instance_groups": 1}'}, "the variable SM_RESOURCE_CONFIG: instance_groups is 1"),
+        ({"SM_USER_ARGS": "--x"}, "the variable SM_USER_ARGS isn't valid JSON"),
+        ({"SM_NUM_GPUS": "four"}, 'the variable SM_NUM_GPUS is "four", expected a whole number, 0 or more'),
+        ({"SM_NUM_NEURONS": "-1"}, 'the variable SM_NUM_NEURONS is "-1", expected a whole number, 0 or more'),
+        ({"SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": 3}'}, "sagemaker_mpi_enabled is 3, expected true or false"),
+    ],
+)
+def test_wrong_variables(variables: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_variables({**HOSTS, **variables}, Settings())
+    assert says in str(error.value)
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+JSON_TEXT = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=4,
+).map(json.dumps)
+
+
+@limits(deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(TRAINING)), TEXT | JSON_TEXT))
+def test_whatever_they_hold_only_usage_errors_come_out(variables: dict[str, Any]) -> None:
+    try:
+        job = read_variables({**TRAINING, **variables}, Settings())
+    except UsageError:
+        return
+    assert job.current_host in job.hosts
+
+
+def test_no_file_is_read(tmp_path: Path) -> None:
+    assert read_variables(HOSTS, Settings(), str(tmp_path / "none")).paths.base == str(tmp_path / "none")

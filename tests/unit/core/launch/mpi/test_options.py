@@ -1,0 +1,144 @@
+"""``custom_mpi_options`` in every spelling, for both families of MPI."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI
+from musterpoint.core.job.model import Distribution
+from musterpoint.core.launch.mpi.options import Options, read_options
+
+
+def read(text: str, flavour: str = OPEN_MPI) -> Options:
+    return read_options(Distribution("mpi", options=text), flavour)
+
+
+def words(options: Options) -> list[str]:
+    return [word for flag in options.flags for word in flag.words]
+
+
+def exports(options: Options) -> dict[str, str]:
+    return {setting.name: setting.value for setting in options.exports}
+
+
+SPELLINGS = [
+    # text, exported on every host, words for Open MPI, words for Hydra (None: refused)
+    ("", {}, [], []),
+    ("  \n", {}, [], []),
+    ("-verbose --NCCL_DEBUG=INFO", {"NCCL_DEBUG": "INFO"}, ["-verbose"], ["-verbose"]),
+    ("--NCCL_DEBUG=", {"NCCL_DEBUG": ""}, [], []),
+    ("-verbose -x NCCL_DEBUG=VERSION", {}, ["-verbose", "-x", "NCCL_DEBUG=VERSION"],
+     ["-verbose", "-genv", "NCCL_DEBUG", "VERSION"]),
+    ("-x A='b c' -x B='\"d\"'", {}, ["-x", "A=b c", "-x", 'B="d"'], ["-genv", "A", "b c", "-genv", "B", '"d"']),
+    ("-x A=", {}, ["-x", "A="], ["-genv", "A", ""]),
+    ("-x A -x B=1 -x C", {}, ["-x", "A", "-x", "B=1", "-x", "C"], ["-genv", "B", "1", "-genvlist", "A,C"]),
+    ("-x A", {}, ["-x", "A"], ["-genvlist", "A"]),
+    ("-mca pml ob1 --mca btl ^openib", {}, ["-mca", "pml", "ob1", "--mca", "btl", "^openib"], None),
+    ("--mca a -1 -tag-output", {}, ["--mca", "a", "-1", "-tag-output"], None),
+    ("--allow-run-as-root", {}, ["--allow-run-as-root"], None),
+    ("--bind-to core --report-bindings", {}, ["--bind-to", "core", "--report-bindings"], None),
+    ("-bind-to core -q", {}, ["-bind-to", "core", "-q"], ["-bind-to", "core", "-q"]),
+    ("--timeout 60 -v", {}, ["--timeout", "60", "-v"], ["--timeout", "60", "-v"]),
+    ("-genv A 1 -genvlist B,C", {}, ["-genv", "A", "1", "-genvlist", "B,C"], ["-genv", "A", "1", "-genvlist", "B,C"]),
+    ("--set -5 -q", {}, ["--set", "-5", "-q"], ["--set", "-5", "-q"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "exported", "open_mpi", "hydra"), SPELLINGS)
+def test_spellings(text: str, exported: dict[str, str], open_mpi: list[str], hydra: list[str] | None) -> None:
+    options = read(text)
+    assert (words(options), exports(options)) == (open_mpi, exported)
+    for flavour in (MPICH, INTEL_MPI):
+        if hydra is None:
+            with pytest.raises(UsageError, match="an option of Open MPI; this image's mpirun is Hydra") as caught:
+                read(text, flavour)
+            assert caught.value.code == 64
+        else:
+            options = read(text, flavour)
+            assert (words(options), exports(options)) == (hydra, exported)
+
+
+@pytest.mark.parametrize("flavour", [OPEN_MPI, MPICH, INTEL_MPI])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "-np 2", "-n 2", "--np 2", "-c 4", "-N 8", "-npernode 8", "-host a", "-H a", "-ppn 2", "--hostfile f",
+        "-hostfile f", "-machinefile f", "--map-by slot -np 3",
+    ],
+)  # fmt: skip
+def test_how_many_and_where_is_not_theirs_to_say(option: str, flavour: str) -> None:
+    with pytest.raises(UsageError, match=r"sagemaker_mpi_custom_mpi_options has -.*processes_per_host") as caught:
+        read(option, flavour)
+    assert caught.value.code == 64
+
+
+@pytest.mark.parametrize("option", ["-mca plm_rsh_agent ssh", "--mca orte_default_hostfile /etc/hosts"])
+def test_nor_who_starts_the_daemons(option: str) -> None:
+    with pytest.raises(UsageError, match="musterpoint starts the daemons"):
+        read(option)
+
+
+@pytest.mark.parametrize("option", ["-launcher ssh", "-bootstrap-exec x", "-genvall", "-rmk slurm"])
+def test_nor_whose_environment_ranks_have(option: str) -> None:
+    with pytest.raises(UsageError, match=f"has {option.split()[0]}, but musterpoint starts the daemons"):
+        read(option, MPICH)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('-x A="b', r"can't be read as a shell would: no closing quotation; close the quotes"),
+        ("-x A=b\\", "no escaped character"),
+        ("python other.py", "has 'python' where an option was expected"),
+        ("-x", "ends after -x, which takes 1 value"),
+        ("-mca btl", "ends after -mca, which takes 2 values"),
+        ("--", "has '--' where an option was expected"),
+        (": -v", "has ':' where an option was expected"),
+    ],
+)
+def test_what_cannot_be_read(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=f"the hyperparameter sagemaker_mpi_custom_mpi_options .*{words}") as caught:
+        read(text)
+    assert caught.value.code == 64
+
+
+@pytest.mark.parametrize(
+    "key", ["sagemaker_distributed_dataparallel_custom_mpi_options", "sagemaker_additional_mpi_options"]
+)
+def test_the_hyperparameter_that_it_came_from_is_named(key: str) -> None:
+    with pytest.raises(UsageError, match=f"the hyperparameter {key} "):
+        read_options(Distribution("mpi", options="'", options_key=key), OPEN_MPI)
+
+
+def test_old_spellings_are_about_the_same() -> None:
+    keys = [flag.key for flag in read("-bynode --bind-to-core -mca btl self --prtemca x y -x A=1").flags]
+    assert keys == ["map-by", "bind-to", "mca btl", "mca x", "x A"]
+
+
+def test_a_list_of_variables_is_the_same_as_each() -> None:
+    """Open MPI takes either -x or that."""
+    found = read("--mca mca_base_env_list 'A=1;GIT_TOKEN=t-1;;PATH' -x B=2 -mca btl self")
+    assert [setting[:2] for setting in found.exports] == [("GIT_TOKEN", "t-1")]
+    words = [flag.words for flag in found.flags]
+    assert words == [("-x", "A=1"), ("-x", "PATH"), ("-x", "B=2"), ("-mca", "btl", "self")]
+    with pytest.raises(UsageError, match="ends after --mca"):
+        read("--mca mca_base_env_list")
+
+
+@pytest.mark.parametrize("text", ["-x GIT_TOKEN=t-1 -x NCCL_DEBUG=INFO", "-x GIT_TOKEN=t-1 --NCCL_DEBUG=INFO"])
+@pytest.mark.parametrize("flavour", [OPEN_MPI, MPICH])
+def test_a_secret_is_on_no_command_line(text: str, flavour: str) -> None:
+    options = read(text, flavour)
+    assert ("GIT_TOKEN", "t-1") in [setting[:2] for setting in options.exports]
+    assert "t-1" not in " ".join(word for flag in options.flags for word in flag.words)
+    assert not read("-x GIT_TOKEN -x A=b", OPEN_MPI).exports
+
+
+def test_options_of_ours_come_behind_the_jobs() -> None:
+    found = read_options(Distribution("mpi", options="-x A=1 --verbose"), OPEN_MPI, "-x B=2")
+    assert [flag.words for flag in found.flags] == [("-x", "A=1"), ("--verbose",), ("-x", "B=2")]
+    with pytest.raises(
+        UsageError, match=r"^--mpi-options \(MUSTER_MPI_OPTIONS\) has 'oops' where an option was expected"
+    ):
+        read_options(Distribution("mpi"), OPEN_MPI, "oops")

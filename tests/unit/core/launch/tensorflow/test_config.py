@@ -1,0 +1,57 @@
+"""TF_CONFIG: written so that every TensorFlow takes it, read so that what was set is kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+from musterpoint.core.launch.tensorflow.config import ExistingTask, encode, existing_task
+
+CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
+
+
+def test_no_role_has_an_empty_list() -> None:
+    text = encode({**CLUSTER, "ps": []}, "worker", 1, "plain")
+    assert json.loads(text) == {"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}
+
+
+@pytest.mark.parametrize(("platform", "cloud"), [("sagemaker", True), ("azureml", True), ("plain", False)])
+def test_the_environment_is_cloud_where_the_platforms_toolkits_say_so(platform: str, cloud: bool) -> None:
+    assert (json.loads(encode(CLUSTER, "worker", 0, platform)).get("environment") == "cloud") == cloud
+
+
+def config(role: str, *roles: str) -> str:
+    return json.dumps({"cluster": {name: ["h:1"] for name in roles}, "task": {"type": role, "index": 2}})
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "serves"),
+    [
+        (config("ps", "worker", "ps"), ExistingTask("ps", 2, ("worker", "ps")), True),
+        (config("evaluator", "chief", "worker"), ExistingTask("evaluator", 2, ("chief", "worker")), True),
+        (config("worker", "worker", "ps"), ExistingTask("worker", 2, ("worker", "ps")), False),
+        (config("worker", "master", "worker", "ps"), ExistingTask("worker", 2, ("master", "worker", "ps")), False),
+        (config("worker", "chief", "worker", "ps"), ExistingTask("worker", 2, ("chief", "worker", "ps")), True),
+        (config("chief", "chief", "worker", "ps"), ExistingTask("chief", 2, ("chief", "worker", "ps")), False),
+        # as TensorFlow reads it: an empty one is that of a single process
+        ("{}", ExistingTask(), False),
+        ('{"cluster": null, "task": null}', ExistingTask(), False),
+    ],
+)
+def test_what_was_set_already(text: str, found: ExistingTask, serves: bool) -> None:
+    assert existing_task({"TF_CONFIG": text}) == found
+    assert found.serves == serves
+
+
+def test_nothing_was_set() -> None:
+    assert existing_task({}) is None
+    assert existing_task({"TF_CONFIG": ""}) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"task": "worker"}', '{"task": {"index": "one"}}', '{"cluster": 1}'])
+def test_what_is_no_tf_config_is_shown(text: str) -> None:
+    with pytest.raises(UsageError, match="TF_CONFIG=") as caught:
+        existing_task({"TF_CONFIG": text})
+    assert "expected" in str(caught.value)

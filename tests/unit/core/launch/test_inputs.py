@@ -1,0 +1,166 @@
+"""What launchers read off one host of one job, what every launcher adds, and that each plan is complete."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Mapping, get_args
+
+import pytest
+
+from musterpoint.base.settings import Launcher, Settings
+from musterpoint.core.code.workspace import Workspace
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import EntryPoint, Job
+from musterpoint.core.launch.inputs import STANDINS, STARTUP, LaunchInputs
+from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.core.rollcall.roster import Roster, Seat
+
+
+def inputs(
+    hosts: int = 2, environ: Mapping[str, str] = {}, paths: tuple[str, ...] = ("/code",), slots: int = 2, **changes: Any
+) -> LaunchInputs:
+    names = tuple(f"algo-{number}" for number in range(1, hosts + 1))
+    seats = tuple(Seat(name, f"10.0.0.{number}", slots) for number, name in enumerate(names, 1))
+    job = Job("plain", "j", names, names[-1], names, EntryPoint("t.py"))
+    workspace = Workspace("python", "t.py", ("python", "t.py"), "/code", "python", paths)
+    roster = Roster("j", "s", seats, "10.0.0.1", 7777, names[-1])
+    return LaunchInputs("ranks", job, workspace, roster, Devices(), Settings(), environ)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "master", "own"),
+    [(1, "127.0.0.1", "127.0.0.1"), (2, "10.0.0.1", "10.0.0.2"), (3, "10.0.0.1", "10.0.0.3")],
+)
+def test_a_host_alone_meets_itself_on_the_loopback(hosts: int, master: str, own: str) -> None:
+    made = inputs(hosts)
+    assert (made.hosts, made.master_address, made.own_address) == (hosts, master, own)
+
+
+@pytest.mark.parametrize(
+    ("paths", "own", "expected"),
+    [
+        ((), "", ""),
+        (("/code",), "", "/code"),
+        (("/code", "/lib"), "/mine", os.pathsep.join(["/code", "/lib", "/mine"])),
+        ((), "/mine", "/mine"),
+    ],
+)
+def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: str, expected: str) -> None:
+    assert inputs(environ={"PYTHONPATH": own} if own else {}, paths=paths).pythonpath == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "own", "expected"),
+    [
+        ("sagemaker", "", ["/code", STANDINS]),
+        ("sagemaker", "/mine", ["/code", "/mine", STANDINS]),
+        ("sagemaker", f"/mine:{STANDINS}", ["/code", "/mine", STANDINS]),
+        ("plain", "/mine", ["/code", "/mine"]),
+    ],
+)
+def test_what_stands_in_for_the_platforms_packages_comes_last(platform: str, own: str, expected: list[str]) -> None:
+    made = inputs(environ={"PYTHONPATH": own} if own else {})
+    made = made._replace(job=made.job._replace(platform=platform))
+    assert made.pythonpath.split(os.pathsep) == expected
+
+
+A_AND_B = (EnvSetting("A", "1", "why"), EnvSetting("B", "1", "why"))
+ATTEMPT = {"MUSTER_ATTEMPT": "0", "TORCHELASTIC_RESTART_COUNT": "0"}
+ALL_LAUNCHERS = [
+    "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", *ATTEMPT,
+]  # fmt: skip
+
+
+def test_the_environment_of_a_program() -> None:
+    made = inputs(environ=dict.fromkeys(["A", *ALL_LAUNCHERS[:2]], "mine") | {"PYTHONPATH": "/mine"}, network=A_AND_B)
+    own = EnvSetting("OMP_NUM_THREADS", "7", "the launcher knows better")
+    found = {name: value for name, value, *_ in made.program_environment(own)}
+    assert found == {
+        "OMP_NUM_THREADS": "7",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
+        **ATTEMPT,
+        "B": "1",
+        "PYTHONPATH": os.pathsep.join(["/code", "/mine"]),
+    }
+    del found["PYTHONPATH"]
+    assert {name: value for name, value, *_ in made.environment(own)} == found
+
+
+def test_a_path_without_additions_of_ours_is_left_alone() -> None:
+    made = inputs(environ={"PYTHONPATH": "/mine"}, paths=(), network=A_AND_B)
+    assert [setting.name for setting in made.program_environment()] == [*ALL_LAUNCHERS, "A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "slots", "threads", "reason"),
+    [
+        (8, 1, "8", "8 processors of this container over 1 slot"),
+        (8, 3, "2", "8 processors of this container over 3 slots"),
+        (1, 1, "1", "1 processor of this container over 1 slot"),
+        (2, 8, "1", "2 processors of this container over 8 slots"),
+    ],
+)
+def test_threads_are_the_containers_processors_over_the_slots(cpus: int, slots: int, threads: str, reason: str) -> None:
+    settings = inputs(slots=slots, devices=Devices(cpus=cpus, machine_cpus=96)).environment()
+    assert [(name, value) for name, value, *_ in settings if name.startswith("PYTHON")] == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("PYTHONFAULTHANDLER", "1"),
+    ]
+    assert EnvSetting("OMP_NUM_THREADS", threads, reason) in settings
+
+
+@pytest.mark.parametrize("launcher", ONE_PER_HOST)
+def test_a_program_that_runs_once_on_a_host_has_all_its_processors(launcher: Launcher) -> None:
+    names = [setting.name for setting in inputs(launcher=launcher).environment()]
+    assert "OMP_NUM_THREADS" not in names
+
+
+def test_the_users_values_stay_even_when_empty() -> None:
+    environ = {
+        "PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1", "SM_HOSTS": "mine", "NCCL_SOCKET_IFNAME": "ib0",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7",
+    }  # fmt: skip
+    network = (EnvSetting("NCCL_SOCKET_IFNAME", "eth0", "r"), EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "r"))
+    exports = (("SM_HOSTS", "[]"), ("SM_MODEL_DIR", "/opt/ml/model"))
+    settings = inputs(environ=environ, exports=exports, network=network).environment()
+    expected = ["PYTHONFAULTHANDLER", *ATTEMPT, "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
+    assert [setting.name for setting in settings] == expected
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(105.0, "105"), (25.0, "25"), (0.5, "1"), (0.0, "0")])
+def test_a_torchrun_of_the_programs_own_gives_its_ranks_the_time_that_ours_have(grace: float, seconds: str) -> None:
+    settings = inputs(settings=Settings(stop_grace=grace)).environment()
+    found = {setting.name: setting.value for setting in settings}
+    assert found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("own", "network", "interface"),
+    [("", "", ""), ("", "eth1", "eth1"), ("ib0", "", "ib0"), ("ib0,ib1", "eth1", "ib0,ib1")],
+)
+def test_gloos_interface_is_the_users_or_the_one_towards_the_leader(own: str, network: str, interface: str) -> None:
+    found = (EnvSetting("GLOO_SOCKET_IFNAME", network, "why"),) if network else ()
+    assert inputs(environ={"GLOO_SOCKET_IFNAME": own}, network=found).gloo_interface == interface
+
+
+Planner = Callable[..., LaunchPlan]
+
+
+@pytest.mark.parametrize("launcher", get_args(Launcher))
+def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
+    network = (EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "a reason"),)
+    slots = {"a": 1, "b": 1 if launcher in ONE_PER_HOST else 2}
+    made = plan(launcher, slots, "b", network=network, exports=(("SM_HOSTS", "[]"),))
+    assert made.host == "b"
+    assert made.launcher == launcher
+    assert made.user_cwd == "/opt/ml/code"
+    assert {"GLOO_SOCKET_IFNAME", "SM_HOSTS"} <= {setting.name for setting in made.environment}
+    assert all(setting.reason for setting in made.environment)
+    assert made.processes or made.daemons or made.ssh
+    own = {setting.value for setting in made.environment if setting.name == "PYTHONPATH"}
+    startup = f"{STARTUP}:" if launcher == "jax" else ""
+    assert made.user_pythonpath == f"{startup}/opt/ml/code:{STANDINS}"
+    by_itself = launcher == "ray"  # its workers get the sys.path of the program, on the leader
+    assert own == (set() if made.foreign or by_itself else {made.user_pythonpath})
+    assert made.foreign == (launcher in ("torchrun", "mpi", "deepspeed"))

@@ -1,0 +1,75 @@
+"""Which plans say where their ranks are to meet, and what accelerate is told on CPUs whatever starts the ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job.model import Distribution
+from musterpoint.core.launch.plan import LaunchPlan
+
+Planner = Callable[..., LaunchPlan]
+Values = Callable[..., dict[str, str]]
+TWO = {"a": 2, "b": 2}
+MET: list[tuple[str, dict[str, int], dict[str, Any], bool | None]] = [
+    # launcher, slots, more of the plan, whether the ranks have to meet (None: nobody watches)
+    ("ranks", TWO, {}, False),
+    ("torchrun", TWO, {}, False),
+    ("accelerate", TWO, {}, True),
+    ("ranks", TWO, {"me": "b"}, None),
+    ("torchrun", TWO, {"me": "b"}, None),
+    ("ranks", {"a": 1}, {}, None),
+    ("torchrun", TWO, {"rendezvous": "c10d"}, None),
+    ("ranks", TWO, {"modules": frozenset(["horovod"])}, None),
+    ("accelerate", TWO, {"devices": Devices(neuron_cores=2)}, None),
+    ("script", TWO, {}, None),
+    ("deepspeed", TWO, {}, None),
+]
+
+
+@pytest.mark.parametrize(("launcher", "slots", "more", "required"), MET)
+def test_where_ranks_meet(
+    plan: Planner, launcher: str, slots: dict[str, int], more: dict[str, Any], required: bool | None
+) -> None:
+    made = plan(launcher, slots, **more)
+    assert LaunchPlan.from_wire(made.to_wire()) == made
+    if required is None:
+        assert made.meeting is None
+    else:
+        assert made.meeting is not None
+        assert (made.meeting.port, made.meeting.required, made.meeting.hosts) == (7777, required, ("10.0.0.2",))
+
+
+@pytest.mark.parametrize("value", [{"port": "x"}, {"required": 1}, {"advice": None}, {"hosts": (1,)}, {"library": 3}])
+def test_a_malformed_meeting_is_no_plan(plan: Planner, value: dict[str, Any]) -> None:
+    made = plan("ranks", TWO)
+    assert made.meeting is not None
+    with pytest.raises(ValueError, match="not a launch plan"):
+        LaunchPlan.from_wire(made._replace(meeting=made.meeting._replace(**value)).to_wire())
+
+
+CPUS = Devices(cpu_only=True)
+TOLD: list[tuple[str, dict[str, Any], bool]] = [
+    ("ranks", {}, True),
+    ("torchrun", {}, True),
+    ("mpi", {}, True),
+    ("ranks", {"devices": Devices()}, False),
+    ("ranks", {"slots": {"a": 1}}, False),
+    ("ranks", {"environ": {"ACCELERATE_USE_DEEPSPEED": "true"}}, False),
+    ("mpi", {"distribution": Distribution("smdistributed_dataparallel")}, False),
+    ("torchrun", {"distribution": Distribution("smdistributed_dataparallel")}, False),
+    ("deepspeed", {}, False),
+    ("script", {}, False),
+    ("tensorflow", {}, False),
+]
+
+
+@pytest.mark.parametrize(("launcher", "more", "told"), TOLD)
+def test_several_ranks_on_cpus(plan: Planner, values: Values, launcher: str, more: dict[str, Any], told: bool) -> None:
+    made = plan(launcher, **{"slots": TWO, "devices": CPUS, **more})
+    names = {setting.name for setting in (*made.environment, *made.processes[0].environment)}
+    assert ("ACCELERATE_USE_CPU" in names) == told
+    kept = plan(launcher, **{"slots": TWO, "devices": CPUS, **more, "environ": {"ACCELERATE_USE_CPU": "false"}})
+    assert "ACCELERATE_USE_CPU" not in {setting.name for setting in kept.environment}

@@ -1,0 +1,85 @@
+"""What each launcher's framework asks of a host."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import EntryPoint, Job
+from musterpoint.core.launch.choose import agreed_ports, option_for_ports, wanted_ports
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.tensorflow.tasks import default_port
+
+NONE: frozenset[str] = frozenset()
+
+
+def job(hosts: int, me: int = 1) -> Job:
+    names = tuple(f"algo-{number}" for number in range(1, hosts + 1))
+    return Job("sagemaker", "j", names, f"algo-{me}", names, EntryPoint("t.py"))
+
+
+WANTED: list[tuple[str, dict[str, Any], Job, tuple[int, ...]]] = [
+    ("script", {}, job(2), ()),
+    ("torchrun", {"tf_port": 4000}, job(2), ()),
+    ("tensorflow", {}, job(2), (7777,)),
+    ("tensorflow", {"tf_port": 4000}, job(2), (4000,)),
+    ("tensorflow", {"tf_port": 0}, job(2), (0,)),
+    ("tensorflow", {}, job(1), ()),
+    ("tensorflow", {"tf_port": 4000}, job(1), (4000,)),
+    ("parameter-server", {}, job(2), (2222, 2223)),
+    ("parameter-server", {"tf_port": 0}, job(2), (0, 0)),
+    ("parameter-server", {"tf_port": 65535}, job(2), (65535, 65536)),
+    ("parameter-server", {}, job(1), ()),
+    ("parameter-server", {"tf_roles": "worker=2,ps=1"}, job(3), (2222, 2223)),
+    ("parameter-server", {"tf_roles": "worker=2,ps=1"}, job(3, me=2), (2222,)),
+    ("parameter-server", {"tf_roles": "worker=2,ps=1"}, job(1), (2222, 2223, 2224, 2225)),
+    # an evaluator serves nobody
+    ("parameter-server", {"tf_roles": "worker=1,ps=1,evaluator=1"}, job(4, me=4), ()),
+]
+
+
+@pytest.mark.parametrize(("launcher", "settings", "job", "ports"), WANTED)
+def test_wanted(launcher: str, settings: dict[str, Any], job: Job, ports: tuple[int, ...]) -> None:
+    assert wanted_ports(launcher, NONE, Settings(**settings), job) == ports
+
+
+def test_azureml_has_another_first_port() -> None:
+    assert wanted_ports("tensorflow", NONE, Settings(), job(2)._replace(platform="azureml")) == (2222,)
+    assert default_port("tensorflow", "azureml") == default_port("parameter-server", "plain") == 2222
+    assert default_port("tensorflow", "plain") == 7777
+
+
+def test_horovod_has_a_server_on_the_leader() -> None:
+    assert wanted_ports("ranks", frozenset({"horovod"}), Settings(), job(2)) == (0,)
+    assert wanted_ports("ranks", NONE, Settings(), job(2)) == ()
+    assert wanted_ports("ranks", frozenset({"horovod"}), Settings(rollcall="off"), job(1)) == (0,)
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callable[..., LaunchPlan]) -> None:
+    horovod = frozenset({"horovod"})
+    assert wanted_ports("ranks", horovod, Settings(rollcall=how), job(2)) == ()
+    assert agreed_ports("ranks", horovod, 7000) == (7000, 7001)
+    assert agreed_ports("ranks", NONE, 7000) == agreed_ports("torchrun", NONE, 7000) == (7000,)
+    assert agreed_ports("tensorflow", NONE, 7000) == ()
+    with pytest.raises(UsageError, match=f"--rollcall {how}: mpirun's daemons"):
+        plan("mpi", {"algo-1": 1, "algo-2": 1}, rollcall=how)
+    assert plan("mpi", {"algo-1": 2}, rollcall=how).world_size == 2
+
+
+@pytest.mark.parametrize(
+    ("launcher", "settings", "words"),
+    [
+        ("tensorflow", {}, ""),
+        ("tensorflow", {"tf_port": 0}, ""),
+        ("tensorflow", {"tf_port": 4000}, "--tf-port 4000"),
+        ("parameter-server", {"tf_port": 4000}, "--tf-port 4000"),
+        ("tensorflow", {"rollcall": "names"}, "--rollcall names"),
+        ("ranks", {"tf_port": 4000, "rollcall": "off"}, ""),
+    ],
+)
+def test_where_only_the_wanted_ports_will_do(launcher: str, settings: dict[str, Any], words: str) -> None:
+    assert option_for_ports(launcher, Settings(**settings)) == words

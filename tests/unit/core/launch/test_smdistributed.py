@@ -1,0 +1,288 @@
+"""Jobs that ask for smdistributed: which launcher, whose package, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import Settings
+from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job.model import Distribution, EntryPoint, Job
+from musterpoint.core.launch.choose import MPIRUN, choose
+from musterpoint.core.launch.inputs import SMDISTRIBUTED
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.smdistributed import (
+    DATAPARALLEL,
+    MODELPARALLEL,
+    VARIABLE,
+    check,
+    check_layout,
+    notes,
+    wanted,
+)
+
+SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
+SMP = Distribution("smdistributed_modelparallel", parameters={"partitions": 2, "ddp": True})
+NOTE = (
+    "musterpoint's own, on PyTorch or TensorFlow, unless the program's Python has AWS's (SMDISTRIBUTED_SHIM=0 leaves "
+    "it out)"
+)
+NOTE_FORCED = (
+    "musterpoint's own, on PyTorch or TensorFlow, also where the program's Python has AWS's: SMDISTRIBUTED_SHIM=1"
+)
+
+
+def job(distribution: Distribution = SMDDP) -> Job:
+    return Job("sagemaker", "j", ("algo-1",), "algo-1", ("algo-1",), EntryPoint("t.py"), distribution)
+
+
+@pytest.mark.parametrize(
+    ("here", "launcher"),
+    [({MPIRUN, "torch"}, "mpi"), ({MPIRUN}, "mpi"), ({"torch"}, "torchrun"), (set(), "mpi")],
+)
+@pytest.mark.parametrize(("distribution", "library"), [(SMDDP, "data"), (SMP, "model")])
+def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str, distribution: Distribution, library: str) -> None:
+    choice = choose(job(distribution), Settings(), Devices(gpus=8), here.__contains__, False)
+    assert choice.launcher == launcher
+    assert (f"smdistributed {library} parallelism; there is no mpirun on PATH" in choice.reason) == (
+        launcher == "torchrun"
+    )
+    said = notes(job(distribution), {}, choice.launcher, choice.reason)
+    assert said[-1] == f"smdistributed.{library}parallel is {NOTE}"
+    assert len(said) == (2 if launcher == "torchrun" else 1)
+
+
+def test_what_is_said_of_it() -> None:
+    both = "smdistributed.dataparallel and smdistributed.modelparallel are"
+    assert notes(job(), {}, "mpi", "") == (f"{DATAPARALLEL} is {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, "mpi", "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
+    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, "script", "") == (f"{both} {NOTE_FORCED}",)
+    assert notes(job(SMP._replace(dataparallel=True)), {}, "mpi", "") == (f"{both} {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, "mpi", "") == ()
+    assert notes(job(Distribution("torch_distributed")), {}, "torchrun", "") == ()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "switch", "answer"),
+    [
+        (SMDDP, "", True),
+        (SMDDP, "0", False),
+        (SMDDP, "1", True),
+        (Distribution("torch_distributed", dataparallel=True), "", True),
+        (Distribution("torch_distributed"), "", False),
+        (Distribution("torch_distributed"), "1", True),
+        (SMP, "", True),
+        (SMP, "0", False),
+        (Distribution("smdistributed_modelparallel"), "", True),
+        (Distribution("torch_distributed", parameters={"partitions": 2}), "", True),
+    ],
+)
+def test_who_gets_it(distribution: Distribution, switch: str, answer: bool) -> None:
+    environ = {"SMDISTRIBUTED_SHIM": switch} if switch else {}
+    assert wanted(job(distribution), environ) == answer
+
+
+def test_parameters_in_the_environment_ask_for_it() -> None:
+    """Of a launcher inside of a job, which doesn't see the hyperparameters."""
+    assert wanted(job(Distribution("none")), {VARIABLE: '{"partitions": 2}'})
+    assert not wanted(job(Distribution("none")), {VARIABLE: "{}"})
+
+
+@pytest.mark.parametrize(
+    ("here", "environ", "words"),
+    [
+        ({DATAPARALLEL}, {}, ""),
+        ({"torch"}, {}, ""),
+        ({"tensorflow"}, {}, ""),
+        ({DATAPARALLEL}, {"SMDISTRIBUTED_SHIM": "0"}, ""),
+        ({"torch"}, {"SMDISTRIBUTED_SHIM": "0"}, "and SMDISTRIBUTED_SHIM=0 leaves musterpoint's out"),
+        (set(), {}, "neither AWS's smdistributed.dataparallel nor torch"),
+        ({"torch"}, {"SMDISTRIBUTED_SHIM": "yes"}, "SMDISTRIBUTED_SHIM=yes: expected 0"),
+    ],
+)
+def test_what_is_checked_first(here: set[str], environ: dict[str, str], words: str) -> None:
+    if not words:
+        check(job(), environ, here.__contains__)
+        return
+    with pytest.raises(UsageError) as caught:
+        check(job(), environ, here.__contains__)
+    assert words in str(caught.value)
+
+
+def test_the_package_for_model_parallelism_is_another() -> None:
+    check(job(SMP), {}, {"torch"}.__contains__)
+    check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {MODELPARALLEL}.__contains__)
+    with pytest.raises(UsageError, match=r"smdistributed model parallelism, .* no smdistributed\.modelparallel, and"):
+        check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {DATAPARALLEL, "torch"}.__contains__)
+    with pytest.raises(UsageError, match=r"nor torch nor tensorflow, one of which musterpoint's needs"):
+        check(job(SMP), {}, {DATAPARALLEL}.__contains__)
+
+
+def test_a_job_that_does_not_ask_is_not_checked() -> None:
+    check(job(Distribution("torch_distributed")), {}, frozenset().__contains__)
+
+
+Planner = Callable[..., LaunchPlan]
+
+
+def test_it_stands_first_on_the_programs_path(plan: Planner) -> None:
+    def path(**environ: str) -> list[str]:
+        made = plan("torchrun", {"algo-1": 1}, distribution=SMDDP, environ=environ)
+        return made.user_pythonpath.split(os.pathsep)
+
+    assert path()[0] == SMDISTRIBUTED
+    assert path(PYTHONPATH=os.pathsep.join([SMDISTRIBUTED, "/mine"])).count(SMDISTRIBUTED) == 1
+    assert SMDISTRIBUTED not in path(SMDISTRIBUTED_SHIM="0")
+    assert os.path.isfile(os.path.join(SMDISTRIBUTED, "sitecustomize.py"))
+
+
+def check_layout_of(plan: Planner, parameters: Any, *slots: int, launcher: str = "mpi", **more: Any) -> None:
+    hosts = {f"algo-{number}": count for number, count in enumerate(slots, 1)}
+    distribution = Distribution("smdistributed_modelparallel", parameters=parameters, **more)
+    made = plan(launcher, hosts, distribution=distribution)
+    check_layout(job(distribution), {}, made)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "slots"),
+    [
+        ({}, (3,)),
+        ({"partitions": 2}, (2, 2)),
+        ({"partitions": "2", "ddp": True}, (1, 1)),
+        ({"partitions": 3, "pipeline_parallel_degree": 2}, (4,)),
+        ({"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2, "ddp": True}, (4, 4)),
+        ({"partitions": 4, "default_partition": 3, "auto_partition": False, "horovod": True}, (2, 1, 1)),
+        ({"ddp": True, "ddp_port": 8000, "ddp_dist_backend": "gloo", "unknown": [1]}, (1,)),
+        ({"ddp_dist_backend": "auto"}, (1,)),
+        ({"sharded_data_parallel_degree": 2, "ddp": True}, (2, 2)),
+        ({"hybrid_shard_degree": 0}, (3,)),
+    ],
+)
+def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...]) -> None:
+    check_layout_of(plan, parameters, *slots)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "slots", "words"),
+    [
+        ({"partitions": 2}, (3,), "has partitions 2, so one replica of the model is 2 ranks, but the job has 3: ask"),
+        ({"partitions": 2, "tensor_parallel_degree": 2}, (1, 1), "has partitions 2 x tensor_parallel_degree 2, so"),
+        ({"partitions": 2, "pipeline_parallel_degree": 4}, (2,), "has partitions 4, so"),
+        ({"partitions": 0}, (2,), "has partitions 0: expected a whole number, 1 or more"),
+        ({"partitions": "two"}, (2,), "has partitions 'two': expected a whole number"),
+        ({"partitions": "9" * 5000}, (2,), "has partitions '" + "9" * 79 + ": expected a whole number"),
+        ({"microbatches": 1.5}, (2,), "has microbatches 1.5: expected"),
+        ({"ddp": True, "horovod": True}, (2,), "has both ddp and horovod: choose one"),
+        ({"fp16": True, "bf16": True}, (2,), "has both fp16 and bf16: choose one"),
+        ({"ddp_port": 8000}, (2,), "has ddp_port without ddp: add ddp, or"),
+        ({"default_partition": 1}, (2,), "has default_partition 1 and 1 partitions"),
+        ({"sharded_data_parallel_degree": 2}, (3,), "has sharded_data_parallel_degree 2, which doesn't divide the job"),
+        ({"context_parallel_degree": 4}, (2,), "has context_parallel_degree 4, which doesn't divide the 2 ranks that"),
+        ({"hybrid_shard_degree": "4"}, (2,), "has hybrid_shard_degree 4, which doesn't divide the job's 2 copies"),
+    ],
+)
+def test_parameters_that_do_not(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_layout_of(plan, parameters, *slots)
+    assert caught.value.code == 64
+    assert str(caught.value).startswith(f"the hyperparameter mp_parameters {words}")
+
+
+def test_a_program_that_starts_its_ranks_itself_may_have_any_number(plan: Planner) -> None:
+    check_layout_of(plan, {"partitions": 4}, 1, launcher="script")
+
+
+def test_as_many_ranks_as_the_job_says(plan: Planner) -> None:
+    check_layout_of(plan, {"partitions": 2}, 4, 4, processes_per_host=4)
+    with pytest.raises(UsageError, match="processes_per_host is 8, and algo-1 would run 4, but"):
+        check_layout_of(plan, {"partitions": 2}, 4, 4, processes_per_host=8)
+
+
+def test_parameters_in_the_environment_are_checked(plan: Planner) -> None:
+    made = plan("torchrun", {"algo-1": 3})
+    check_layout(job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, made)  # left to the library
+    for text, words in (
+        ('{"partitions": 2}', "has partitions 2, so"), ('{"partitions"', "expected a JSON object"),
+        ("[" * 100_000, "expected a JSON object"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=f"{VARIABLE}.*{words}"):
+            check_layout(job(Distribution()), {VARIABLE: text}, made)
+
+
+@pytest.mark.torch
+def test_whatever_is_refused_here_the_library_refuses_as_well(plan: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it can tell: the two know the rules each for itself."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    importlib.import_module("musterpoint_smdistributed.finder").install()
+    config = importlib.import_module("smdistributed.modelparallel.torch.config")
+    topology = importlib.import_module("smdistributed.modelparallel.torch.topology")
+    numbers: list[Any] = [None, 0, 1, 2, 3, "2", 1.5]
+    flags = [None, False, True]
+    keys: dict[str, list[Any]] = {
+        "partitions": numbers, "pipeline_parallel_degree": numbers, "microbatches": numbers, "ddp": flags,
+        "horovod": flags, "fp16": flags, "bf16": flags, "ddp_port": [None, 80], "default_partition": [None, 0, 1, 2],
+    }  # fmt: skip
+    draw = random.Random(3)
+    refused = 0
+    for _ in range(400):
+        chosen = {name: draw.choice(values) for name, values in keys.items() if draw.random() < 0.4}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        ranks = draw.choice([1, 2, 3, 4])
+        try:
+            check_layout_of(plan, given, ranks)
+        except UsageError:
+            refused += 1
+            with pytest.raises((ValueError, NotImplementedError)):
+                read = config.read({"SAGEMAKER_BASE_DIR": "/nowhere"}, [], given)
+                topology.Topology(ranks, read.pipeline_parallel_degree)
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "launcher"),
+    [
+        ("smdistributed_dataparallel", "torchrun"),
+        ("smdistributed_modelparallel", "torchrun"),
+        ("mpi", "torchrun"),
+        ("mpi", "ranks"),
+        ("mpi", "script"),
+        ("mpi", "deepspeed"),
+    ],
+)
+def test_variables_of_the_mpi_options_are_kept_without_mpirun(plan: Planner, kind: str, launcher: str) -> None:
+    def planned(options: str, **more: str) -> LaunchPlan:
+        asked = Distribution(kind, options=options, options_key="the_key")  # type: ignore[arg-type]
+        return plan(launcher, {"algo-1": 1}, distribution=asked, environ={"NCCL_DEBUG": "WARN"}, **more)
+
+    made = planned(
+        "-verbose -x NCCL_DEBUG=INFO -x HOME --FI_PROVIDER=efa --mca btl ^openib -x PYTHONUNBUFFERED= -genv A 1",
+        mpi_options="-x LATER=1",
+    )
+    found = {setting.name: setting.value for setting in made.environment}
+    names = ("NCCL_DEBUG", "FI_PROVIDER", "PYTHONUNBUFFERED", "LATER", "A")
+    assert [found[name] for name in names] == ["INFO", "efa", "", "1", "1"]
+    assert "HOME" not in found
+    by = "torchrun" if launcher == "torchrun" else f"launcher {launcher}"
+    ignored = f"custom_mpi_options and --mpi-options: -verbose --mca btl ^openib isn't followed: {by} starts the ranks"
+    assert ignored in made.notes
+    assert not any("custom_mpi_options" in note for note in planned("-x A=1").notes)
+    with pytest.raises(UsageError, match="the hyperparameter the_key"):
+        planned("-x 'A=1")
+
+
+def test_a_rank_keeps_its_own_number(plan: Planner) -> None:
+    asked = Distribution("mpi", options="-x RANK=7 -x MASTER_ADDR=elsewhere -x A=1")
+    made = plan("ranks", {"algo-1": 2}, distribution=asked)
+    assert not {"RANK", "MASTER_ADDR"} & {setting.name for setting in made.environment}
+
+
+def test_a_host_outside_of_the_group_has_no_variables_of_its_ranks(plan: Planner) -> None:
+    asked = Distribution("mpi", options="-x A=1")
+    made = plan("torchrun", {"algo-1": 1, "algo-2": 1}, "algo-2", outside=("algo-2",), distribution=asked)
+    assert "A" not in {setting.name for setting in made.environment}

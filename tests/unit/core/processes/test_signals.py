@@ -1,0 +1,89 @@
+"""Signals arrive in the loop, once, and are as they were afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes.signals import PASSED_ON, STOPPING, Signals
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("signo", [*STOPPING, *PASSED_ON, signal.SIGCHLD])
+def test_each_is_heard_once_in_the_loop(loop: Loop, signo: int) -> None:
+    received: list[int] = []
+    signals = Signals(loop, received.append)
+    try:
+        os.kill(os.getpid(), signo)
+        os.kill(os.getpid(), signo)
+        assert received == []
+        loop.turn(1)
+        loop.turn(0)
+    finally:
+        signals.close()
+    assert received == [signo]
+
+
+def test_what_came_before_anybody_listened_is_kept(loop: Loop) -> None:
+    received: list[int] = []
+    signals = Signals(loop, lambda signo: None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signals.route_to(received.append)
+    loop.turn(1)
+    signals.close()
+    assert received == [signal.SIGTERM]
+
+
+def test_what_is_kept_goes_to_the_next_handler_in_the_loop(loop: Loop) -> None:
+    received: list[int] = []
+    signals = Signals(loop, lambda signo: signals.keep(signo))
+    os.kill(os.getpid(), signal.SIGTERM)
+    loop.turn(1)
+    signals.route_to(received.append)
+    assert received == []
+    loop.turn(1)
+    signals.route_to(lambda signo: None)
+    loop.turn(0)
+    signals.close()
+    assert received == [signal.SIGTERM], "once"
+
+
+def test_handlers_are_as_they_were_afterwards(loop: Loop) -> None:
+    before = [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)]
+    signals = Signals(loop, lambda signo: None)
+    assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] != before
+    signals.close()
+    signals.close()
+    assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] == before
+
+
+def test_a_process_that_ends_is_asked_in_vain(loop: Loop) -> None:
+    before = {signo: signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)}
+    Signals(loop, lambda signo: None).close(ends=True)
+    try:
+        for signo in before:
+            os.kill(os.getpid(), signo)
+    finally:
+        for signo, old in before.items():
+            signal.signal(signo, old)
+
+
+def test_nohup_is_respected(loop: Loop) -> None:
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = Signals(loop, lambda signo: None)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signals.close()
+    finally:
+        signal.signal(signal.SIGHUP, old)
+
+
+def test_a_signal_that_came_another_way_is_delivered_alike(loop: Loop) -> None:
+    received: list[int] = []
+    signals = Signals(loop, received.append)
+    signals.deliver(signal.SIGTERM)
+    signals.close()
+    assert received == [signal.SIGTERM]

@@ -1,0 +1,55 @@
+"""A host's keys and port for ssh: real ones, made by OpenSSH; and directories that hold no keys."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from musterpoint.base.errors import LauncherError
+from musterpoint.base.probe import ask
+from musterpoint.core.fabric.ssh import Ssh, find_ssh
+from musterpoint.core.processes.ssh_door import SshDoor, unsafe_parent
+from musterpoint.core.rollcall.roster import is_ssh_key
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Ssh:
+    tmp_path.chmod(0o700)
+    return find_ssh({**os.environ, "TMPDIR": str(tmp_path)}, "--ssh on")
+
+
+def test_keys_and_a_port_until_it_is_closed(found: Ssh) -> None:
+    door = SshDoor(found, os.environ, ask)
+    folder = Path(found.folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "key").stat().st_mode & 0o777 == 0o600
+    assert is_ssh_key(door.key) and door.key in (folder / "key.pub").read_text()
+    with socket.create_connection(("127.0.0.1", door.port)):
+        pass  # it waits for an answer
+    door.close()
+    assert not folder.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", door.port))
+
+
+def test_no_keys_where_others_may_replace_them(found: Ssh, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(LauncherError, match=f"others may replace what is in {tmp_path}"):
+        SshDoor(found, os.environ, ask)
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.chmod(0o1777)
+    assert unsafe_parent(found.folder) == ""
+    with pytest.raises(LauncherError, match=r"can't be made .*: set TMPDIR"):
+        SshDoor(found._replace(folder=str(tmp_path / "not" / "there")), os.environ, ask)
+
+
+def test_what_openssh_says_is_told(found: Ssh, tmp_path: Path) -> None:
+    program = tmp_path / "keygen"
+    program.write_text("#!/bin/sh\necho 'unknown key type ed25519'\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(LauncherError, match=f"ssh: {program} ended with 3 and said: unknown key type ed25519"):
+        SshDoor(found._replace(keygen=str(program)), os.environ, ask)
+    assert not Path(found.folder).exists()

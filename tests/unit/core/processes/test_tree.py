@@ -1,0 +1,241 @@
+"""Processes found, signalled and killed, orphans among them; the facts come from real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from musterpoint.core.processes import tree
+
+Pipes = dict[tuple[int, int], int]
+
+
+def write_proc(root: Path, rows: list[tuple[int, str, str, int, int]], pipes: Pipes | None = None) -> str:
+    """A /proc of ``(pid, comm, state, parent, caught signals)`` and ``{(pid, descriptor): pipe}``."""
+    for pid, comm, state, parent, caught in rows:
+        (root / str(pid)).mkdir()
+        (root / str(pid) / "stat").write_text(f"{pid} ({comm}) {state} {parent} 1 1 0")
+        (root / str(pid) / "status").write_text(f"Name:\t{comm}\nSigCgt:\t{caught:016x}\n")
+        (root / str(pid) / "fd").mkdir()
+    for (pid, descriptor), pipe in (pipes or {}).items():
+        (root / str(pid) / "fd" / str(descriptor)).symlink_to(f"pipe:[{pipe}]")
+    return str(root)
+
+
+def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
+    proc = write_proc(tmp_path, [
+        (10, "python", "S", 1, 0), (11, "a) (b", "S", 10, 0), (12, "gone", "Z", 10, 0), (13, "deep", "R", 12, 0),
+        (14, "other", "S", 1, 0),
+    ])  # fmt: skip
+    assert sorted(stat.pid for stat in tree.descendants(10, proc)) == [11, 13]
+
+
+TERM = 1 << (signal.SIGTERM - 1)
+TARGETS = {
+    "a program": ([(10, "python", "S", 1, 0), (11, "worker", "S", 10, 0)], [10]),
+    "a shell around a program": ([(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0)], [11]),
+    "shells in shells": ([(10, "sh", "S", 1, 0), (11, "bash", "S", 10, 0), (12, "python", "S", 11, 0),
+                          (13, "worker", "S", 12, 0)], [12]),
+    "a shell with a trap": ([(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)], [11, 10]),
+    "a shell alone": ([(10, "bash", "S", 1, 0)], [10]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_stop_targets(name: str, tmp_path: Path) -> None:
+    rows, expected = TARGETS[name]
+    assert tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows)) == expected
+
+
+PIPELINE = [(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0), (12, "cat", "S", 10, 0), (13, "tee", "S", 10, 0)]
+PIPELINES: dict[str, tuple[int, Pipes, list[int]]] = {
+    "what reads another's output ends with it": (0, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11]),
+    "also its errors, and the shell's own": (0, {(11, 2): 1, (12, 0): 1, (10, 1): 2, (13, 0): 2}, [11]),
+    "a pipe from outside is nobody's output": (0, {(11, 0): 9, (12, 0): 9, (13, 0): 9}, [11, 12, 13]),
+    "a reader that catches the signal gets it": (TERM, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11, 12]),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_stop_targets_of_a_pipeline(name: str, tmp_path: Path) -> None:
+    caught, pipes, expected = PIPELINES[name]
+    rows = [(*row[:4], caught if row[0] == 12 else 0) for row in PIPELINE]
+    assert sorted(tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows, pipes))) == expected
+
+
+def test_a_trap_counts_for_its_own_signal(tmp_path: Path) -> None:
+    proc = write_proc(tmp_path, [(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)])
+    assert tree.stop_targets(10, signal.SIGUSR1, proc) == [11]
+
+
+def test_catches_reads_a_real_process() -> None:
+    code = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: None); print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert tree.catches(child.pid, signal.SIGTERM)
+        assert not tree.catches(child.pid, signal.SIGUSR2)
+        child.communicate()
+
+
+GRANDCHILD = """
+import os, signal, time
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+SUPERVISOR = """
+import os, subprocess, sys
+from musterpoint.core.processes import tree
+
+assert tree.adopt_orphans()
+start_and_leave = "import subprocess, sys; subprocess.Popen([sys.executable, sys.argv[1]])"
+child = subprocess.Popen([sys.executable, "-c", start_and_leave, sys.argv[1]], stdout=subprocess.PIPE)
+pid = int(child.stdout.readline())
+child.wait()
+assert tree.read_stat(pid).parent == os.getpid(), "the orphan was adopted"
+assert tree.kill_below(os.getpid()) == 1
+os.waitpid(pid, 0)
+assert tree.descendants(os.getpid()) == []
+"""
+
+
+def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Path, environ: dict[str, str]) -> None:
+    grandchild = tmp_path / "grandchild.py"
+    grandchild.write_text(GRANDCHILD)
+    subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], env=environ, check=True, timeout=500)
+
+
+def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
+    code = (
+        "import sys; from musterpoint.core.processes import tree; print(tree.adopt_orphans(), 'ctypes' in sys.modules)"
+    )
+    as_pid_1 = f"import os; os.getpid = lambda: 1; {code}"
+    for program, imported in ((code, True), (as_pid_1, False)):
+        said = subprocess.run(
+            [sys.executable, "-c", program], env=environ, check=True, capture_output=True, timeout=500
+        )
+        assert said.stdout.decode().split() == ["True", str(imported)]
+
+
+CHILD = """
+import os, time
+from musterpoint.core.processes import tree
+parent, (read, write), (gone, held) = os.getpid(), os.pipe(), os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(held)
+    if LATE:
+        os.read(gone, 1)  # ends with the parent
+    tree.die_with_parent(parent)
+    os.write(write, b".")
+    time.sleep(600)
+if not LATE:
+    os.read(read, 1)
+print(pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
+    """``late``: the parent has ended before the child asks for it."""
+    code = CHILD.replace("LATE", str(late))
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+    deadline = time.monotonic() + 500
+    while (stat := tree.read_stat(pid)) is not None and stat.state != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert stat is None or stat.state == "Z"
+
+
+LAUNCHER = """
+import os, signal, sys, time
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes import tree
+
+tree.adopt_orphans()
+read, write = os.pipe()
+seen, look = os.pipe()
+
+def rank(handler):
+    signal.signal(signal.SIGTERM, handler)
+    os.write(write, b".")
+    while True:
+        while True:
+            time.sleep(0.05)
+
+def dies(signo, frame):
+    os.read(seen, 1)
+    os._exit(1)
+
+def saves(signo, frame):
+    os.read(seen, 1)
+    os.write(1, b"saved\\n")
+    os._exit(0)
+
+launcher = os.fork()
+if launcher == 0:
+    if os.fork() == 0:
+        rank({"saves": saves, "dies": dies, "ignores": signal.SIG_IGN}[sys.argv[1]])
+    os._exit(1)  # the launcher dies and leaves its rank behind
+os.read(read, 1)
+os.waitpid(launcher, 0)
+
+loop = Loop()
+left = tree.Orphans(loop, loop.stop)
+first = left.signal([], signal.SIGTERM)
+print("waits" if first else "does not wait", flush=True)
+os.write(look, b".")
+if first:
+    loop.call_later(50, lambda: os._exit(9))
+    loop.run()
+    print("waits" if left.signal([], signal.SIGTERM) else "over", flush=True)
+left.close()
+loop.close()
+tree.kill_below(os.getpid())
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("saves", [["waits", "saved", "over"]]),
+        ("dies", [["waits", "over"]]),
+        ("ignores", [["does not wait"]]),
+    ],
+)
+def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, how], env=environ, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:-1] in said
+
+
+KNOWN = """
+import os, signal, subprocess, sys
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes import tree
+
+child = subprocess.Popen(["sleep", "600"])
+left = tree.Orphans(Loop(), lambda: None)
+print(left.signal([child.pid], signal.SIGTERM), child.poll())
+child.kill()
+child.wait()
+"""
+
+
+def test_known_children_are_no_orphans(environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KNOWN], env=environ, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.stdout == "False None\n", done.stderr

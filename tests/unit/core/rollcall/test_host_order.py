@@ -1,0 +1,51 @@
+"""Hosts at one switch side by side; the leader stays the first."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.core.rollcall.host_order import by_topology
+
+
+@pytest.mark.parametrize(
+    ("places", "outside", "ordered"),
+    [
+        ({"a": "s0.s1.a", "b": "s0.s2.b", "c": "s0.s1.c", "d": "s0.s2.d"}, (), "acbd"),
+        ({"a": "s0.s2.a", "b": "s0.s1.b", "c": "s0.s3.c", "d": "s0.s2.d", "e": "s0.s1.e"}, (), "adbec"),
+        ({"a": "r.x.1.a", "b": "r.y.1.b", "c": "r.x.2.c", "d": "r.y.1.d", "e": "r.x.1.e"}, (), "aecbd"),
+        ({"a": "s1.a", "b": "s2.b", "c": "s1.c", "d": "s2.d"}, ("b",), "abcd"),
+        ({"a": "s1.a", "b": "s2.b", "c": "s3.c", "d": "s1.d"}, ("b",), "abdc"),
+        ({"a": "a", "b": "b", "c": "c"}, (), "abc"),
+    ],
+)
+def test_order(places: dict[str, str], outside: tuple[str, ...], ordered: str) -> None:
+    grouped = frozenset(places) - frozenset(outside)
+    found, told = by_topology(list(places), grouped, places)
+    assert "".join(found) == ordered
+    assert told.startswith("rank order by topology: a, ")
+
+
+def test_a_host_that_cannot_say_leaves_the_order_as_it_is() -> None:
+    found, told = by_topology("abc", frozenset("abc"), {"a": "s1.a", "b": "", "c": "s1.c"})
+    assert found == ["a", "b", "c"]
+    assert told.startswith("warning: --host-order topology: b can't say at which switch")
+
+
+PLACES = st.lists(st.lists(st.sampled_from("xyz"), min_size=1, max_size=3).map(".".join), min_size=1, max_size=12)
+
+
+@given(PLACES)
+def test_each_switchs_hosts_follow_each_other(places: list[str]) -> None:
+    hosts = [f"h{number}" for number in range(len(places))]
+    of_hosts = {host: f"{place}.{host}" for host, place in zip(hosts, places, strict=True)}
+    ordered, _ = by_topology(hosts, frozenset(hosts), of_hosts)
+    assert ordered[0] == "h0" and sorted(ordered) == sorted(hosts)
+    paths = [tuple(of_hosts[host].split(".")[:-1]) for host in ordered]
+    for depth in range(1, 4):
+        prefixes = [path[:depth] for path in paths if len(path) >= depth]
+        if all(len(path) >= depth for path in paths):
+            assert len([*itertools.groupby(prefixes)]) == len(set(prefixes))

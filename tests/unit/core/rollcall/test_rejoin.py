@@ -1,0 +1,149 @@
+"""Hosts that the platform starts anew while the job runs: who gets the seat, and what it hears."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.base.errors import RollCallError, StoppedEarly
+from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.channel.peers import AllDone, PeerBack, PeerLost, StopAll
+from musterpoint.core.rollcall.roster import Offer
+
+from ...meeting import OFFER, SHORT_CUT
+
+Start = Callable[..., Any]
+SECRET = "an example of a secret"
+OPTIONS = {"timeouts": SHORT_CUT._replace(sign_of_life=0.3), "max_restarts": 3}
+
+
+@pytest.fixture(params=["", SECRET])
+def secret(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
+    """The leader, a worker behind the cable, and another; the first two attempts' failures are left out."""
+    given = {**OPTIONS, **options}
+    hosts = start(1, 3, **given), start(2, 3, port=cable.port, **given), start(3, 3, **given)
+    for host in hosts:
+        host.gathered()
+    return hosts
+
+
+def lose(cable: Any, leader: Any, other: Any) -> None:
+    """The worker behind the cable is lost, and the others are ready for another attempt."""
+    cable.pull()
+    for host in (leader, other):
+        host.event(PeerLost)
+        host.say("done", 76)
+    for host in (leader, other):
+        host.event(AllDone)
+        host.say("ready", Ready())
+    assert leader.event(AllReady).gone == ("algo-2",)
+    leader.events.clear()
+
+
+def anew(start: Start, **options: Any) -> Any:
+    return start(2, 3, **{**OPTIONS, **options})
+
+
+def test_a_host_started_anew_has_its_seat_in_the_next_attempt(start: Start, cable: Any, secret: str) -> None:
+    leader, _lost, other = trio(start, cable, secret=secret)
+    lose(cable, leader, other)
+    again = anew(start, secret=secret, offer=OFFER._replace(ports=(5000,)))
+    ready = leader.event(AllReady)
+    assert ready == AllReady(
+        {"algo-1": Ready(), "algo-2": Ready(ports=(5000,), address="127.0.0.1"), "algo-3": Ready()}
+    )
+    assert leader.event(PeerBack).host == "algo-2"
+    leader.say("restart", NextAttempt(1, 7999, (SeatChange("algo-2", "127.0.0.1", (5000,)),)))
+    roster = again.gathered()
+    assert (roster.attempt, roster.max_restarts, roster.master_port) == (1, 3, 7999)
+    assert roster.seat.ports == (5000,)
+    assert roster.session == leader.gathered().session
+    other.event(NextAttempt)
+    # the new session is one like the others
+    for host in (leader, again, other):
+        host.events.clear()
+        host.say("done", 0)
+    for host in (leader, again, other):
+        host.event(AllDone)
+
+
+def test_its_own_session_is_over_at_once_with_proof_and_else_when_it_does_not_answer(
+    start: Start, cable: Any, secret: str
+) -> None:
+    """The leader has not seen yet that the host is gone."""
+    leader, _lost, _other = trio(start, cable, secret=secret)
+    cable.freeze()
+    anew(start, secret=secret)
+    assert leader.event(PeerLost).why == "it was started anew while the job ran"
+    assert leader.event(PeerBack).host == "algo-2"
+
+
+def test_a_host_that_answers_keeps_its_seat(start: Start, cable: Any) -> None:
+    leader, worker, _other = trio(start, cable)
+    error = anew(start).failed()
+    assert "another process has the seat of this host" in str(error)
+    assert not leader.has(PeerLost)
+    assert worker.events == []
+
+
+def test_the_world_keeps_its_size(start: Start, cable: Any) -> None:
+    leader, _lost, other = trio(start, cable)
+    lose(cable, leader, other)
+    error = anew(start, offer=Offer("job", "torchrun", 4, "0.1", 4)).failed()
+    assert "algo-2 had 2 slots (room for 2) and has 4 (room for 4) now: the job's world keeps its size" in str(error)
+
+
+@pytest.mark.parametrize("options", [{"max_restarts": 0}, {"rejoin_timeout": 0.0}])
+def test_nobody_comes_back_unless_that_was_asked_for(start: Start, cable: Any, options: dict[str, Any]) -> None:
+    leader, _lost, other = trio(start, cable, **options)
+    lose(cable, leader, other)
+    assert "has already started with an earlier start of algo-2" in str(anew(start, **options).failed())
+
+
+def test_an_end_and_a_stop_reach_who_waits_for_the_next_attempt(start: Start, cable: Any) -> None:
+    leader, _lost, other = trio(start, cable)
+    lose(cable, leader, other)
+    again = anew(start)
+    leader.event(PeerBack)
+    leader.say("end_attempts", NoRestart(None, "enough"))
+    error = again.failed()
+    assert isinstance(error, RollCallError)
+    assert "algo-1 ended the job: enough" in str(error)
+    assert other.event(NoRestart).why == "enough"
+
+
+@pytest.mark.parametrize("who", ["leader", "newcomer"])
+def test_a_stop_while_a_host_waits_for_the_next_attempt(start: Start, cable: Any, who: str) -> None:
+    leader, _lost, other = trio(start, cable)
+    lose(cable, leader, other)
+    again = anew(start)
+    leader.event(PeerBack)
+    if who == "newcomer":
+        again.stop(15)
+        assert leader.event(StopAll) == StopAll("algo-2", 15)
+    end = NoRestart(None, "", "algo-1", 15)
+    leader.say("end_attempts", end)
+    error = again.failed()
+    assert isinstance(error, StoppedEarly)
+    assert error.host == ("algo-1" if who == "leader" else "algo-2")
+    assert other.event(NoRestart) == end
+
+
+def test_one_that_is_lost_again_is_gone_and_may_come_a_second_time(start: Start, cable: Any) -> None:
+    leader, _lost, other = trio(start, cable)
+    lose(cable, leader, other)
+    cable.plug()
+    anew(start, port=cable.port)
+    leader.event(PeerBack)
+    leader.events.clear()
+    cable.pull()
+    assert leader.event(AllReady).gone == ("algo-2",)
+    leader.events.clear()
+    anew(start)
+    assert leader.event(AllReady).gone == ()

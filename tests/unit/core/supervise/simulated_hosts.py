@@ -1,0 +1,436 @@
+"""Several hosts of one job, simulated: the real policy, the real ends of the channel, made-up ranks and faults.
+
+:func:`play` plays a :class:`History`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Literal, NamedTuple, Union, cast
+
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import Timer
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel.leader import LeaderChannel
+from musterpoint.core.channel.link import Link, LinkOwner
+from musterpoint.core.channel.other_hosts import JobHosts
+from musterpoint.core.channel.peers import StopAll
+from musterpoint.core.channel.redial import Membership
+from musterpoint.core.channel.session import HostState, Session, Ticket
+from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
+from musterpoint.core.channel.worker import WorkerChannel
+from musterpoint.core.rollcall.admission import Call
+from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.reconnects import Reconnects
+from musterpoint.core.rollcall.roster import Offer, Roster, Seat
+from musterpoint.core.supervise import events as ev
+from musterpoint.core.supervise.policy import decide
+from musterpoint.core.supervise.restart_rules import RestartOn
+from musterpoint.core.supervise.state import Rules, State, code_of
+
+from .simulated_network import TIMEOUTS, Clock, Cut, Machine, Network, SimulatedDialer
+
+GRACE = 25.0
+HORIZON = 1500.0
+SETTINGS = Settings()
+
+
+class Rank(NamedTuple):
+    """A rank ends well ``after`` some seconds, ``stops`` so many after a signal (None: it ignores it), and fails
+    ``echoes`` seconds after another rank has failed or its host is gone (None: never).
+    """
+
+    after: float = 60.0
+    stops: float | None = 0.1
+    echoes: float | None = None
+
+
+class Fails(NamedTuple):
+    """A rank fails. ``at`` is seconds; ``kind`` and ``code`` are the failure's."""
+
+    host: int
+    rank: int
+    at: float
+    code: int = 1
+    kind: Literal["user", "oom", "infra", "peer"] = "user"
+    second_hand: bool = False
+
+
+class Breaks(NamedTuple):
+    """A host's job fails though no process ends there."""
+
+    host: int
+    at: float
+
+
+class Stops(NamedTuple):
+    """A host is told to stop."""
+
+    host: int
+    at: float
+    signal: int = 15
+
+
+class Dies(NamedTuple):
+    """A host is killed; ``how``: its machine refuses connections then, its name vanishes, or it is dark."""
+
+    host: int
+    at: float
+    how: Literal["refuses", "vanishes", "dark"] = "refuses"
+
+
+class Freezes(NamedTuple):
+    """A host with its ranks stands still for ``seconds``."""
+
+    host: int
+    at: float
+    seconds: float
+
+
+class Snaps(NamedTuple):
+    """The connection of a host to the leader ends; it may dial again at once."""
+
+    host: int
+    at: float
+
+
+class Unplugs(NamedTuple):
+    """Nothing passes between a worker and the leader for ``seconds``, ``more`` until TCP notices that it may again."""
+
+    host: int
+    at: float
+    seconds: float
+    more: float = 0.0
+
+
+Fault = Union[Fails, Breaks, Stops, Dies, Freezes, Snaps, Unplugs]
+
+
+class History(NamedTuple):
+    """What happens to a job. ``hosts``: the ranks of each, the leader first. ``starts``: when each host starts them.
+
+    ``latencies``: seconds to the leader. ``finish``: ``--on-failure finish``. ``tolerates``: the plan bears lost hosts.
+    ``outside``: the last host is outside the distribution group; ``outside_stops``: ``--outside stop``.
+    ``leaves``: seconds that each host needs to end after its decision.
+    ``restarts``: ``--max-restarts``; ``on``: ``--restart-on``; ``rejoin``: ``--rejoin-timeout``.
+    ``saves``: how many attempts leave a new checkpoint; None: there is no directory for them.
+    ``drains``: seconds until nothing of an attempt is left on each host.
+    """
+
+    hosts: tuple[tuple[Rank, ...], ...]
+    faults: tuple[Fault, ...] = ()
+    latencies: tuple[float, ...] = (0.01, 0.01, 0.01, 0.01)
+    starts: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    leaves: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1)
+    finish: bool = False
+    tolerates: bool = False
+    outside: bool = False
+    outside_stops: bool = False
+    restarts: int = 0
+    on: RestartOn = "infra"
+    rejoin: float = 0.0
+    saves: int | None = None
+    drains: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+
+
+class Host:
+    """One host: ranks that live and end, the policy, and its end of the channel."""
+
+    def __init__(self, job: Job, index: int) -> None:
+        history = job.history
+        self.job, self.index, self.name = job, index, name_of(index)
+        self.machine = Machine.named(self.name, job.clock)
+        self.loop = self.machine.loop
+        self.outside = history.outside and index == len(history.hosts) - 1
+        self.rules = Rules(
+            self.name, GRACE, finish_on_failure=history.finish, tolerates_lost_peers=history.tolerates,
+            outside=self.outside, outside_stops=history.outside_stops,
+        )  # fmt: skip
+        self.state = State()
+        self.live: dict[ev.Key, Rank] = {}
+        self.signalled: set[ev.Key] = set()
+        self.killed = False
+        self.over_at: float | None = None
+        self.left_at: float | None = None
+        self.alive_at_end = 0
+        self.ranks_ended_at = 0.0
+        self.failures: list[Failure] = []
+        self.late: list[Failure] = []
+        self.earlier: list[Failure] = []
+        self.events: list[tuple[float, ev.Event]] = []
+        self.peers: Any = None
+        self.began = 0.0
+        self.first_stop: tuple[str, int] | None = None
+        self.timers: dict[type, Timer] = {}
+        self.attempt = 0
+        self._queue: list[ev.Event] = []
+        self._busy = False
+
+    @property
+    def is_gone(self) -> bool:
+        return self.loop.dead and self.left_at is None
+
+    @property
+    def outcome(self) -> tuple[int, str, str]:
+        """Code, host and reason of the failure."""
+        stopped = self.state.stop_signal != 0
+        failure = None if stopped else self.state.root_cause or self.state.failure
+        return code_of(self.state, self.rules), failure.host if failure else "", failure.reason if failure else ""
+
+    def start(self) -> None:
+        ranks = self.job.history.hosts[self.index]
+        self.live = {(0, number): rank for number, rank in enumerate(ranks)}
+        self.began = self.job.clock.now
+        self.peers.listen(self.on_event)
+        self.on_event(ev.SessionOpened(0, tuple(self.live)))
+        for key, rank in list(self.live.items()):
+            self.end_after(rank.after, key, None)
+
+    def end_after(self, seconds: float, key: ev.Key, failure: Failure | None) -> None:
+        """A rank of this attempt ends so, if it still lives then."""
+        attempt = self.attempt
+        self.loop.call_later(seconds, lambda: self.ended(key, failure) if self.attempt == attempt else None)
+
+    def ended(self, key: ev.Key, failure: Failure | None) -> None:
+        """A rank ended; ``failure`` doesn't count if it was signalled before."""
+        if key not in self.live:
+            return
+        del self.live[key]
+        self.ranks_ended_at = self.job.clock.now
+        told = key in self.signalled
+        if failure is not None and not told:
+            self.failures.append(failure)
+        if failure is not None or told:
+            self.job.echo(self)
+        self.on_event(ev.RankEnded(key, None if told else failure))
+
+    def echo(self) -> None:
+        """A rank elsewhere has failed."""
+        for key, rank in self.live.items():
+            if rank.echoes is not None:
+                echo = Failure(
+                    self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key[1], key[1],
+                    at=self.job.clock.now,
+                )  # fmt: skip
+                self.end_after(rank.echoes, key, echo)
+
+    def on_event(self, event: ev.Event) -> None:
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        while self._queue:
+            happened = self._queue.pop(0)
+            self.events.append((self.job.clock.now, happened))
+            self.state, actions = decide(self.state, happened, self.rules)
+            if isinstance(happened, (ev.StopAsked, StopAll)):
+                where = self.name if isinstance(happened, ev.StopAsked) else happened.host
+                self.first_stop = self.first_stop or (where, happened.signal)
+            for action in actions:
+                ACTS[type(action)](self, action)
+        self._busy = False
+
+    def signal(self, _signal: int) -> None:
+        for key, rank in list(self.live.items()):
+            if key not in self.signalled:
+                self.signalled.add(key)
+                if rank.stops is not None:
+                    self.end_after(rank.stops, key, None)
+
+    def kill(self) -> None:
+        self.killed = True
+        self.signalled.update(self.live)
+        for key in list(self.live):
+            self.end_after(0.0, key, None)
+
+    def start_timer(self, action: ev.StartTimer) -> None:
+        old = self.timers.get(type(action.event))
+        if old is not None:
+            old.cancel()
+        self.timers[type(action.event)] = self.loop.call_later(action.seconds, lambda: self.on_event(action.event))
+
+    def told_to_stop(self, signal: int) -> None:
+        """The platform stops this host."""
+        self.on_event(ev.StopAsked(signal))
+
+    def finish(self) -> None:
+        self.over_at = self.job.clock.now
+        self.alive_at_end = len(self.live)
+        self.loop.call_later(self.job.history.leaves[self.index], self.leave)
+
+    def leave(self) -> None:
+        self.peers.close()
+        self.left_at = self.job.clock.now
+        self.job.network.gone(self.machine, "refuses")
+
+
+ACTS: dict[type, Callable[[Host, Any], None]] = {
+    ev.ReportFailure: lambda host, action: host.peers.failed(action.failure),
+    ev.ReportStop: lambda host, action: host.peers.stopping(action.signal),
+    ev.ReportArrival: lambda host, action: host.peers.arrive(action.point),
+    ev.ReportDone: lambda host, action: host.peers.done(action.code, action.failures),
+    ev.SignalRanks: lambda host, action: host.signal(action.signal),
+    ev.StartTimer: lambda host, action: host.start_timer(action),
+    ev.KillTree: lambda host, action: host.kill(),
+    ev.Release: lambda host, action: None,
+    ev.Say: lambda host, action: host.machine.said.append(action.text),
+    ev.Finish: lambda host, action: host.finish(),
+}
+
+
+class _Listener:
+    """What :class:`Reconnects` needs of the listener."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def hand_over(self, owner: Any) -> None:
+        self._network.on_resume = owner.on_resume
+
+    def refuse(self, link: Link, reason: str, **more: Any) -> None:
+        from musterpoint.core.channel import wire
+
+        link.send(wire.pack("refused", reason=reason, **more))
+        link.ignore()
+
+
+def name_of(index: int) -> str:
+    return f"algo-{index + 1}"
+
+
+class Job:
+    """All hosts, connected after the roll call."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.clock = Clock()
+        self.broken: list[str] = []
+        self.hosts = [self._host(index) for index in range(len(history.hosts))]
+        leader, workers = self.hosts[0], self.hosts[1:]
+        cuts = [
+            Cut(name_of(fault.host), fault.at, fault.seconds, fault.more)
+            for fault in history.faults
+            if isinstance(fault, Unplugs)
+        ]
+        latencies = {host.name: history.latencies[host.index] for host in workers}
+        self.stops_heard: list[float] = []
+        self.network = Network(self.clock, leader.machine, latencies, cuts, TIMEOUTS)
+        names = frozenset(host.name for host in self.hosts)
+        group = frozenset(host.name for host in self.hosts if not host.outside)
+        seats = tuple(Seat(host.name, "10.0.0.1", 1, host.name in group) for host in self.hosts)
+        roster = Roster("job", "5e55" * 8, seats, "10.0.0.1", 7777, leader.name, max_restarts=history.restarts)
+        self.roster = roster
+        members: dict[str, HostState] = {}
+        nobody = LinkOwner(lambda link, payload: None, lambda link, why, eof: None)
+        far_ends = {}
+        for host in workers:
+            near, far = self.network.connect(host.machine)
+            far_ends[host.name] = near
+            context = leader.machine.context(TIMEOUTS)
+            link = Link(context, cast(Any, far), host.name, MEMBER_LIMIT, nobody)
+            session = Session(0.0, False, SETTINGS.silence_timeout, TIMEOUTS)
+            members[host.name] = HostState(host.name, link, session)
+        context = leader.machine.context(TIMEOUTS)
+        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts)
+        leader.peers = LeaderChannel(context, job_hosts, history.finish, self._close_listener)
+        offer = Offer("job", "ranks", 1, "0.1", 1)
+        calls = {
+            name: Call(cast(Hello, type("H", (), {"host": name, "offer": offer, "name": ""})), state, "10.0.0.2", 0.0)
+            for name, state in members.items()
+        }
+        Reconnects(context, cast(Any, _Listener(self.network)), roster, b"", calls, leader.peers)
+        settings = SETTINGS._replace(on_failure="finish" if history.finish else "end")
+        for host in workers:
+            context = host.machine.context(TIMEOUTS)
+            link = Link(context, cast(Any, far_ends[host.name]), leader.name, LEADER_LIMIT, nobody)
+            member = Membership(
+                host.name, leader.name, names, "10.0.0.2", roster.session, Ticket(*members[host.name].ticket)
+            )
+            dialer = SimulatedDialer.maker(self.network, host.machine)
+            host.peers = WorkerChannel(context, cast(Any, dialer), link, member, settings)
+        for host, start in zip(self.hosts, history.starts):
+            self.clock.at(start, host.start)
+        for fault in history.faults:
+            # a signal that comes earlier is handled once the ranks are started
+            when = max(fault.at, history.starts[fault.host]) if isinstance(fault, (Stops, Breaks)) else fault.at
+            self.clock.at(when, lambda fault=fault: FAULTS[type(fault)](self, self.hosts[fault.host], fault))
+
+    def _host(self, index: int) -> Host:
+        if not self.history.restarts:
+            return Host(self, index)
+        from .simulated_restarts import RestartingHost
+
+        return RestartingHost(self, index)
+
+    def _close_listener(self) -> None:
+        self.network.listens = False
+
+    def echo(self, of: Host) -> None:
+        for host in self.hosts:
+            if not (host.outside or of.outside):
+                host.loop.do(host.echo)
+
+    # faults
+
+    def fails(self, host: Host, fault: Fails) -> None:
+        failure = Failure(
+            host.name, fault.code, "user", fault.kind, f"error {fault.code} of {host.name}", fault.rank, fault.rank,
+            at=self.clock.now, second_hand=fault.second_hand,
+        )  # fmt: skip
+        host.loop.do(lambda: host.ended((0, fault.rank), failure))
+
+    def breaks(self, host: Host, fault: Breaks) -> None:
+        def broken() -> None:
+            if host.over_at is None:
+                failure = Failure(host.name, 74, "muster", "infra", "muster: stalled", at=self.clock.now)
+                if host.state.phase in ("running", "judging", "waiting") and not host.state.stopped_by:
+                    (host.late if host.state.phase == "waiting" else host.failures).append(failure)
+                host.on_event(ev.Broken(failure))
+
+        host.loop.do(broken)
+
+    def stops(self, host: Host, fault: Stops) -> None:
+        def told() -> None:
+            if host.over_at is None:
+                self.stops_heard.append(self.clock.now)
+                host.told_to_stop(fault.signal)
+
+        host.loop.do(told)
+
+    def dies(self, host: Host, fault: Dies) -> None:
+        if not host.loop.dead:
+            self.network.gone(host.machine, fault.how)
+            self.echo(host)
+
+    def freezes(self, host: Host, fault: Freezes) -> None:
+        host.loop.freeze()
+        self.clock.at(fault.at + fault.seconds, host.loop.thaw)
+
+    def snaps(self, host: Host, fault: Snaps) -> None:
+        if host.index and not self.network.is_cut(host.name):
+            self.network.reset(host.name)
+
+    @property
+    def is_over(self) -> bool:
+        return all(host.loop.dead for host in self.hosts)
+
+
+FAULTS: dict[type, Callable[[Job, Host, Any], None]] = {
+    Fails: Job.fails, Breaks: Job.breaks, Stops: Job.stops, Dies: Job.dies, Freezes: Job.freezes, Snaps: Job.snaps,
+    Unplugs: lambda job, host, fault: None,
+}  # fmt: skip
+
+
+def play(history: History) -> Job:
+    job = Job(history)
+    job.clock.run(HORIZON, lambda: job.is_over)
+    return job
+
+
+def told(job: Job) -> str:
+    """What happened on each host, for people."""
+    lines = [str(job.history)]
+    for host in job.hosts:
+        lines.append(f"{host.name}: {host.state.phase}, over at {host.over_at}, left at {host.left_at}, {host.outcome}")
+        lines += [f"  {at:.2f} {event}" for at, event in host.events]
+        lines += [f"  said: {text}" for text in host.machine.said]
+    return "\n".join(lines)

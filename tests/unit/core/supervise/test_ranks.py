@@ -1,0 +1,280 @@
+"""The ranks of a host: which are there, what gets a signal, and how they end, under an MPI too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, Iterator
+
+import pytest
+
+from musterpoint.base.failure import Failure
+from musterpoint.base.loop import Loop
+from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.processes.pump import Pump
+from musterpoint.core.supervise.events import LocalEvent, RankEnded
+from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
+
+from .bench import context_for
+
+ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
+
+
+class Slot:
+    """One expected rank with a stub of its own; the program is a process that sleeps."""
+
+    def __init__(self, mpi: bool = True) -> None:
+        self.loop = Loop()
+        self.read, self.write = os.pipe()
+        self.pump = Pump(out_fd=self.write, err_fd=self.write)
+        self.events: list[LocalEvent] = []
+        self.records: list[str] = []
+        self.oom = 0
+        context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
+        self.ranks = Ranks(context, ServicesAndLaunchers(), self.events.append)
+        self.ranks.expect([(0, 0)])
+        self.program = subprocess.Popen(["sleep", "600"])
+        self.output, err = self.pump.open(0)
+        assert err == self.output, "one pipe for both, as our own outputs are one"
+        connection = Connection.__new__(Connection)
+        self.rank = Rank((0, 0), 0, "", connection, 1, mpi)
+        self.ranks.add(self.rank)
+        self.ranks.set_pid(self.rank, self.program.pid)
+
+    def record(self, event: str, /, **facts: Any) -> None:
+        self.records.append(event)
+
+    def says(self, text: bytes) -> None:
+        os.write(self.output, text)
+
+    @property
+    def end(self) -> tuple[int, str, str] | None:
+        """Code, class and first line of the failure that the rank's end is; None where it has not ended or is none."""
+        failures = [event.failure for event in self.events if isinstance(event, RankEnded)]
+        if not failures or failures[0] is None:
+            return None
+        return failures[0].code, failures[0].kind, failures[0].reason.partition("\n")[0]
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        os.close(self.output)
+        self.pump.drain(5)
+        self.ranks.close()
+        self.loop.close()
+        os.close(self.read)
+        os.close(self.write)
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    slot = Slot()
+    yield slot
+    slot.close()
+
+
+def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
+    """MPICH and Intel MPI end the stub, which isn't the program that called."""
+    slot.says(b"working\n" + ABORT + b"still working\n")
+    slot.ranks.lost_stub(slot.rank)
+    assert slot.end == (5, "user", ABORT.decode().strip())
+    assert slot.program.wait(500) == -9
+
+
+@pytest.mark.parametrize("status", [0, 15, -11, 5])
+def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
+    slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+    slot.ranks.ended(slot.rank, status)
+    assert slot.end is not None
+    assert slot.end[:2] == (5, "user")
+
+
+def test_the_users_own_words_lead(slot: Slot) -> None:
+    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
+    slot.ranks.ended(slot.rank, 15)
+    assert slot.end == (5, "user", "ValueError: boom")
+
+
+@pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])
+def test_a_rank_that_the_others_had_left(slot: Slot, world: int, kind: str, ended: tuple[int, ...]) -> None:
+    """It is the program's own mistake; where ranks of other hosts may tell of a cause, their leader decides."""
+    slot.ranks.expect([(0, 0), (0, 1)], world)
+    slot.ranks.ended(Rank((0, 1), 1), 0)
+    slot.says(
+        b'  File "a.py", line 1, in save\nRuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [::1]\n'
+    )
+    slot.rank.mpi = False
+    slot.ranks.ended(slot.rank, 1)
+    failure = next(event.failure for event in slot.events if isinstance(event, RankEnded) and event.failure)
+    assert (failure.kind, failure.ended) == (kind, ended)
+    assert ("rank 1 had ended with 0; rank 0 was still " in failure.reason) == (kind == "user")
+
+
+def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
+    slot.says(b"working\n")
+    slot.ranks.lost_stub(slot.rank)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.ranks.reaped(slot.program.pid, 195)
+    assert slot.end is not None
+    assert slot.end[:2] == (195, "peer")
+
+
+def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
+    slot.ranks.ended(slot.rank, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "peer")
+
+
+def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> None:
+    slot = Slot(mpi=False)
+    slot.says(ABORT)
+    slot.ranks.lost_stub(slot.rank)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.ranks.reaped(slot.program.pid, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "user")
+    slot.close()
+
+
+def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
+    slot.says(ABORT)
+    assert slot.ranks.signal(15) == 1
+    slot.ranks.lost_stub(slot.rank)
+    assert slot.program.wait(500) == -15
+    slot.ranks.reaped(slot.program.pid, -15)
+    assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
+
+
+def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
+    assert not slot.ranks.oom_struck(-9)
+    slot.oom = 1
+    assert slot.ranks.oom_struck(-9)
+    assert slot.ranks.oom_struck(1), "its child may have been the one"
+    assert not slot.ranks.oom_struck(0)
+    slot.ranks.ended(slot.rank, -9)
+    assert slot.end is not None
+    assert slot.end[:2] == (137, "oom")
+
+
+def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
+    slot.oom = 1
+    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
+    slot.ranks.ended(slot.rank, 1)
+    assert slot.end is not None
+    assert slot.end[:2] == (1, "oom")
+
+
+def test_who_is_missing(slot: Slot) -> None:
+    slot.ranks.expect([(0, 1), (1, 0)])
+    assert [slot.ranks.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
+    assert (slot.ranks.of_session(0), slot.ranks.of_session(1)) == ([slot.rank], [])
+    slot.ranks.forget((0, 1))
+    assert not slot.ranks.is_missing((0, 1))
+
+
+STUBBORN = (
+    "import signal, time\nsignal.signal(15, lambda *_: None)\nprint('up', flush=True)\nwhile True: time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+@pytest.mark.parametrize("killed_first", [True, False])
+def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool, stopping: bool) -> None:
+    """A launcher may die of the stop while everything is being killed, and its rank become ours after that."""
+    slot = Slot(mpi=False)
+    with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
+            slot.ranks.signal(15, stopping=stopping)
+            if killed_first:
+                slot.ranks.being_killed()
+            slot.ranks.ended(slot.rank, -15)
+            if not killed_first:
+                assert slot.events == []
+                slot.ranks.being_killed()
+            assert [type(event) for event in slot.events] == [RankEnded]
+            assert rank.poll() is None
+        finally:
+            rank.kill()
+            slot.close()
+
+
+INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
+
+
+@pytest.mark.parametrize(
+    ("session", "status", "reason"),
+    [
+        (0, 64, INNER.reason),
+        (0, 3, "rank 0 (local rank 0) on algo-1, exit code 3"),
+        (1, 64, "rank 0 (local rank 0) on"),
+    ],
+    ids=["as it ended", "otherwise", "a rank that it started"],
+)
+def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int, status: int, reason: str) -> None:
+    slot = Slot(mpi=False)
+    slot.ranks.reported(INNER)
+    key = (session, 0)
+    rank = slot.rank
+    if session:
+        slot.ranks.expect([key])
+        rank = Rank(key, 0)
+        slot.ranks.add(rank)
+    slot.ranks.ended(rank, status)
+    assert slot.end is not None
+    assert slot.end[0] == status
+    assert slot.end[2].startswith(reason)
+    slot.close()
+
+
+TOLD = (
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]); "
+    "print('ready', flush=True); signal.sigwait([15]); sys.exit(7)"
+)
+
+
+def running(process: subprocess.Popen[bytes]) -> Rank:
+    rank = Rank((0, 0), 3)
+    rank.pid = process.pid
+    return rank
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_signal_goes_to_the_program_past_the_shells_in_front_of_it(shell: bool) -> None:
+    program = [sys.executable, "-c", TOLD]
+    argv = ["sh", "-c", '"$@"; exit $?', "sh", *program] if shell else program
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    running(process).send(signal.SIGTERM)
+    process.communicate(timeout=500)
+    assert process.returncode == 7
+
+
+def test_a_rank_without_a_program_gets_no_signal() -> None:
+    before = []
+    old = signal.signal(signal.SIGUSR2, lambda signo, frame: before.append(signo))
+    Rank((0, 0), 0).send(signal.SIGUSR2)  # pid 0 would be our own process group
+    signal.signal(signal.SIGUSR2, old)
+    assert before == []
+
+
+def test_a_signal_for_one_that_has_ended_is_no_error() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    running(process).send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("signo", "status", "quiet"), [(15, 15, True), (10, 10, True), (10, 15, False), (15, 7, 0)])
+def test_a_handler_that_ends_with_the_signals_number_is_no_failure(signo: int, status: int, quiet: bool) -> None:
+    """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
+    slot = Slot(mpi=False)
+    slot.ranks.signal(signo)
+    slot.program.wait()
+    slot.ranks.ended(slot.rank, status)
+    (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]
+    assert (ended.failure is None) == quiet
+    slot.close()

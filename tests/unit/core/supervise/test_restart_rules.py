@@ -1,0 +1,107 @@
+"""After which failures a job is started again, and when no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from musterpoint.base.failure import Failure, lost_host
+from musterpoint.core.channel.attempts import Ready
+from musterpoint.core.supervise.restart_rules import (
+    End,
+    EndedAttempt,
+    Restart,
+    RestartRules,
+    Wait,
+    attempts_sentence,
+    decide_restart,
+    obstacle,
+)
+
+ERROR = Failure("algo-2", 1, "user", "user", "ValueError: boom", 3, 1)
+KILLED = ERROR._replace(code=137, kind="infra", signal=9)
+OOM = KILLED._replace(kind="oom")
+PEER = ERROR._replace(kind="peer")
+ECC = ERROR._replace(kind="infra")
+LOST = lost_host("algo-2", "it closed the connection")
+STALLED = Failure("algo-1", 74, "muster", "infra", "muster: stalled")
+MADE, NONE, UNKNOWN = Ready("made"), Ready("none"), Ready()
+
+
+def crashed(signo: int) -> Failure:
+    return ERROR._replace(code=128 + signo, signal=signo)
+
+
+def ours(code: int) -> Failure:
+    return Failure("algo-1", code, "muster", "infra", "muster: it can't be")
+
+
+@pytest.mark.parametrize(
+    ("failure", "infra", "user"),
+    [
+        (KILLED, True, True),
+        *((crashed(signo), True, True) for signo in (6, 7, 11, 15)),
+        *((crashed(signo), False, True) for signo in (2, 4, 8)),
+        (PEER, True, True),
+        (ECC, True, True),
+        (LOST, True, True),
+        (STALLED, True, True),
+        (STALLED._replace(code=75), True, True),
+        (ERROR, False, True),
+        (ERROR._replace(code=64), False, True),
+        (OOM, False, True),
+        *((ours(code), False, False) for code in (64, 69, 70, 71, 72)),
+        (ours(72)._replace(signal=9), True, True),
+        (ours(72)._replace(signal=4), False, False),
+    ],
+)
+def test_what_is_retriable(failure: Failure, infra: bool, user: bool) -> None:
+    assert (not obstacle(failure, "infra"), not obstacle(failure, "user")) == (infra, user)
+
+
+BOTH = {"algo-1": UNKNOWN, "algo-2": UNKNOWN}
+NOTHING = {"algo-1": NONE, "algo-2": UNKNOWN}
+FIRST = EndedAttempt(0, 60.0, None, KILLED)
+SECOND = EndedAttempt(1, 60.0, 60.0, KILLED)
+STUCK = {"algo-1": UNKNOWN, "algo-2": Ready(left=2)}
+
+
+@pytest.mark.parametrize(
+    ("ended", "hosts", "more", "expected"),
+    [
+        (FIRST, BOTH, {}, Restart()),
+        (SECOND, BOTH, {}, Restart()),
+        (SECOND._replace(number=2), BOTH, {}, End("--max-restarts 2 allows no more")),
+        (FIRST._replace(failure=ours(72)), BOTH, {}, End("the same would happen again")),
+        # without checkpoints nothing is known of progress; the first attempt has none before it
+        (FIRST, NOTHING, {}, Restart()),
+        (SECOND, NOTHING, {}, "it got no further than the attempt before: 60 s after 60 s, and nothing new"),
+        (SECOND._replace(seconds=66.1), NOTHING, {}, Restart()),
+        (SECOND, {"algo-1": NONE, "algo-2": MADE}, {}, Restart()),
+        (FIRST, STUCK, {}, "2 processes of it on algo-2 can't be killed"),
+        # hosts that are gone
+        (FIRST, {"algo-1": UNKNOWN}, {"away": {"algo-2"}}, Wait(("algo-2",))),
+        (FIRST, {"algo-1": UNKNOWN}, {"left": {"algo-2"}}, End("algo-2 has left the job")),
+        (FIRST, {}, {"left": {"algo-2", "algo-3", "algo-4"}}, End("algo-2 and 2 more have left the job")),
+        # a stop ends what would go on, and nothing else
+        (FIRST._replace(stopped=True), BOTH, {}, End("the job was told to stop", stopped=True)),
+        (FIRST._replace(stopped=True), {}, {"away": {"algo-2"}}, End("the job was told to stop", stopped=True)),
+        (FIRST._replace(stopped=True, failure=ERROR), BOTH, {}, "it is the program's own error"),
+        (SECOND._replace(stopped=True, number=2), BOTH, {}, End("--max-restarts 2 allows no more")),
+    ],
+)
+def test_what_follows_an_attempt(ended: EndedAttempt, hosts: Any, more: Any, expected: Any) -> None:
+    decision = decide_restart(RestartRules(2), ended, hosts, **more)
+    if isinstance(expected, str):
+        assert isinstance(decision, End)
+        assert decision.why.startswith(expected)
+        assert not decision.stopped
+    else:
+        assert decision == expected
+
+
+def test_the_end_of_the_reason_counts_attempts_where_there_were_several() -> None:
+    assert attempts_sentence(1, "why") == ""
+    assert attempts_sentence(2, "why") == "in attempt 2, the last: why"
+    assert attempts_sentence(2, "") == "in attempt 2"

@@ -1,0 +1,132 @@
+"""Services and launchers: which are asked to end, which are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import Iterator
+
+import pytest
+
+from musterpoint.core.launch.plan import Argument, ProcessPlan
+from musterpoint.core.processes import tree
+from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
+
+
+class Bench:
+    """Services and launchers that are real bench."""
+
+    def __init__(self) -> None:
+        self.running = ServicesAndLaunchers()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.signalled: list[int] = []
+
+    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600",
+            seconds: int = 0) -> None:  # fmt: skip
+        process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
+        self.processes[name] = process
+        plan = ProcessPlan(role, name, (Argument("sh"),), users=users, time_to_end=seconds)
+        self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
+
+    def ended(self, name: str) -> int:
+        return self.processes[name].wait(500)
+
+    def untouched(self, name: str) -> bool:
+        """Whether no signal was sent to it."""
+        return self.processes[name].pid not in self.signalled
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench()
+    send = tree.send
+
+    def note(pid: int, signo: int) -> bool:
+        bench.signalled.append(pid)
+        return send(pid, signo)
+
+    monkeypatch.setattr(tree, "send", note)
+    yield bench
+    bench.close()
+
+
+def test_only_services_of_the_users_are_signalled(bench: Bench) -> None:
+    bench.add("mpirun", "launcher")
+    bench.add("server", "service")
+    bench.add("ps", "service", users=True)
+    bench.running.signal(signal.SIGTERM)
+    assert bench.ended("ps") == -signal.SIGTERM
+    assert bench.untouched("mpirun") and bench.untouched("server")
+
+
+def test_each_is_signalled_once_and_past_its_shell(bench: Bench) -> None:
+    saves = (
+        "import signal, time\ntold = []\nsignal.signal(15, lambda *_: told.append(print('told', flush=True)))\n"
+        "print(flush=True)\nwhile not told:\n    time.sleep(0.01)\ntime.sleep(0.5)"
+    )
+    bench.add("ps", "service", users=True, script=f'python3 -c "{saves}"; exit 4')
+    out = bench.processes["ps"].stdout
+    assert out is not None
+    out.readline()
+    bench.running.signal(signal.SIGTERM)
+    assert out.readline() == b"told\n"
+    bench.running.signal(signal.SIGTERM)
+    assert out.read() == b""
+    assert bench.ended("ps") == 4
+
+
+def test_a_signal_that_is_passed_on_may_come_again(bench: Bench) -> None:
+    counts = "trap 'echo got' USR1; echo; while :; do sleep 0.05; done"
+    bench.add("ps", "service", users=True, script=counts)
+    out = bench.processes["ps"].stdout
+    assert out is not None
+    out.readline()
+    for _ in range(2):
+        bench.running.pass_on(signal.SIGUSR1)
+        assert out.readline() == b"got\n"
+
+
+def test_a_session_or_a_role_is_killed_alone(bench: Bench) -> None:
+    bench.add("outer", "service")
+    bench.add("inner", "service", session=1)
+    bench.add("inner launcher", "launcher", session=1)
+    bench.running.kill(1, "service")
+    assert bench.ended("inner") == -9
+    assert bench.untouched("outer") and bench.untouched("inner launcher")
+    bench.running.kill()
+    assert [bench.ended(name) for name in ("outer", "inner launcher")] == [-9, -9]
+
+
+def test_who_runs_is_known_by_pid(bench: Bench) -> None:
+    bench.add("mpirun", "launcher")
+    pid = bench.processes["mpirun"].pid
+    assert pid in bench.running
+    assert bench.running.pids == {pid}
+    assert bench.running.ended(pid).process.name == "mpirun"
+    assert pid not in bench.running
+
+
+def test_services_that_end_by_themselves_are_asked_to(bench: Bench) -> None:
+    """Once, those of one session or all; the answer is how long the slowest of them may take."""
+    ends = "trap 'exit 1' TERM; echo; while :; do sleep 0.05; done"
+    assert bench.running.end() == 0
+    for name, session, seconds in (("head", 0, 4), ("other", 1, 2), ("server", 0, 0)):
+        bench.add(name, "service", session, script=ends, seconds=seconds)
+        out = bench.processes[name].stdout
+        assert out is not None and out.readline() == b"\n"
+    assert bench.running.end(1) == 2
+    assert bench.ended("other") == 1
+    assert bench.untouched("head")
+    bench.running.ended(bench.processes["other"].pid)
+    assert [bench.running.end(), bench.running.end()] == [4, 4]
+    assert bench.ended("head") == 1
+    assert bench.untouched("server")
+    assert bench.signalled.count(bench.processes["head"].pid) == 1
+    assert bench.running.are_ending
+    bench.running.ended(bench.processes["head"].pid)
+    assert not bench.running.are_ending

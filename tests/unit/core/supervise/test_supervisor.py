@@ -1,0 +1,510 @@
+"""A supervisor alone with real processes: what it starts, what it makes of their ends, what it leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
+from musterpoint.base.loop import READ, Loop
+from musterpoint.core.channel.lone import LoneChannel
+from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.log_rules import LogRule
+from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.signals import Signals
+from musterpoint.core.rollcall.roster import Roster, Seat
+from musterpoint.core.supervise import events as ev
+from musterpoint.core.supervise.state import Outcome, Rules
+from musterpoint.core.supervise.supervisor import Supervisor
+
+from .bench import context_for
+
+ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 1),), "127.0.0.1", 7777, "algo-1")
+ENVIRON = {"PATH": os.environ.get("PATH", "/bin:/usr/bin")}
+
+
+def shell(*scripts: str, cwd: str = "/") -> LaunchPlan:
+    """A plan of one rank per shell script."""
+    processes = tuple(
+        ProcessPlan("rank", f"rank {rank}", (Argument("/bin/sh"), Argument("-c"), Argument(script)),
+                    (EnvSetting("RANK", str(rank), ""),), cwd, rank, rank)
+        for rank, script in enumerate(scripts)
+    )  # fmt: skip
+    return LaunchPlan("ranks", "algo-1", processes, (), len(scripts), len(scripts), 0, cwd, unset=("GONE",))
+
+
+class Bench:
+    """A supervisor with signals and a pump that writes into a pipe; ``said`` and ``events`` are what it printed and
+    recorded."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.read, self.write = os.pipe()
+        self.said: list[str] = []
+        self.on_said: Callable[[str], Any] = lambda text: None
+        self.events: list[str] = []
+        self.signals = Signals(self.loop, lambda signo: None)
+        self.peers: Peers = LoneChannel(self.loop)
+        self.environ = {**ENVIRON, "GONE": "1"}
+
+    def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
+        pump = Pump(out_fd=self.write, err_fd=self.write)
+        context = context_for(self.loop, pump, self.record, self.say)
+        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers, ROSTER)
+        self.signals.route_to(supervisor.on_signal)
+        outcome = supervisor.run(plan, self.environ, refusal)
+        context.sidecars.close(5.0)
+        return outcome
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        self.on_said(text)
+
+    def record(self, event: str, /, **facts: Any) -> None:
+        self.events.append(event)
+
+    def stop_once_ready(self, fifo: Path) -> None:
+        """SIGTERM for this host once a program has written a line to ``fifo``, which is made here and then removed."""
+
+        def heard(_ready: int) -> None:
+            self.loop.forget(end)
+            os.close(end)
+            os.kill(os.getpid(), signal.SIGTERM)
+            fifo.unlink()
+
+        os.mkfifo(fifo)
+        end = os.open(fifo, os.O_RDWR)
+        self.loop.watch(end, READ, heard)
+
+    @property
+    def output(self) -> str:
+        os.close(self.write)
+        self.write = -1
+        with open(self.read, closefd=False) as file:
+            return file.read()
+
+    def close(self) -> None:
+        self.signals.close()
+        self.loop.close()
+        for fd in (self.read, self.write):
+            if fd >= 0:
+                os.close(fd)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
+    assert tree.descendants(os.getpid()) == []
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """Where a fifo may be."""
+    return tmp_path / "ready"
+
+
+def test_ranks_run_with_their_environment(bench: Bench) -> None:
+    outcome = bench.run(shell("echo $RANK ${GONE-unset}", "echo $RANK ${GONE-unset}"))
+    assert (outcome.code, outcome.failure, outcome.stopped_by) == (0, None, "")
+    assert bench.events.count("rank-ended") == 2
+    assert sorted(bench.output.splitlines()) == ["0 unset", "1 unset"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "how"),
+    [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")],
+)
+def test_the_first_failure_ends_the_others(bench: Bench, script: str, code: int, how: str) -> None:
+    outcome = bench.run(shell("exec sleep 600" if code else "true", script))
+    assert outcome.code == code
+    assert how in (outcome.failure.reason if outcome.failure else "")
+    assert outcome.secondary.total == 0, "what we ended is no failure of its own"
+
+
+def test_what_ignores_the_signal_is_killed_after_its_grace(bench: Bench, ready: Path) -> None:
+    os.mkfifo(ready)
+    outcome = bench.run(shell(f"trap '' TERM; echo > {ready}; sleep 600", f"read _ < {ready}; exit 3"), grace=0.3)
+    assert outcome.code == 3
+    assert "processes-killed" in bench.events
+
+
+def test_a_stop(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    outcome = bench.run(shell(saves(ready), "exec sleep 600"))
+    assert (outcome.code, outcome.failure, outcome.stopped_by) == (143, None, "algo-1")
+    assert bench.output == "saved\n"
+
+
+@pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])
+def test_what_cannot_start(bench: Bench, plan: LaunchPlan | None, code: int) -> None:
+    refusal = None if plan else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
+    outcome = bench.run(plan, refusal)
+    assert outcome.code == code
+    assert outcome.failure is not None
+    assert outcome.failure.reason.startswith("muster: ")
+
+
+def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "has-said")
+
+    def start(thread: threading.Thread) -> None:
+        (tmp_path / "has-said").read_text()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    outcome = bench.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
+    assert bench.output == "said\n"
+
+
+def test_a_daemon_of_the_programs_does_not_survive(bench: Bench) -> None:
+    outcome = bench.run(shell("(trap '' TERM HUP; setsid sleep 600 >/dev/null 2>&1 &) ; exit 0"))
+    assert outcome.code == 0
+    assert "processes-killed" in bench.events
+
+
+def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
+    launcher = ProcessPlan("launcher", "torchrun", (Argument("/bin/sh"), Argument("-c"), Argument("echo oh; exit 1")))
+    plan = shell("true")._replace(processes=(launcher,))
+    outcome = bench.run(plan)
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert "torchrun ended before any of its ranks had come up (exit code 1)" in outcome.failure.reason
+    assert "oh" in outcome.failure.reason
+
+
+def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
+    return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
+
+
+def beside(plan: LaunchPlan, *services: ProcessPlan) -> LaunchPlan:
+    return plan._replace(processes=(*plan.processes, *services))
+
+
+NO_RANKS = shell()._replace(world_size=2)
+
+
+def saves(ready: Path, how: str = "echo saved") -> str:
+    """Does ``how`` when it is signalled to stop, and says when it can."""
+    return f"trap '{how}; exit 0' TERM; echo > {ready}; while :; do sleep 600 & wait; done"
+
+
+class Others(LoneChannel):
+    """Hosts that aren't done before we say so; ``said`` is what they heard."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.loop)
+        self.said: list[str] = []
+        self.first: tuple[PeerEvent, ...] = ()
+
+    def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
+        super().listen(on_event)
+        for event in self.first:
+            on_event(event)
+
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
+        self.said.append(f"done {code}")
+
+    def started(self, number: int) -> None:
+        self.said.append(f"started {number}")
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self.said.append(f"ended {number} {status} {said}".strip())
+
+    def finish_after(self, word: str) -> None:
+        """The other hosts are done once this one has said ``word``."""
+        say = getattr(self, word)
+
+        def said(*arguments: Any) -> None:
+            say(*arguments)
+            LoneChannel.done(self, 0)
+
+        setattr(self, word, said)
+
+
+@pytest.fixture
+def others(bench: Bench) -> Others:
+    others = Others(bench)
+    bench.peers = others
+    return others
+
+
+def test_services_end_with_the_ranks(bench: Bench, ready: Path) -> None:
+    os.mkfifo(ready)
+    outcome = bench.run(
+        beside(shell(f"read _ < {ready}"), service("exec sleep 600"), service(saves(ready), True, "ps 1"))
+    )
+    assert (outcome.code, bench.output) == (0, "saved\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "users", "code", "words"),
+    [
+        ("exit 3", False, 72, "ps 0 ended before the job was done (exit code 3) on algo-1"),
+        ("exit 0", False, 72, "ps 0 ended before the job was done (exit code 0) on algo-1"),
+        ("echo 'OSError: no disk' >&2; exit 3", True, 3, "OSError: no disk\nps 0 on algo-1, exit code 3"),
+    ],
+)
+def test_a_service_that_dies_ends_the_job(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
+    outcome = bench.run(beside(shell("exec sleep 600"), service(script, users)))
+    assert outcome.code == code
+    assert outcome.failure is not None
+    assert words in outcome.failure.reason
+
+
+@pytest.mark.parametrize(
+    ("after", "last"), [(":", ["what ended the job: rank 1 (local rank 1) on algo-1, exit code 3"]), ("echo mine", [])]
+)
+def test_a_launchers_complaint_is_not_the_logs_last_word(
+    bench: Bench, tmp_path: Path, after: str, last: list[str]
+) -> None:
+    """It complains when a rank is signalled, as mpirun does of the daemons that we end. Then the rank may speak."""
+    for name in ("ready", "told", "complained"):
+        os.mkfifo(tmp_path / name)
+    told = f"echo > told; read _ < complained; {after}; exit 0"
+    rank = f"trap '{told}' TERM; echo > ready; while :; do sleep 600 & wait; done"
+    box = service(f"cd {tmp_path}; read _ < told; echo BOX; echo > complained; exec sleep 600", name="mpirun")
+    outcome = bench.run(beside(shell(rank, "read _ < ready; exit 3", cwd=str(tmp_path)), box))
+    assert outcome.code == 3
+    assert bench.said[1:] == last
+    assert bench.output.splitlines() == ["BOX", *(["mine"] if after != ":" else [])]
+
+
+def test_a_service_of_the_users_may_end_before(bench: Bench) -> None:
+    assert bench.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
+
+
+def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(bench: Bench, others: Others) -> None:
+    others.finish_after("failed")
+    outcome = bench.run(beside(NO_RANKS, service("exit 4", True)))
+    assert others.said == ["done 0"], "said at once: there is nothing to wait for here"
+    assert outcome.code == 4
+
+
+def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
+    bench: Bench, others: Others, ready: Path
+) -> None:
+    bench.stop_once_ready(ready)
+    others.finish_after("stopping")
+    ignored = "trap 'echo told' TERM; while :; do sleep 600 & wait; done"
+    slow = saves(ready, "sleep 1; echo saved")
+    outcome = bench.run(beside(NO_RANKS, service(ignored, False, "server"), service(slow, True)))
+    assert (outcome.code, outcome.stopped_by) == (143, "algo-1")
+    assert bench.output == "saved\n"
+
+
+def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
+    bench: Bench, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterpoint.core.supervise.policy.LATE_SECONDS", 0.2)
+    bench.stop_once_ready(ready)
+    others.finish_after("stopping")
+    outcome = bench.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)
+    assert outcome.code == 143
+
+
+def mpi(folder: Path, *program: str, ranks: int = 1) -> LaunchPlan:
+    """A worker's plan, whose daemon (a script) starts each rank through the stub."""
+    (folder / "mpirun").touch(mode=0o755)
+    stub = " ".join(f"'{word}'" for word in through_stub(sys.executable, program))
+    each = "OMPI_COMM_WORLD_RANK=$(($1 + n)) OMPI_COMM_WORLD_LOCAL_RANK=$n OMPI_COMM_WORLD_SIZE=4"
+    (folder / "orted").write_text(f"#!/bin/sh\nfor n in $2; do {each} {stub} & done\nwait\n")
+    (folder / "orted").chmod(0o755)
+    return shell()._replace(launcher="mpi", daemons=("orted",), local_ranks=ranks, world_size=4, first_rank=2)
+
+
+def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> None:
+    """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
+    others.done = lambda code, failures=None: others._emit(AllDone())  # type: ignore[method-assign]
+    outcome = bench.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
+    assert outcome.code == 0
+    assert sorted(bench.output.splitlines()) == ["2 0", "3 1"]
+    assert others.said == ["started 65536", "ended 65536 0"]
+
+
+def test_ranks_that_a_daemon_brings_beyond_the_plan(bench: Bench, others: Others, tmp_path: Path) -> None:
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
+    others.finish_after("failed")
+    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert (
+        "the launcher started rank 3 (local rank 1) on algo-1, where 1 rank(s) were planned" in outcome.failure.reason
+    )
+
+
+def test_ranks_where_none_was_planned(bench: Bench, others: Others, tmp_path: Path) -> None:
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(0, ("orted", "2", "0")),)
+    others.finish_after("failed")
+    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert "where 0 rank(s) were planned" in outcome.failure.reason
+
+
+def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    before = bench.loop.clock()
+    outcome = bench.run(shell(f"echo > {ready}; sleep 100"))
+    assert outcome.stopped_at is not None
+    assert before < outcome.stopped_at <= bench.loop.clock()
+
+
+def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    until_stopped = f"echo > {ready}; while [ -e {ready} ]; do sleep 0.01; done; exit 0"
+    armed = ready.with_name("armed")
+    os.mkfifo(armed)
+    rank = f"trap '{until_stopped}' TERM; echo > {armed}; while :; do sleep 0.1; done"
+    outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
+    assert outcome.code == 7
+    assert outcome.stopped_at is not None
+
+
+def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
+    assert bench.run(shell("exit 7")).stopped_at is None
+
+
+def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
+    pump = Pump(out_fd=bench.write, err_fd=bench.write)
+    context = context_for(bench.loop, pump, bench.record, bench.said.append)
+    supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers, ROSTER)
+    for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
+        supervisor.on_event(event)
+    supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))
+    assert bench.events == [
+        "root-cause-due", "stop-grace-over", "leave-due", "host-silent", "host-back",
+        "failure-seen", "job-failed", "hosts-arrived", "all-hosts-done", "job-ended",
+    ]  # fmt: skip
+
+
+def ending(script: str, seconds: int, name: str = "head") -> ProcessPlan:
+    return service(script, name=name)._replace(time_to_end=seconds)
+
+
+def test_services_that_end_by_themselves_get_their_time(bench: Bench, ready: Path) -> None:
+    """They are told when the ranks have ended, whatever they end with; others are killed after them."""
+    os.mkfifo(ready)
+    head = ending(saves(ready, "sleep 0.3; echo its servers are gone; exit 1"), 60)
+    outcome = bench.run(
+        beside(shell(f"read _ < {ready}; echo trained"), head, service("exec sleep 600", name="server"))
+    )
+    assert outcome.code == 0
+    assert bench.output.splitlines() == ["trained", "its servers are gone"]
+
+
+def test_a_service_that_does_not_end_in_its_time_is_killed(bench: Bench, ready: Path) -> None:
+    os.mkfifo(ready)
+    head = ending(f"trap '' TERM; echo > {ready}; while :; do sleep 600; done", 1)
+    began = bench.loop.clock()
+    assert bench.run(beside(shell(f"read _ < {ready}; exit 3"), head)).code == 3
+    assert 1 <= bench.loop.clock() - began < 60
+
+
+def test_such_a_service_outlives_the_ranks_of_a_stop(bench: Bench, ready: Path, tmp_path: Path) -> None:
+    """The program saves while it is there."""
+    fifo = tmp_path / "head-ready"
+    os.mkfifo(fifo)
+    head = ending(saves(fifo, "echo head"), 60)
+    bench.stop_once_ready(ready)
+    outcome = bench.run(beside(shell(f"read _ < {fifo}; trap 'sleep 0.3; echo rank; exit 0' TERM; echo > {ready}; "
+                                     "while :; do sleep 0.05; done"), head))  # fmt: skip
+    assert outcome.code == 143
+    assert [line for line in bench.output.splitlines() if line != "Terminated"] == ["rank", "head"]
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$"])
+def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) -> None:
+    assert bench.run(beside(shell("sleep 0.3"), service(script)._replace(optional=True))).code == 0
+
+
+def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
+    assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0
+
+
+STEPS = LogRule("steps", "step", recurring=0.2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "script", "reason"),
+    [
+        (LogRule("xid", ".*Xid", fault=True), "echo step 1; echo an Xid 79; sleep 60",
+         ["muster: log rule xid: rank 0 printed: an Xid 79", "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("oom", ".*CUDA", fault=True), "echo CUDA out of memory; sleep 60",
+         ["muster: log rule oom: rank 0 printed: CUDA out of memory", "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("loss", r"loss (\S+)", threshold=2, operator="gt"), "echo loss 1; echo loss 2.5 '\033[1m'; sleep 60",
+         [r"muster: log rule loss: rank 0 printed 2.5, above 2: loss 2.5 \x1b[1m",
+          "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("begin", ".*begin", start=0.2), "sleep 60",
+         ["muster: stalled: log rule begin: no line of any rank matched .*begin within 0.2 s of the start: ",
+          "rank 0 (local rank 0) on algo-1, exit code 74"]),
+        (STEPS._replace(ranks="all"), "echo step 1; echo; sleep 60",
+         ["muster: stalled: log rule steps: no line of rank 0 matched step for 0.2 s: ; the last one was: step 1",
+          "rank 0 (local rank 0) on algo-1, exit code 74"]),
+    ],
+    ids=["fault", "oom", "number", "start", "recurring"],
+)  # fmt: skip
+def test_a_log_rule_ends_the_job(bench: Bench, rule: LogRule, script: str, reason: list[str]) -> None:
+    outcome = bench.run(shell(script), log_rules=(rule,))
+    assert outcome.failure is not None
+    sentence, who = outcome.failure.reason.splitlines()
+    where = re.compile(r": rank 0 (could not be read|is in|has ended)[^;]*")
+    assert [where.sub(": ", sentence), who] == reason
+    assert outcome.failure.kind == ("oom" if rule.name == "oom" else "infra")
+
+
+def test_a_log_rule_ends_a_job_whose_launcher_starts_no_rank(bench: Bench) -> None:
+    launcher = ProcessPlan("launcher", "torchrun", tuple(map(Argument, ("/bin/sh", "-c", "sleep 60"))), (), "/")
+    plan = shell("")._replace(processes=(launcher,), local_ranks=2, world_size=2, first_rank=4)
+    outcome = bench.run(plan, log_rules=(LogRule("begin", ".*begin", start=0.2, ranks="all"),))
+    assert outcome.failure is not None
+    assert outcome.failure.reason.splitlines()[0] == (
+        "muster: stalled: log rule begin: no line of ranks 4, 5 matched .*begin within 0.2 s of the start"
+    )
+
+
+@pytest.mark.parametrize("rule", [STEPS._replace(stop="that's all"), STEPS._replace(ranks=(7,))], ids=["off", "others"])
+def test_a_log_rule_that_asks_for_no_line_any_more_ends_nothing(bench: Bench, rule: LogRule) -> None:
+    assert bench.run(shell('printf "step\\nthat\'s all\\n"; sleep 0.4'), log_rules=(rule,)).code == 0
+    assert bench.said == []
+
+
+def test_what_a_log_rule_finds_may_be_borne(bench: Bench, ready: Path) -> None:
+    rules = LogRule("xid", "Xid", fault=True), STEPS
+    os.mkfifo(ready)
+    goes_on = "; it goes on (--on-stall dump)"
+    bench.on_said = lambda text: ready.write_text("on") if text.endswith(goes_on) else None
+    outcome = bench.run(shell(f"echo Xid 79; echo step 3; cat {ready}"), log_rules=rules, stall_ends=False)
+    assert outcome.code == 0
+    fault, stall = bench.said[0], next(text for text in bench.said if text.endswith(goes_on))
+    assert fault == "log rule xid: rank 0 printed: Xid 79; the job goes on (--on-stall dump)"
+    assert stall.startswith("the job stands still: log rule steps: no line of any rank matched step for 0.2 s")
+
+
+def test_log_rules_without_the_program_that_searches_are_said_to_be_off(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert bench.run(shell("echo step"), log_rules=(STEPS,)).code == 0
+    assert bench.said == [
+        "warning: the log rules are off: the program that searches the output can't run: [Errno 2] No such file or "
+        "directory: '/nowhere/python'"
+    ]

@@ -1,0 +1,97 @@
+"""How a job ends on one host, and the reports it leaves; whole jobs on several hosts are in tests/hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.core.job.model import Paths
+from musterpoint.core.runtime import Request, Runtime
+
+
+class Tree:
+    """A job's ``/opt/ml`` of one host."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        config = base / "input" / "config"
+        config.mkdir(parents=True)
+        (base / "code").mkdir()
+        (base / "code" / "train.py").write_text("print('hello', flush=True)\n")
+        (config / "hyperparameters.json").write_text('{"sagemaker_program": "train.py"}')
+        (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
+        (config / "inputdataconfig.json").write_text("{}")
+
+    def run(self, environ: dict[str, str], first: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        code = f"import os, sys\nfrom musterpoint.core import entrypoint, runtime\n{first}\n"
+        code += "sys.exit(entrypoint.run(runtime.Request(os.environ)))"
+        return subprocess.run(
+            [sys.executable, "-c", code], env={**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more},
+            capture_output=True, text=True, timeout=500, check=False,
+        )  # fmt: skip
+
+    def left(self, name: str) -> str:
+        return (self.base / "output" / name).read_text()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_every_ending_leaves_its_report(tree: Tree, environ: dict[str, str]) -> None:
+    done = tree.run(environ)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert tree.left("success") == ""
+    assert json.loads(tree.left("outcome.json"))["class"] == "done"
+    events = [(row["host"], row["event"]) for row in json.loads(tree.left("timeline.json"))]
+    assert events[0] == ("algo-1", "entry-point-started")
+    assert ("algo-1", "rank-ended") in events
+    assert events[-1] == ("algo-1", "job-ended")
+
+
+def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ: dict[str, str]) -> None:
+    done = tree.run(environ, MUSTER_SLOTS="many")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert tree.left("failure").startswith("muster: MUSTER_SLOTS='many': expected a whole number")
+    assert "Traceback" not in done.stderr
+    assert json.loads(tree.left("outcome.json"))["code"] == 64
+
+
+def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
+    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nentrypoint.prepare_host = bug")
+    assert done.returncode == 70
+    failure = tree.left("failure")
+    assert failure.startswith("muster: internal error, please report it: KeyError: 'nobody thought of it'")
+    assert "in bug" in failure
+    outcome = json.loads(tree.left("outcome.json"))
+    assert (outcome["cause"], outcome["class"], outcome["retryable"]) == ("muster", "infra", False)
+
+
+def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, str]) -> None:
+    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nentrypoint.prepare_host = bug"
+    done = tree.run(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
+    assert done.returncode == 70
+    assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")
+
+
+def paths_of(request: Request) -> Paths:
+    """Where the reports go as long as the job isn't known."""
+    runtime = Runtime(request)
+    runtime.close()
+    return runtime.paths
+
+
+def test_reports_of_a_job_that_cannot_be_read_lie_where_the_platform_looks(tmp_path: Path) -> None:
+    base = {"SAGEMAKER_BASE_DIR": str(tmp_path)}
+    assert paths_of(Request(base)).failure == os.path.join(tmp_path, "output", "failure")
+    assert paths_of(Request(base, program="train.py")) == Paths(), "a folder of anybody's"
+    (tmp_path / "input" / "config").mkdir(parents=True)
+    assert paths_of(Request(base, program="train.py")) == paths_of(Request(base))
+    nowhere = {"SAGEMAKER_BASE_DIR": str(tmp_path / "none")}
+    assert paths_of(Request(nowhere)) == Paths()

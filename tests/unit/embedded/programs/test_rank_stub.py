@@ -1,0 +1,252 @@
+"""The rank stub against a real control socket: registration, pipes, signals, statuses, its supervisor's end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable, Iterator
+
+import pytest
+
+from musterpoint.base.loop import Loop
+from musterpoint.core.launch.plan import through_stub
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection, ControlSocket
+from musterpoint.embedded.programs.registry import Texts
+
+from ...turning import turn_until
+
+COMMAND = through_stub(sys.executable, [])
+
+
+class Supervisor:
+    """The supervisor's side: gives a pipe to the one stub that comes, and keeps what it says."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.control_socket = ControlSocket(self.loop, self.on_connection)
+        self.text = Texts()
+        self.said: list[str] = []
+        self.connection: Connection | None = None
+        self.ended = False
+        self.read, self.write = os.pipe()
+
+    def on_connection(self, connection: Connection) -> None:
+        self.connection = connection
+        connection.route_to(self.on_line, self.on_end)
+
+    def on_line(self, words: list[str], line: str) -> None:
+        self.said.append(line)
+        if words[0] == "rank" and self.connection is not None:
+            self.connection.send("go", (self.write, self.write))
+
+    def on_end(self) -> None:
+        self.ended = True
+
+    def until(self, done: Callable[[], bool]) -> None:
+        turn_until(self.loop, done, self.said)
+
+    def wait_for(self, word: str) -> str:
+        self.until(lambda: any(line.startswith(word) for line in self.said))
+        return next(line for line in self.said if line.startswith(word))
+
+    def start(self, *program: str, pass_fds: tuple[int, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.control_socket.address,
+            "MUSTER_SOCKET_TOKEN": self.control_socket.token,
+            "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
+        }  # fmt: skip
+        return subprocess.Popen([*COMMAND, *program], env=environment, cwd="/", pass_fds=pass_fds)
+
+    def release(self, stub: subprocess.Popen[bytes]) -> None:
+        assert self.connection is not None
+        self.connection.send("release")
+        stub.wait(500)
+
+    def output(self) -> bytes:
+        os.close(self.write)
+        self.write = -1
+        with open(self.read, "rb") as file:
+            return file.read()
+
+    def close(self) -> None:
+        self.control_socket.close()
+        self.text.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor()
+    yield supervisor
+    supervisor.close()
+
+
+def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp_path: Path) -> None:
+    program = "import os,sys; print(os.getcwd(), os.environ['PYTHONPATH'], 'MUSTER_STUB' in os.environ); sys.exit(7)"
+    stub = supervisor.start(
+        sys.executable, "-c", program, MUSTER_USER_CWD=str(tmp_path), MUSTER_USER_PYTHONPATH="/user/path"
+    )
+    assert supervisor.wait_for("rank") == f"rank 5 1 8 {stub.pid} 0"
+    assert supervisor.wait_for("ended") == f"ended {7 << 8}"
+    assert stub.poll() is None, "it holds its exit"
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
+    assert stub.wait(500) == 7
+    assert supervisor.output() == f"{tmp_path} /user/path False\n".encode()
+
+
+@pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signals) -> None:
+    stub = supervisor.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
+    supervisor.wait_for("ended")
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
+    assert stub.wait(500) == -signo
+
+
+def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "import sys; sys.stdin.read()")
+    supervisor.wait_for("started")
+    stub.send_signal(signal.SIGTERM)
+    assert supervisor.wait_for("signal") == f"signal {int(signal.SIGTERM)}"
+    program = int(supervisor.wait_for("started").split()[1])
+    os.kill(program, signal.SIGKILL)  # still there: the signal did not reach it
+    assert supervisor.wait_for("ended") == f"ended {int(signal.SIGKILL)}"
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
+    stub.wait(500)
+
+
+def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "import time; time.sleep(60)")
+    program = int(supervisor.wait_for("started").split()[1])
+    supervisor.control_socket.close()
+    assert stub.wait(500) == 70
+    deadline = time.monotonic() + 500
+    while (stat := tree.read_stat(program)) is not None and stat.state != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_program_that_is_missing(supervisor: Supervisor) -> None:
+    stub = supervisor.start("/nonexistent/program")
+    assert supervisor.wait_for("ended") == f"ended {127 << 8}"
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
+    assert stub.wait(500) == 127
+    assert b"No such file" in supervisor.output()
+
+
+def test_it_exits_when_it_is_not_wanted(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "pass")
+    supervisor.connection = None
+    supervisor.line = lambda words, line: None  # type: ignore[method-assign]
+    supervisor.until(lambda: supervisor.connection is not None)
+    assert supervisor.connection is not None
+    supervisor.connection.close()
+    assert stub.wait(500) == 70
+
+
+def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -> None:
+    """For DeepSpeed: its launcher said LOCAL_RANK 1 of the host whose first rank is 3."""
+    program = "import os,sys; print(sys.argv[1:], os.environ['LOCAL_RANK'], 'MUSTER_FIRST_RANK' in os.environ)"
+    stub = supervisor.start(
+        sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3--local_rank", MUSTER_FIRST_RANK="3"
+    )
+    assert supervisor.wait_for("rank") == f"rank 5 2 8 {stub.pid} 0"
+    supervisor.wait_for("ended")
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
+    assert stub.wait(500) == 0
+    assert supervisor.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
+
+
+PLACES = {
+    "torchrun": ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "5 1 8"),
+    "torchrun below an mpirun": (
+        {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        "5 1 8",
+    ),
+    "Open MPI, of another world than planned": (
+        {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+        "3 1 4",
+    ),
+    "Hydra": ({"PMI_RANK": "3", "MPI_LOCALRANKID": "1", "PMI_SIZE": "4", "WORLD_SIZE": "8"}, "3 1 4"),
+    "PMIx alone": ({"PMIX_RANK": "3", "WORLD_SIZE": "8"}, "3 0 8"),
+    "nobody": ({}, "0 0 1"),
+}
+
+
+@pytest.mark.parametrize("launcher", PLACES)
+def test_every_launchers_words_for_a_ranks_place(supervisor: Supervisor, launcher: str) -> None:
+    """They are registered, and the program gets RANK and LOCAL_RANK where its launcher sets none."""
+    environ, place = PLACES[launcher]
+    bare = {"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8" if environ else ""}
+    stub = supervisor.start("/bin/sh", "-c", "echo $RANK $LOCAL_RANK", **{**bare, **environ})
+    assert supervisor.wait_for("rank") == f"rank {place} {stub.pid} 0"
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().split() == place.split()[:2]
+
+
+@pytest.mark.parametrize(
+    ("at", "flag", "words"),
+    [(2, "--local_rank", "a b --local_rank=1 c"), (0, "--local-rank", "--local-rank=1 a b c"),
+     (-9, "--local_rank", "a b c")],
+)  # fmt: skip
+def test_a_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, flag: str, words: str) -> None:
+    program = ["/bin/sh", "-c", 'shift; echo "$@"', "sh", "-"]
+    stub = supervisor.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=f"{at + len(program)}{flag}")
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().strip() == words
+
+
+@pytest.mark.parametrize(("users", "shown"), [("/mine", "/mine"), ("", "unset")])
+def test_the_launchers_private_folder_is_not_the_programs(supervisor: Supervisor, users: str, shown: str) -> None:
+    stub = supervisor.start("/bin/sh", "-c", "echo ${TMPDIR-unset}", TMPDIR="/private", MUSTER_USER_TMPDIR=users)
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().strip() == shown
+
+
+def test_nothing_of_ours_is_left_in_the_programs_environment(supervisor: Supervisor) -> None:
+    ours = {
+        "MUSTER_AGENT_STAYS": "1", "MUSTER_LOCAL_RANK_AT": "-1", "MUSTER_USER_CWD": "/", "MUSTER_USER_PYTHONPATH": "",
+        "MUSTER_USER_TMPDIR": "",
+    }  # fmt: skip
+    stub = supervisor.start("/bin/sh", "-c", "env", **ours)
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    names = {line.partition("=")[0] for line in supervisor.output().decode().splitlines()}
+    for_launchers_below_it = {"MUSTER_SOCKET_TOKEN"}
+    assert {name for name in names if name.startswith("MUSTER_")} - for_launchers_below_it <= {
+        name for name in os.environ if name.startswith("MUSTER_")
+    }
+
+
+def test_the_process_managers_descriptor_outlives_the_program(supervisor: Supervisor) -> None:
+    """Hydra's PMI_FD: the program has it, and the stub keeps it, or Hydra would take every rank's end for a crash."""
+    here, there = socket.socketpair()
+    there.set_inheritable(True)
+    stub = supervisor.start(
+        sys.executable, "-c", "import os; os.write(int(os.environ['PMI_FD']), b'finalized')",
+        pass_fds=(there.fileno(),), PMI_FD=str(there.fileno()),
+    )  # fmt: skip
+    there.close()
+    supervisor.wait_for("ended")
+    here.settimeout(500)
+    assert here.recv(16) == b"finalized"
+    here.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        here.recv(16)
+    supervisor.release(stub)
+    here.settimeout(500)
+    assert here.recv(16) == b"", "released, it ends"
+    here.close()

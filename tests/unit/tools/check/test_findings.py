@@ -1,0 +1,55 @@
+"""The codes of findings, and findings that travel between hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from musterpoint.tools.check.findings import CODES, Finding, finding, in_order, worst
+
+
+def test_every_code_is_plain_and_says_what_it_means_and_what_to_do() -> None:
+    for name, code in CODES.items():
+        assert re.fullmatch("[a-z]+(-[a-z]+)*", name)
+        assert code.meaning and code.advice and code.severities
+
+
+def test_the_codes_are_those_promised() -> None:
+    """They are the public interface: one that is taken away or renamed breaks somebody's script."""
+    assert list(CODES) == [
+        "shm-small", "shm-full", "disk-full", "inodes-few", "not-writable", "memlock-low", "open-files-low",
+        "processes-few", "memory-low", "cpus-few", "gpus-missing", "gpus-unchecked", "gpu-recovery", "gpu-memory",
+        "gpu-xid", "gpu-throttled", "gpu-link-narrow", "gpu-busy", "rdma-down", "rdma-hidden",
+        "rdma-errors", "nic-down", "nic-errors",
+        "name-unresolved", "name-loopback", "name-differs", "host-missing", "host-silent", "port-blocked",
+        "large-packets-lost", "clock-skew", "devices-differ", "versions-differ", "mtu-differs", "link-speed-differs",
+        "host-slow", "host-mute", "pair-slow", "pair-mute", "network-slow", "bandwidth-unmeasured", "bandwidth",
+        "looked-at",
+    ]  # fmt: skip
+
+
+def test_the_worst_counts_and_comes_first() -> None:
+    found = [
+        finding("looked-at", "ok", "a", "x"),
+        finding("shm-small", "fail", "b", "x"),
+        finding("disk-full", "warn", "c", "x"),
+    ]
+    assert (worst(found), worst(found[:1]), worst([])) == ("fail", "ok", "ok")
+    assert [each.host for each in in_order(found)] == ["b", "c", "a"]
+
+
+def test_a_finding_comes_back_from_json() -> None:
+    sent = finding("shm-small", "fail", "algo-2", "/dev/shm has 64 MiB", "1 GiB or more")
+    assert Finding.from_wire(json.loads(json.dumps(sent))) == sent
+    assert sent.sentence.startswith("shm-small on algo-2: /dev/shm has 64 MiB; expected 1 GiB or more; give the")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], ["a"] * 6, ["shm-small", "bad", "", "", "", ""], ["shm-small", "ok", 1, "", "", ""], {"code": "x"}],
+)
+def test_what_is_no_finding_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):
+        Finding.from_wire(value)

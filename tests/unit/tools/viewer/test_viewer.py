@@ -1,0 +1,307 @@
+"""What a job left, read and shown: on one clock, in lanes, in sentences, and as pages that hold whatever it says."""
+
+from __future__ import annotations
+
+import ast
+import html.parser
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.base.errors import UsageError
+from musterpoint.cli.main import main
+from musterpoint.tools.viewer.answers import answers, took
+from musterpoint.tools.viewer.events import EVENTS, sentence
+from musterpoint.tools.viewer.history import History, read_history
+from musterpoint.tools.viewer.lanes import lanes_of
+from musterpoint.tools.viewer.page import to_html
+from musterpoint.tools.viewer.perfetto import to_perfetto
+from musterpoint.tools.viewer.text import to_text
+
+SOURCES = Path(__file__).resolve().parents[4] / "src" / "musterpoint"
+
+
+def row(host: str, at: float, event: str, **facts: Any) -> dict[str, Any]:
+    return {"host": host, "at": 1000.0 + at, "time": "", "event": event, **facts}
+
+
+def host_of(name: str, rank: int, failed: int = 0, later: float = 0.0, ahead: float = 0.0) -> list[dict[str, Any]]:
+    """A host's timeline; its clock is ``ahead`` seconds of the others'."""
+    t = later + ahead
+    end = 9.0 + ahead
+    return [
+        row(name, t, "entry-point-started", version="1"),
+        row(name, t + 3, "installed", what="requirements.txt", installer="pip", seconds=2.5),
+        row(name, t + 3, "rollcall-started", hosts=2, leader="a-1"),
+        *([row(name, 4.0 + ahead, "seated", leader="a-1", address="10.0.0.1")] if rank else []),
+        row(name, 4.5 + ahead, "rollcall-done", hosts=2, seconds=1.0),
+        row(name, 5.0 + ahead, "rank-started", name=f"rank {rank}", pid=7, rank=rank),
+        row(name, end, "rank-ended", rank=rank, status=failed or -15, signalled=not failed, oom=False,
+            first_output=1006.0 + ahead + rank),
+        row(name, end + 0.01 * (not failed), "job-failed", of="a-2", rank=1, code=3),
+        row(name, end + 0.1, "job-ended", code=3),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """What a local job of two hosts left, whose rank 1 failed; the second clock is an hour ahead."""
+    here = row("a-1", 4.001, "host-here", of="a-2", address="10.0.0.2")
+    for number in (1, 2):
+        output = tmp_path / "hosts" / f"a-{number}" / "opt" / "ml" / "output"
+        output.mkdir(parents=True)
+        outcome = {"code": 3, "class": "user", "host": "a-2", "rank": 1, "reason": "ValueError: </script><b>&\nrank 1"}
+        (output / "outcome.json").write_text(json.dumps(outcome))
+    rows = [*host_of("a-1", 0), here, *host_of("a-2", 1, 3, 0.5, 3600.0)]
+    rows.append(row("control plane", 9.5, "host-ended", of="a-1", code=3))
+    (tmp_path / "timeline.json").write_text(json.dumps(rows))
+    (tmp_path / "job.json").write_text(json.dumps({"TrainingJobName": "digits", "ExitCode": 3}))
+    return tmp_path
+
+
+@pytest.fixture
+def history(left: Path) -> History:
+    return read_history([str(left)])
+
+
+def test_one_clock(history: History) -> None:
+    assert (history.name, history.hosts, history.shifts) == ("digits", ("a-1", "a-2"), {"a-2": -3599.999})
+    assert [moment.at for moment in history.moments] == sorted(moment.at for moment in history.moments)
+    assert history.seconds == pytest.approx(9.5)
+
+
+def test_lanes(history: History) -> None:
+    first, second = lanes_of(history)
+    assert [(span.phase, round(span.begin, 2), round(span.end, 2)) for span in first.spans] == [
+        ("prepare", 0, 3), ("rollcall", 3, 4.5), ("start", 4.5, 5), ("run", 5, 9.01), ("end", 9.01, 9.5),
+        ("install", 0.5, 3),
+    ]  # fmt: skip
+    assert [(row.name, row.ended, row.failed) for row in (*first.rows, *second.rows)] == [
+        ("rank 0", "SIGTERM", False), ("rank 1", "exit code 3", True),
+    ]  # fmt: skip
+    assert [(span.phase, round(span.seconds, 2)) for span in second.rows[0].spans] == [("quiet", 2), ("run", 2)]
+    assert (first.code, second.code) == (3, 3)
+
+
+def test_answers(history: History) -> None:
+    assert answers(history, lanes_of(history)) == (
+        "Failed first: rank 1 on a-2, 9 s after the start, a-1 heard of it 9 ms later: ValueError: </script><b>&. "
+        "The job ended with code 3 after 9.5 s.",
+        "Start-up: 5 s from the first entry point to the last rank's start: installing 2.5 s (a-1), making hosts ready "
+        "3 s (a-1), the roll call 1.5 s (a-1), planning and starting 0.5 s (a-1), a-2 started 0.501 s after the first "
+        "host.",
+        "The first output of rank 1 on a-2 came last, 2 s after its start.",
+        "The clock of a-2 was 1 h 0 min ahead of the leader's; its times are put right here.",
+    )
+
+
+def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
+    """A launcher such as torchrun takes seconds until it starts the ranks."""
+    rows = json.loads((left / "timeline.json").read_text())
+    rows.append(row("a-1", 4.6, "launcher-started", name="torchrun", pid=5))
+    rows.append(row("a-1", 9.2, "launcher-ended", name="torchrun", status=-9))
+    (left / "timeline.json").write_text(json.dumps(rows))
+    history = read_history([str(left)])
+    lanes = lanes_of(history)
+    start = lanes[0].of("start")
+    assert start is not None
+    assert (start.begin, round(start.end, 2)) == (4.5, 5.0)
+    assert start.text == "planned, and started its ranks by way of torchrun"
+    assert "planning, and the start of torchrun 0.5 s (a-1)" in answers(history, lanes)[1]
+    assert "at 5.000" in to_text(history, lanes).split("\na-1")[1].split("\n")[0]
+
+
+ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
+    "well": ({"code": 0, "class": "done"}, [], "The job went well: every rank ended with 0"),
+    "stopped": (
+        {"code": 143, "class": "stopped"},
+        [row("b", 5, "stop-asked", signal=15), row("a", 5.2, "job-stopped", of="b", signal=15)],
+        "The job was stopped: b was told so 5 s after the start, a heard of it 0.2 s later; it ended with code 143",
+    ),
+    "nobody came": (
+        {"code": 69, "reason": "muster: no b"}, [row("a", 5, "rollcall-failed", reason="no b")],
+        "Failed first: the roll call on a, 5 s after the start: muster: no b.",
+    ),
+    "lost": (
+        {"code": 76, "host": "b", "rank": None}, [row("a", 5, "host-lost", of="b", why="refused")],
+        "Failed first: b was lost, 5 s after the start.",
+    ),
+    "no outcome": ({}, [], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_it_ended(tmp_path: Path, name: str) -> None:
+    outcome, more, said = ENDS[name]
+    rows = [row("a", 0, "entry-point-started", version="1"), *more, row("a", 6, "job-ended", code=0)]
+    (tmp_path / "timeline.json").write_text(json.dumps(rows))
+    if outcome:
+        (tmp_path / "outcome.json").write_text(json.dumps(outcome))
+    found = read_history([str(tmp_path)])
+    assert "\n".join(answers(found, lanes_of(found))).startswith(said)
+
+
+class Scripts(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.data = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script" and not self.data:
+            self.data = data
+
+
+def test_nothing_of_the_job_becomes_markup(history: History) -> None:
+    page = to_html(history, lanes_of(history))
+    parser = Scripts()
+    parser.feed(page)
+    assert (parser.tags.count("script"), parser.tags.count("b")) == (2, 0)
+    assert json.loads(parser.data)["reason"] == "ValueError: </script><b>&\nrank 1"
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", ""), "it needs no network"
+
+
+def test_a_trace_has_a_process_for_each_host(history: History) -> None:
+    trace = json.loads(to_perfetto(history, lanes_of(history)))["traceEvents"]
+    assert {each["args"]["name"] for each in trace if each["name"] == "process_name"} == {"a-1", "a-2"}
+    slices = [each for each in trace if each["ph"] == "X"]
+    assert all(each["dur"] >= 0 for each in slices)
+    assert {each["name"] for each in slices if each["cat"] == "quiet"} == {"until its first output"}
+
+
+FACTS = st.dictionaries(
+    st.sampled_from(
+        ["rank", "status", "seconds", "since", "first_output", "code", "of", "name", "signal", "oom", "host"]
+    ),
+    st.none() | st.booleans() | st.integers(-300, 300) | st.floats(-1e6, 1e6) | st.text(max_size=5),
+)
+ROWS = st.lists(
+    st.builds(
+        lambda host, at, event, facts: {**facts, "host": host, "at": at, "event": event},
+        st.sampled_from(["a-1", "a-2", "control plane"]), st.floats(-1e9, 1e9), st.sampled_from([*EVENTS, "?"]), FACTS,
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(ROWS)
+def test_whatever_a_timeline_says_it_can_be_shown(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("left")
+    (folder / "timeline.json").write_text(json.dumps(rows))
+    found = read_history([str(folder)])
+    lanes = lanes_of(found)
+    assert to_text(found, lanes, everything=True).count("\n") > len(rows)
+    json.loads(to_perfetto(found, lanes))
+    assert to_html(found, lanes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "no timeline.json there; expected a directory that `muster local` made"),
+        ("{", "it is no JSON"),
+        ("{}", "a JSON dict, expected a list of events"),
+        ("[]", "the timeline has no events"),
+        ('[{"host": "a"}]', 'event 1 is not an object with "host", "at" and "event"'),
+        ('[{"host": "a", "at": NaN, "event": "b"}]', "event 1 is not"),
+    ],
+)
+def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "timeline.json").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        read_history([str(tmp_path)])
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_two_jobs_are_not_one(left: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "timeline.json").write_text((left / "timeline.json").read_text())
+    with pytest.raises(UsageError, match=re.escape(f"a-1 is in {left} and in {other}: these are two jobs, or two")):
+        read_history([str(left), str(other)])
+    assert read_history([str(left), str(left)]).hosts == ("a-1", "a-2")
+
+
+def test_the_newest_job_is_named(
+    left: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    assert main(["report"]) == 64
+    assert "no DIR given, the directory that a job left; there is no muster-jobs here" in capfd.readouterr().err
+    for age, name in enumerate(("job-b", "job-a")):
+        (here / "muster-jobs" / name).mkdir(parents=True)
+        file = here / "muster-jobs" / name / "timeline.json"
+        file.write_text((left / "timeline.json").read_text())
+        os.utime(file, (1000 + age, 1000 + age))
+    assert main(["report"]) == 64
+    assert "the newest here is muster-jobs/job-a" in capfd.readouterr().err
+    assert main(["report", "muster-jobs"]) == 64
+    assert "the newest job in it is muster-jobs/job-a" in capfd.readouterr().err
+
+
+def recorded() -> dict[str, str]:
+    """Every name that the source gives an event, and where."""
+    found = {}
+    for file in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = ast.unparse(node.func)
+            if not name.endswith(("record", "timeline.add", "_sampled")) or name.endswith("write_record"):
+                continue
+            for constant in ast.walk(node.args[0]):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                    found[constant.value] = str(file.relative_to(SOURCES))
+    return found
+
+
+def test_every_event_has_a_sentence() -> None:
+    from musterpoint.core.supervise.supervisor import _TIMELINE_NAMES
+
+    names = recorded()
+    ends = {f"{role}{end}" for role in ("rank", "launcher", "service") for end in ("-started", "-ended")}
+    known = {*names, *_TIMELINE_NAMES.values(), *ends} - {"-started", "-ended"}
+    assert known == set(EVENTS), "each event that is recorded, and no other, has a row in EVENTS"
+    assert all(name == name.lower() and " " not in name for name in EVENTS)
+    assert sentence("rank-ended", {"rank": 3, "status": -9}) == "rank 3 ended with SIGKILL"
+    assert sentence("of-the-future", {"x": 1}) == "of-the-future, x 1"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0004, "0 ms"),
+        (0.05, "50 ms"),
+        (0.0994, "99 ms"),
+        (1.2345, "1.23 s"),
+        (99.9, "99.9 s"),
+        (320, "5 min 20 s"),
+        (10920, "3 h 2 min"),
+    ],
+)
+def test_lengths_of_time(seconds: float, said: str) -> None:
+    assert took(seconds) == said
+
+
+def test_the_command(left: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(left)]) == 0
+    text = capfd.readouterr().out
+    assert text.startswith("digits\nFailed first: rank 1 on a-2")
+    assert "    9.001  a-2            rank 1 ended with exit code 3\n" in text
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    assert main(["report", "--html", str(page), "--perfetto", str(trace), str(left)]) == 0
+    assert capfd.readouterr() == ("", f"wrote {page}\nwrote {trace}\n")
+    assert page.read_text().startswith("<!doctype html>")
+    assert json.loads(trace.read_text())["otherData"] == {"job": "digits"}
+    assert main(["report", "--html", str(tmp_path / "no" / "page.html"), str(left)]) == 64
+    assert "can't be written: No such file or directory" in capfd.readouterr().err

@@ -109,11 +109,7 @@ def environment(
 
 
 def cached(
-    name: str,
-    wanted: Sequence[str],
-    python: str = sys.executable,
-    over: Sequence[Path] = (),
-    steps: Steps = (),
+    name: str, wanted: Sequence[str], python: str = sys.executable, over: Sequence[Path] = (), steps: Steps = ()
 ) -> Path:
     """The bin directory of the cached environment with the packages ``wanted``, on which ``steps`` were then run.
 

@@ -114,12 +114,7 @@ class Both:
 
 @pytest.fixture
 def both(
-    tmp_path: Path,
-    environ: dict[str, str],
-    their_train: subprocess.Popen[str],
-    s3: S3,
-    no_pip: str,
-    peer: Path,
+    tmp_path: Path, environ: dict[str, str], their_train: subprocess.Popen[str], s3: S3, no_pip: str, peer: Path
 ) -> Both:
     return Both(tmp_path, environ, their_train, s3, no_pip, peer / "python")
 

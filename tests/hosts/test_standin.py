@@ -21,12 +21,7 @@ SHELL = '#!/bin/sh\nexec "$MUSTER_TEST_PYTHON" program.py\n'
 
 @pytest.mark.parametrize(
     ("launcher", "slots"),
-    [
-        ("script", 1),
-        ("ranks", 2),
-        pytest.param("torchrun", 2, marks=pytest.mark.torch),
-        ("tensorflow", 1),
-    ],
+    [("script", 1), ("ranks", 2), pytest.param("torchrun", 2, marks=pytest.mark.torch), ("tensorflow", 1)],
 )
 def test_every_rank_finds_it(local: Any, launcher: str, slots: int) -> None:
     data = local.folder / "data"

@@ -131,10 +131,19 @@ _MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 1
 _TEXT = (str,)
 _OPTIONAL = (int, type(None))
 _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
-    "host": _TEXT, "code": (int,), "cause": _TEXT, "kind": _TEXT, "reason": _TEXT,
-    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float), "second_hand": (bool,),
-    "inside": _TEXT, "ended": (tuple,),
-}  # fmt: skip
+    "host": _TEXT,
+    "code": (int,),
+    "cause": _TEXT,
+    "kind": _TEXT,
+    "reason": _TEXT,
+    "rank": _OPTIONAL,
+    "local_rank": _OPTIONAL,
+    "signal": _OPTIONAL,
+    "at": (int, float),
+    "second_hand": (bool,),
+    "inside": _TEXT,
+    "ended": (tuple,),
+}
 
 
 class Secondary(NamedTuple):

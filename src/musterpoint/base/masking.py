@@ -36,10 +36,31 @@ _COMMON = frozenset(' :{["')
 _PATHS = ("/", "./", "../", "~", "%2F", "%2f", "\\/")
 """Beginnings of paths, in every spelling: two paths in one directory share a long beginning."""
 
-_BESIDE = frozenset((
-    "type", "kind", "user", "username", "name", "email", "client_email", "project", "project_id", "region", "id",
-    "client_id", "host", "port", "url", "uri", "auth_uri", "token_uri", "universe_domain", "database", "scope",
-))  # fmt: skip
+_BESIDE = frozenset(
+    (
+        "type",
+        "kind",
+        "user",
+        "username",
+        "name",
+        "email",
+        "client_email",
+        "project",
+        "project_id",
+        "region",
+        "id",
+        "client_id",
+        "host",
+        "port",
+        "url",
+        "uri",
+        "auth_uri",
+        "token_uri",
+        "universe_domain",
+        "database",
+        "scope",
+    )
+)
 """Names inside an object with a secret name whose values aren't secret."""
 _PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"))
 """How lists give variables: one item has the name, the other the value."""
@@ -53,9 +74,12 @@ class Masker:
     """
 
     def __init__(
-        self, environ: Mapping[str, str] | None = None, hyperparameters: Mapping[str, Any] | None = None,
-        arguments: Sequence[str] = (), files: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        environ: Mapping[str, str] | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        arguments: Sequence[str] = (),
+        files: Mapping[str, Any] | None = None,
+    ) -> None:
         self._sources = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
         self._added: list[str] = []

@@ -30,9 +30,13 @@ Raises:
 
 
 def ask(
-    words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool = False, loop: Loop | None = None,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: str,
+    errors: bool = False,
+    loop: Loop | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Runs a program to its end, without waiting for its children; an :data:`Ask`.
 
     ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
@@ -42,9 +46,14 @@ def ask(
 
     events = loop or Loop()
     child = subprocess.Popen(
-        list(words), env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        list(words),
+        env=dict(environ),
+        cwd=cwd or None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
+        start_new_session=True,
+    )
     assert child.stdout is not None
     reader = _Reader(events, child.stdout.fileno())
     end = End(events, child.pid)

@@ -44,10 +44,7 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("earer", "EARER"),
         r"\b(?:[Bb]earer|BEARER)(?:\s{1,8}|%20)(?P<secret>(?=[\w.~+/=-]*\d|[\w.~+/=-]{20})[\w.~+/=-]{8,})",
     ),
-    (
-        ("asic",),
-        r"[Aa]uthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?[Bb]asic\s{1,8}(?P<secret>[\w+/=-]+)",
-    ),
+    (("asic",), r"[Aa]uthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?[Bb]asic\s{1,8}(?P<secret>[\w+/=-]+)"),
     (("eyJ",), r"(?<![\w-])(?P<secret>eyJ[\w-]{10,}\.[\w-]*\.[\w-]{10,}[\w.-]*)"),
     (
         ("login",),
@@ -55,9 +52,36 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         (
-            "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "npm_", "pypi-AgE", "AIza", "dckr_pat_",
-            "_live_", "_test_", "whsec_", "SG.", "dapi", "ya29.", "1//0", "GOCSPX-", "nvapi-", "r8_", "_v1_", "hvs.",
-            "hvb.", ".atlasv1.", "8Q~", "7Q~", "AGE-SECRET-KEY-", "oGZXIvYXdz", "IQoJb3JpZ2lu",
+            "ghp_",
+            "gho_",
+            "ghu_",
+            "ghs_",
+            "ghr_",
+            "github_pat_",
+            "hf_",
+            "npm_",
+            "pypi-AgE",
+            "AIza",
+            "dckr_pat_",
+            "_live_",
+            "_test_",
+            "whsec_",
+            "SG.",
+            "dapi",
+            "ya29.",
+            "1//0",
+            "GOCSPX-",
+            "nvapi-",
+            "r8_",
+            "_v1_",
+            "hvs.",
+            "hvb.",
+            ".atlasv1.",
+            "8Q~",
+            "7Q~",
+            "AGE-SECRET-KEY-",
+            "oGZXIvYXdz",
+            "IQoJb3JpZ2lu",
         ),
         r"(?<![\w-])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}"
         r"|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,}|AIza[\w-]{35}|dckr_pat_[\w-]{20,}|r8_[A-Za-z0-9]{37}"
@@ -74,7 +98,7 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("hooks.slack.com", "/api/webhooks/"),
         r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/(?P<secret>[\w/-]+)",
     ),
-)  # fmt: skip
+)
 """Words of which a text must have one to be searched, and the pattern; its group ``secret`` is hidden."""
 
 

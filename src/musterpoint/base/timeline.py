@@ -54,12 +54,15 @@ class Timeline:
         """A list of ``{"host", "at", "time", "event", …facts}``, oldest first; ``time`` is ``at`` in ISO 8601, UTC."""
         return [
             {
-                "host": self._host, "at": micros / 1e6, "time": _iso(micros), "event": moment.name,
+                "host": self._host,
+                "at": micros / 1e6,
+                "time": _iso(micros),
+                "event": moment.name,
                 **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
             }
             for moment in self.moments
             for micros in (round(moment.at * 1e6),)
-        ]  # fmt: skip
+        ]
 
 
 def _iso(micros: int) -> str:

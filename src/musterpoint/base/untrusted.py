@@ -71,9 +71,12 @@ def open_regular_nofollow(path: str, flags: int) -> int:
 
 def _kind(mode: int) -> str:
     kinds = {
-        stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-    }  # fmt: skip
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
     return kinds.get(stat.S_IFMT(mode), "no file")
 
 

@@ -30,10 +30,17 @@ PACKAGES = ("musterpoint", "musterpoint_smdistributed")
 LEFT_OUT = tuple(
     os.path.join("musterpoint", *path.split("/"))
     for path in (
-        "local", "cli/local.py", "tools/viewer", "cli/report.py", "__main__.py", "cli/completion.py", "cli/shells.py",
-        "integrations", "sagemaker.py",
+        "local",
+        "cli/local.py",
+        "tools/viewer",
+        "cli/report.py",
+        "__main__.py",
+        "cli/completion.py",
+        "cli/shells.py",
+        "integrations",
+        "sagemaker.py",
     )
-)  # fmt: skip
+)
 """Left out: what only ``muster local``, ``report`` and ``completion`` need, or an installed package."""
 
 _UNCHECKED = 1
@@ -61,9 +68,10 @@ def _parser() -> Parser:
     parser = Parser("muster bundle", "Write the whole launcher as one Python file, with nothing to install.", EXAMPLES)
     parser.add_argument("-o", "--output", default="launcher.py", metavar="FILE", help="where to [launcher.py]")
     parser.add_argument(
-        "--compiled", action="store_true",
+        "--compiled",
+        action="store_true",
         help="with bytecode for this Python: three times the size, starts 0.1 s sooner on it, and on any other as ever",
-    )  # fmt: skip
+    )
     return parser
 
 

@@ -63,29 +63,72 @@ def parsers() -> tuple[Parser, ...]:
 
 def _parser() -> Parser:
     parser = Parser(
-        "muster check", "Look at this host, or at all hosts of the job, before anything starts.", EXAMPLES,
+        "muster check",
+        "Look at this host, or at all hosts of the job, before anything starts.",
+        EXAMPLES,
         usage="muster check [--json] [--strict] [--bandwidth] [--port P]... [options]",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     parser.add_argument("--strict", action="store_true", help="warnings fail, too")
     parser.add_argument("--list", action="store_true", help="list every finding that there is, and check nothing")
-    parser.add_argument("--bandwidth", action="store_true",
-                        help="measure all-reduce and broadcast between hosts, in pairs")  # fmt: skip
-    parser.add_argument("--expect", type=_rate, default=0.0, metavar="GB/S",
-                        help="with --bandwidth: what all-reduce should reach between two hosts (bus bandwidth) "
-                        "[hosts are compared with one another]")  # fmt: skip
-    parser.add_argument("--port", type=_port, action="append", default=[], metavar="P",
-                        help="call every host at this port, too; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--bandwidth", action="store_true", help="measure all-reduce and broadcast between hosts, in pairs"
+    )
+    parser.add_argument(
+        "--expect",
+        type=_rate,
+        default=0.0,
+        metavar="GB/S",
+        help="with --bandwidth: what all-reduce should reach between two hosts (bus bandwidth) "
+        "[hosts are compared with one another]",
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        action="append",
+        default=[],
+        metavar="P",
+        help="call every host at this port, too; may be repeated",
+    )
     add_options(parser, leave_out=_OF_PROGRAMS)
     return parser
 
 
-_OF_PROGRAMS = frozenset({
-    "args", "installer", "log_ranks", "log_dir", "log_prefix", "mpi_options", "ray_options", "tf_port", "tf_hosts",
-    "tf_roles", "accelerate_config", "local_rank", "numa_binding", "cuda_compat", "launcher", "rendezvous",
-    "on_failure", "outside", "on_stall", "stall_timeout", "stop_grace", "stop_signal", "stop_exit_code",
-    "pid1_watch", "check", "requirements", "max_restarts", "restart_on", "rejoin_timeout", "log_rules", "cpu_binding",
-})  # fmt: skip
+_OF_PROGRAMS = frozenset(
+    {
+        "args",
+        "installer",
+        "log_ranks",
+        "log_dir",
+        "log_prefix",
+        "mpi_options",
+        "ray_options",
+        "tf_port",
+        "tf_hosts",
+        "tf_roles",
+        "accelerate_config",
+        "local_rank",
+        "numa_binding",
+        "cuda_compat",
+        "launcher",
+        "rendezvous",
+        "on_failure",
+        "outside",
+        "on_stall",
+        "stall_timeout",
+        "stop_grace",
+        "stop_signal",
+        "stop_exit_code",
+        "pid1_watch",
+        "check",
+        "requirements",
+        "max_restarts",
+        "restart_on",
+        "rejoin_timeout",
+        "log_rules",
+        "cpu_binding",
+    }
+)
 """Options of what a job starts; a check starts nothing."""
 
 

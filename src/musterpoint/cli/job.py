@@ -13,9 +13,7 @@ def run(request: Request) -> int:
     return entrypoint.run(request, _check)
 
 
-def _check(
-    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
-) -> None:  # fmt: skip
+def _check(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:
     from musterpoint.tools.check.before_launch import Waiting, check_before_launch
     from musterpoint.tools.check.subject import subject_of
 

@@ -105,35 +105,75 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
     parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
     add = parser.add_argument
-    add("-f", dest="file", default="", metavar="FILE",
-        help="a file with options by their names, program and arguments: TOML, or .json")  # fmt: skip
+    add(
+        "-f",
+        dest="file",
+        default="",
+        metavar="FILE",
+        help="a file with options by their names, program and arguments: TOML, or .json",
+    )
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
-    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
-        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
-    add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
-        help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
-    add("--backend", **one_of("--backend", BACKENDS),
+    add(
+        "--platform",
+        **one_of("--platform", tuple(PLAYED)),
+        default=next(iter(PLAYED)),
+        help=f"whose control plane is played [{next(iter(PLAYED))}]",
+    )
+    add(
+        "--host-names",
+        **one_of("--host-names", job.NAMINGS),
+        default="algo",
+        help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]",
+    )
+    add(
+        "--backend",
+        **one_of("--backend", BACKENDS),
         help="how hosts are made [docker if there is an --image, else netns where a namespace can really be made, "
-        "else process]")  # fmt: skip
+        "else process]",
+    )
     _add_containers(parser)
     add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
     add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
-    add("--hyperparameters", default="{}", metavar="JSON|FILE",
-        help="the SDK's hyperparameters: a JSON object, or a file holding one [none]")  # fmt: skip
-    add("--distribution", default="{}", metavar="JSON|FILE",
-        help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
+    add(
+        "--hyperparameters",
+        default="{}",
+        metavar="JSON|FILE",
+        help="the SDK's hyperparameters: a JSON object, or a file holding one [none]",
+    )
+    add(
+        "--distribution",
+        default="{}",
+        metavar="JSON|FILE",
+        help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""",
+    )
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
-    add("--sharded", action="append", default=[], metavar="NAME",
-        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated")  # fmt: skip
-    add("--requirements", metavar="FILE",
-        help="packages to install first: into this Python, or with --image as requirements.txt beside the code "
-        "[none]")  # fmt: skip
-    add("--env", action="append", default=[], metavar="K=V|K",
-        help="a variable of the job, or one to take over from here; may be repeated")  # fmt: skip
+    add(
+        "--sharded",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated",
+    )
+    add(
+        "--requirements",
+        metavar="FILE",
+        help="packages to install first: into this Python, or with --image as requirements.txt beside the code [none]",
+    )
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="K=V|K",
+        help="a variable of the job, or one to take over from here; may be repeated",
+    )
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
-    add("--debug", type=_rank, metavar="RANK",
-        help="gives this rank your terminal, for breakpoint() and pdb; the other ranks wait")  # fmt: skip
+    add(
+        "--debug",
+        type=_rank,
+        metavar="RANK",
+        help="gives this rank your terminal, for breakpoint() and pdb; the other ranks wait",
+    )
     add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
     add(
         "--job-name",
@@ -143,8 +183,12 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="the job's name [the program's name and the time]",
     )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
-    add("--live", **one_of("--live", ("auto", "off")), default="auto",
-        help="a line of each host below the log, on a terminal [auto]")  # fmt: skip
+    add(
+        "--live",
+        **one_of("--live", ("auto", "off")),
+        default="auto",
+        help="a line of each host below the log, on a terminal [auto]",
+    )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
     return parser
@@ -235,17 +279,23 @@ def _add_containers(parser: Parser) -> None:
     add("--shm-size", metavar="SIZE", help="/dev/shm of each host, such as 512m [2g]")
     add("--memory", metavar="SIZE", help="memory each host may use [no limit]")
     add("--cpus", metavar="N", help="processors each host may use, such as 1.5 [all]")
-    add("--gpus", metavar="auto|all|none|N",
-        help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]")  # fmt: skip
+    add(
+        "--gpus",
+        metavar="auto|all|none|N",
+        help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]",
+    )
     add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
 
 
 def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
     """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
     only = {
-        "--shm-size": asked.shm_size, "--memory": asked.memory, "--cpus": asked.cpus, "--gpus": asked.gpus,
+        "--shm-size": asked.shm_size,
+        "--memory": asked.memory,
+        "--cpus": asked.cpus,
+        "--gpus": asked.gpus,
         "--network-isolation": asked.network_isolation,
-    }  # fmt: skip
+    }
     if not asked.image:
         if asked.backend == "docker":
             raise UsageError("--backend docker: which image? Add --image IMAGE")

@@ -26,9 +26,7 @@ class Command(NamedTuple):
     module: bool = False
 
 
-COMMON = (
-    "launcher", "slots", "platform", "requirements", "log_prefix", "stall_timeout", "max_restarts", "stop_grace",
-)  # fmt: skip
+COMMON = ("launcher", "slots", "platform", "requirements", "log_prefix", "stall_timeout", "max_restarts", "stop_grace")
 """The options of the job, by field, that `--help` shows; `--help all` shows the others, too."""
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "the hosts, and how they meet": (
@@ -106,8 +104,15 @@ class Parser(argparse.ArgumentParser):
             **more,
         )
         if helps:
-            self.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", default=argparse.SUPPRESS,
-                          help="this page; --help all: every option")  # fmt: skip
+            self.add_argument(
+                "-h",
+                "--help",
+                action=_Help,
+                nargs="?",
+                metavar="all",
+                default=argparse.SUPPRESS,
+                help="this page; --help all: every option",
+            )
 
     def print_page(self, everything: bool) -> None:
         """Prints the help, without the options that few need unless ``everything`` is to be shown."""
@@ -243,7 +248,7 @@ def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Comma
 
 def read_request(
     make: Callable[[str], Parser], arguments: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Request, argparse.Namespace]:  # fmt: skip
+) -> tuple[Request, argparse.Namespace]:
     """The command line as a request: for the program in it, or for the platform's job where it has none.
 
     Raises:

@@ -196,8 +196,10 @@ def fish(commands: Sequence[CommandLine]) -> str:
                 f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
                 for spelling in flag.spellings
             )
-            lines.append(f"{before} {spelled}{_FISH_VALUES[flag.kind].format(' '.join(flag.choices))} "
-                         f"-d {_quoted_for_fish(flag.help)}")  # fmt: skip
+            lines.append(
+                f"{before} {spelled}{_FISH_VALUES[flag.kind].format(' '.join(flag.choices))} "
+                f"-d {_quoted_for_fish(flag.help)}"
+            )
         if command.argument == "program":
             lines.append(f"complete -c muster -n '__muster_of {command.name}' -F")
         elif command.argument == "directory":
@@ -208,9 +210,12 @@ def fish(commands: Sequence[CommandLine]) -> str:
 
 
 _FISH_VALUES = {
-    "choice": " -x -a '{}'", "file": " -r -F", "directory": " -x -a '(__fish_complete_directories)'", "text": " -x",
+    "choice": " -x -a '{}'",
+    "file": " -r -F",
+    "directory": " -x -a '(__fish_complete_directories)'",
+    "text": " -x",
     "switch": "",
-}  # fmt: skip
+}
 _FISH = """\
 # Completion of muster for fish; printed by `muster completion fish`.
 function __muster_first

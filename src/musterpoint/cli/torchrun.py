@@ -296,8 +296,11 @@ def _is_stream(text: str) -> bool:
 
 def _notes(said: Mapping[str, Said]) -> tuple[str, ...]:
     """What of the command line isn't followed, and why."""
-    notes = [f"{said[flag.dest].source} isn't followed: {flag.help}" for flag in FLAGS
-             if flag.fate == "ignored" and flag.dest in said]  # fmt: skip
+    notes = [
+        f"{said[flag.dest].source} isn't followed: {flag.help}"
+        for flag in FLAGS
+        if flag.fate == "ignored" and flag.dest in said
+    ]
     if "node_rank" in said and said.get("rdzv_backend", Said("", "")).text == "c10d":
         notes.append(f"{said['node_rank'].source} isn't followed: with c10d places go by arrival, as in torchrun")
     others = [key for key in _conf(said) if key not in _DEADLINES]

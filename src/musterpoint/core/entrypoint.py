@@ -95,8 +95,8 @@ def run(request: Request, check: Check | None = None) -> int:
 
 
 def _run_job(
-    runtime: Runtime, request: Request, job: Job, options: Settings, others: "Leader | None", check: Check | None,
-) -> Outcome:  # fmt: skip
+    runtime: Runtime, request: Request, job: Job, options: Settings, others: "Leader | None", check: Check | None
+) -> Outcome:
     """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
     would wait for it.
     """
@@ -182,9 +182,11 @@ class Attempt(NamedTuple):
             pump.give(rank, out, err)
         facts = lambda: _facts(job, plan, self.request)  # noqa: E731
         context = _context(runtime, job, pump)._replace(
-            others=self.others, about_job=facts, ssh=runtime.ssh,
+            others=self.others,
+            about_job=facts,
+            ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
-        )  # fmt: skip
+        )
         rules = _rules(job, options, plan, self.host)
         supervisor = Supervisor(context, rules, peers, roster)
         runtime.masker.know(supervisor.token)
@@ -210,10 +212,15 @@ def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
             return roster.seat.ports
 
     between = Between(
-        runtime.loop, lambda text: runtime.console.say(text, runtime.masker.mask_user), runtime.timeline.add,
-        runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
-        lambda: fingerprint((job.paths.checkpoints, job.paths.model)), options.stop_exit_code,
-    )  # fmt: skip
+        runtime.loop,
+        lambda text: runtime.console.say(text, runtime.masker.mask_user),
+        runtime.timeline.add,
+        runtime.signals.route_to,
+        ports,
+        lambda last: next_master_port(options.master_port, last, is_free),
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
+        options.stop_exit_code,
+    )
     rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
     restarts = Restarts(between, peers, roster, rules)
     while True:
@@ -237,7 +244,7 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 
 def _say_what_has_no_effect(
     runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
-) -> None:  # fmt: skip
+) -> None:
     typed = request.program is not None
     if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
         return
@@ -248,8 +255,8 @@ def _say_what_has_no_effect(
 
 
 def _call_the_roll(
-    runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
-) -> tuple[Roster, Peers]:  # fmt: skip
+    runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None
+) -> tuple[Roster, Peers]:
     if job.rollcall_port and options.rollcall_port == settings.ROLLCALL_PORT:
         options = options._replace(rollcall_port=job.rollcall_port)
     participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
@@ -290,9 +297,16 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
 def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
-        runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
-    )  # fmt: skip
+        runtime.loop,
+        pump,
+        runtime.sidecars,
+        lambda text: runtime.console.say(text, mask),
+        runtime.timeline.add,
+        job.current_host,
+        mask,
+        job.paths.code,
+        keep=lambda name, content: _keep(job, name, content),
+    )
 
 
 def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
@@ -313,10 +327,15 @@ def _keep(job: Job, name: str, content: str | bytes) -> str:
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
     return Rules(
-        host=job.current_host, grace=rank_grace(job.grace, options.stop_grace),
-        stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
-        finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
-        outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
-        stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
+        host=job.current_host,
+        grace=rank_grace(job.grace, options.stop_grace),
+        stop_signal=getattr(signal, "SIG" + options.stop_signal),
+        stop_code=options.stop_exit_code,
+        finish_on_failure=options.on_failure == "finish",
+        outside=not job.in_group,
+        outside_stops=options.outside == "stop",
+        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        stall_timeout=options.stall_timeout,
+        stall_ends=options.on_stall == "end",
         log_rules=host.log_rules if host else (),
-    )  # fmt: skip
+    )

@@ -84,9 +84,13 @@ def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, st
 
 
 def prepare_host(
-    job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
-    tools: "Callable[[], Tools] | None" = None, ask: "Ask | None" = None,
-) -> PreparedHost:  # fmt: skip
+    job: Job,
+    options: Settings,
+    environ: Mapping[str, str],
+    typed: bool = False,
+    tools: "Callable[[], Tools] | None" = None,
+    ask: "Ask | None" = None,
+) -> PreparedHost:
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
     ``environ`` is a :func:`user_environment`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
@@ -211,10 +215,16 @@ def _typed_accelerate(
     return job, options._replace(slots=slots or options.slots), found, slots
 
 
-_HANDS_OVER = frozenset({
-    "accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "trl",
-    "trl.cli",
-})  # fmt: skip
+_HANDS_OVER = frozenset(
+    {
+        "accelerate",
+        "accelerate-launch",
+        "accelerate.commands.launch",
+        "accelerate.commands.accelerate_cli",
+        "trl",
+        "trl.cli",
+    }
+)
 """Programs that start ranks of their own by accelerate's launcher."""
 
 
@@ -234,7 +244,7 @@ def ordered_job(job: Job, roster: Roster) -> Job:
 
 def plan_host(
     job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
-) -> LaunchPlan:  # fmt: skip
+) -> LaunchPlan:
     """What this host starts. ``muster plan`` calls it with an assumed roster, a job with the real one.
 
     Raises:
@@ -245,9 +255,21 @@ def plan_host(
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     inputs = LaunchInputs(
-        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), (),
-        host.modules, host.mpi, host.memory, host.accelerate, ssh=host.ssh,
-    )  # fmt: skip
+        host.choice.launcher,
+        job,
+        host.workspace,
+        roster,
+        devices,
+        options,
+        environ,
+        tuple(exports),
+        (),
+        host.modules,
+        host.mpi,
+        host.memory,
+        host.accelerate,
+        ssh=host.ssh,
+    )
     notes: tuple[str, ...] = ()
     if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
         from musterpoint.core.launch.fabric import with_fabric

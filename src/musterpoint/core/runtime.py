@@ -104,9 +104,12 @@ class Runtime:
         from musterpoint.core.processes.scheduled_events import EventsWatch
 
         self._events = EventsWatch(
-            self.sidecars, self.environ, self.console.say, self.timeline.add,
+            self.sidecars,
+            self.environ,
+            self.console.say,
+            self.timeline.add,
             lambda: self.signals.deliver(signal.SIGTERM),
-        )  # fmt: skip
+        )
 
     def watch_progress(self, path: str) -> None:
         """Sends what the program writes into the file ``path`` to the server of a Kubeflow TrainJob's status."""
@@ -117,9 +120,10 @@ class Runtime:
             return
         self.loop.prepare_posts()
         self._progress = ProgressWatch(
-            path, lambda status: trainjob_status.send(status, self.environ),
+            path,
+            lambda status: trainjob_status.send(status, self.environ),
             lambda text: self.loop.post(lambda: self.console.say(f"warning: {text}")),
-        )  # fmt: skip
+        )
 
     def end_progress(self, sends: bool) -> dict[str, Any]:
         """Ends :meth:`watch_progress`; returns the last progress, which is still sent if ``sends``."""
@@ -177,10 +181,11 @@ class Runtime:
         if self._tools is None:
             awaited = len(job.hosts) > 1 and options.rollcall != "off"
             self._tools = Tools(
-                self.loop, job.own_name,
+                self.loop,
+                job.own_name,
                 Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
                 options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
-            )  # fmt: skip
+            )
         return self._tools
 
     def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:

@@ -268,8 +268,10 @@ class Leader:
         elif local == mine.local_rank or local in self._others:
             why = f"two entry points of this host have the local rank {local}"
         elif world != mine.world_size:
-            why = f"the entry point of local rank {local} has {world!r:.40} processes in all, that of " \
-                  f"{mine.local_rank} {mine.world_size}"  # fmt: skip
+            why = (
+                f"the entry point of local rank {local} has {world!r:.40} processes in all, that of "
+                f"{mine.local_rank} {mine.world_size}"
+            )
         else:
             self._others[local], self._ranks[local] = other, rank
             self._runtime.loop.watch(fd, READ, lambda _ready: self._read(other, local))
@@ -300,7 +302,7 @@ class _Follower:
 
     def __init__(
         self, runtime: Runtime, sock: socket.socket, environ: Mapping[str, str], job: Job, started: StartedRank
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._runtime, self._environ, self._job, self._started = runtime, environ, job, started
         self._leader_pid = peer_of(sock)[0]
         self._lines = _Lines(sock)

@@ -29,17 +29,39 @@ from musterpoint.core.launch.choose import Choice
 
 PREFIX = "MUSTER_"
 
-INTERNAL = frozenset({
-    EVENTS, LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL,
-    # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
-    "MUSTER_AGENT_STAYS", "MUSTER_CPUS", "MUSTER_EXPAND", "MUSTER_FIRST_RANK", "MUSTER_LOCAL_RANK_AT", "MUSTER_PLANNED",
-    "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
-    "MUSTER_USER_TMPDIR",
-    # to what runs in the user's Python, and to programs of ours
-    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_HOSTFILE",
-    "MUSTER_PROGRESS",
-    "MUSTER_SDK_DRIVERS", "MUSTER_STARTUP",
-})  # fmt: skip
+INTERNAL = frozenset(
+    {
+        EVENTS,
+        LOCAL,
+        MODULE,
+        OUTER,
+        PROGRAM_ARGS,
+        SOCKET_TOKEN,
+        TERMINAL,
+        # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
+        "MUSTER_AGENT_STAYS",
+        "MUSTER_CPUS",
+        "MUSTER_EXPAND",
+        "MUSTER_FIRST_RANK",
+        "MUSTER_LOCAL_RANK_AT",
+        "MUSTER_PLANNED",
+        "MUSTER_SESSION_NUMBER",
+        "MUSTER_SOCKET",
+        "MUSTER_STUB",
+        "MUSTER_USER_CWD",
+        "MUSTER_USER_PYTHONPATH",
+        "MUSTER_USER_TMPDIR",
+        # to what runs in the user's Python, and to programs of ours
+        "MUSTER_ATTEMPT",
+        "MUSTER_AWS_REQUEST",
+        "MUSTER_CACHE",
+        "MUSTER_CPU_FALLBACK",
+        "MUSTER_HOSTFILE",
+        "MUSTER_PROGRESS",
+        "MUSTER_SDK_DRIVERS",
+        "MUSTER_STARTUP",
+    }
+)
 """Variables that are no options, and that musterpoint's own processes and images set or read."""
 
 _OF_TESTS = "MUSTER_TEST_"
@@ -49,7 +71,7 @@ _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_
 
 def unheeded(
     job: Job, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any], choice: Choice, typed: bool
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """All that is to be said about a job, on this host: what concerns all hosts is said by the leader alone.
 
     ``given`` are the options of the command line by field. ``typed``: a person named the program.
@@ -79,10 +101,13 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """A warning for each ``MUSTER_*`` variable that nothing reads, with the option's that is spelled nearly so."""
     known = {name for option in OPTIONS for name in (option.variable, option.older) if name} | INTERNAL
     strange = [
-        name for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in known and not name.startswith(_OF_TESTS)
+        name
+        for name in sorted(environ)
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith(_OF_TESTS)
         and not _is_of_a_service(name, environ)
-    ]  # fmt: skip
+    ]
     if not strange:
         return []
     options = [option.variable for option in OPTIONS]

@@ -62,9 +62,14 @@ class JobDescription(NamedTuple):
         hosts = tuple(HostDescription(host["Host"], host["ExitCode"], Path(host["Log"])) for host in fields["Hosts"])
         place = fields["OutputDataConfig"]["S3OutputPath"].removeprefix("file://")
         return cls(
-            fields["TrainingJobName"], fields["TrainingJobStatus"], fields["ExitCode"],
-            fields.get("FailureReason", ""), Path(place), hosts, fields,
-        )  # fmt: skip
+            fields["TrainingJobName"],
+            fields["TrainingJobStatus"],
+            fields["ExitCode"],
+            fields.get("FailureReason", ""),
+            Path(place),
+            hosts,
+            fields,
+        )
 
 
 def run(
@@ -95,9 +100,12 @@ def run(
     words = to_words(given, None, "local.run")
     command = [sys.executable, "-m", "musterpoint", "local", "--json", *words, "--", os.fspath(program)]
     process = subprocess.Popen(
-        [*command, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
+        [*command, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
         env=None if environ is None else {**environ},
-    )  # fmt: skip
+    )
     text = _output_of(process, timeout)
     try:
         return JobDescription.from_json(json.loads(text))

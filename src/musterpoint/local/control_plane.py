@@ -194,9 +194,13 @@ class Hosts:
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
             here = PlayedHost(
-                self.job, host, self.context.layout, backend.addresses, backend.tree(host),
+                self.job,
+                host,
+                self.context.layout,
+                backend.addresses,
+                backend.tree(host),
                 {**own, **backend.environment(host), **self._show(host)},
-            )  # fmt: skip
+            )
             environment = host_environment(self.job, host, inherited, platform.environment(here), here.own)
             argv = self.context.entry or start.command(platform.processes(here))
             read, write = os.pipe()

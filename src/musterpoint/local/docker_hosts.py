@@ -106,9 +106,13 @@ class DockerHosts:
         security = tuple(info.get("SecurityOptions") or ())
         words = {"run": self._run, "image": self.container.image, "hosts": self.layout.hosts, "security": security}
         self._cleaner = subprocess.Popen(
-            [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)], stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", env=_environ(),
-        )  # fmt: skip
+            [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env=_environ(),
+        )
         owner = docker_cleanup.owner_of(self._cleaner.pid)
         gpus = survey(os.environ).gpus
         return DockerRun(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
@@ -117,9 +121,11 @@ class DockerHosts:
         """Checks with a trial container that the daemon sees this machine's files and the image has the entry point."""
         image = self.container.image
         body = {
-            "Image": image, "Cmd": list(docker_container.ENTRY), "Labels": self._docker_run.labels,
+            "Image": image,
+            "Cmd": list(docker_container.ENTRY),
+            "Labels": self._docker_run.labels,
             "HostConfig": {"Mounts": [docker_container.mounted(mount) for mount in docker_container.shared(self.job)]},
-        }  # fmt: skip
+        }
         probe = self._create(body, None)
         try:
             if not self._image.get("Entrypoint") and not any(

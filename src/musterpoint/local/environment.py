@@ -10,12 +10,42 @@ from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
 
 OUTER_JOB = (
-    "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "OMPI_*", "PMI_*",
-    "PMIX_*", "TF_CONFIG", "AZUREML_*", "AZURE_ML_*", "AZ_BATCH*", "PET_*", "SLURM_*", "SLURMD_*", "CLUSTER_SPEC",
-    "JOB_COMPLETION_INDEX", "KUBEFLOW_*", "K_MPI_JOB_ROLE", "JAX_COORDINATOR_*", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID",
-    "DMLC_*", "MUSTER_OUTER", "MUSTER_PLANNED", "MUSTER_SOCKET*",
-)  # fmt: skip
+    "SM_*",
+    "SAGEMAKER_*",
+    "TRAINING_JOB_NAME",
+    "TRAINING_JOB_ARN",
+    "CURRENT_HOST",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_*",
+    "OMPI_*",
+    "PMI_*",
+    "PMIX_*",
+    "TF_CONFIG",
+    "AZUREML_*",
+    "AZURE_ML_*",
+    "AZ_BATCH*",
+    "PET_*",
+    "SLURM_*",
+    "SLURMD_*",
+    "CLUSTER_SPEC",
+    "JOB_COMPLETION_INDEX",
+    "KUBEFLOW_*",
+    "K_MPI_JOB_ROLE",
+    "JAX_COORDINATOR_*",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "DMLC_*",
+    "MUSTER_OUTER",
+    "MUSTER_PLANNED",
+    "MUSTER_SOCKET*",
+)
 """Variables of a job in which ``muster local`` itself runs. No host may inherit them."""
 
 PATCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patches")

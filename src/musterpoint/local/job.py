@@ -128,10 +128,13 @@ def name_for(program: str, now: float) -> str:
 
 
 INSTEAD = {
-    "accelerate": "--launcher accelerate SCRIPT", "deepspeed": "--launcher deepspeed SCRIPT",
-    "mpiexec": "--launcher mpi SCRIPT", "mpirun": "--launcher mpi SCRIPT", "torchrun": "--launcher torchrun SCRIPT",
+    "accelerate": "--launcher accelerate SCRIPT",
+    "deepspeed": "--launcher deepspeed SCRIPT",
+    "mpiexec": "--launcher mpi SCRIPT",
+    "mpirun": "--launcher mpi SCRIPT",
+    "torchrun": "--launcher torchrun SCRIPT",
     "trl": "--launcher accelerate -m trl.scripts.COMMAND",
-}  # fmt: skip
+}
 """Commands that people put before their scripts, and the arguments of ``muster local`` that do the same."""
 
 

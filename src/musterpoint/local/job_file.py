@@ -55,9 +55,11 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
         raise UsageError(f"{where}: arguments is {arguments!r}, expected a list of texts and numbers")
     words = to_words(options, known, where, base)
     return JobFile(
-        tuple(words), module or (os.path.join(base, program) if program else ""),
-        tuple(str(each) for each in arguments or ()), bool(module),
-    )  # fmt: skip
+        tuple(words),
+        module or (os.path.join(base, program) if program else ""),
+        tuple(str(each) for each in arguments or ()),
+        bool(module),
+    )
 
 
 def _values(path: str, where: str) -> dict[str, Any]:

@@ -5,17 +5,36 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple
 
 PHASES = (
-    "starting", "preparing", "installing", "names", "roll call", "launching", "running", "stopping",
-    "finishing", "waiting", "leaving",
-)  # fmt: skip
+    "starting",
+    "preparing",
+    "installing",
+    "names",
+    "roll call",
+    "launching",
+    "running",
+    "stopping",
+    "finishing",
+    "waiting",
+    "leaving",
+)
 """In the order in which a host goes through them; some are left out."""
 BY_EVENT = {
-    "entry-point-started": "preparing", "installing": "installing", "rollcall-started": "names",
-    "host-here": "roll call", "name-resolved": "roll call", "rollcall-done": "launching",
+    "entry-point-started": "preparing",
+    "installing": "installing",
+    "rollcall-started": "names",
+    "host-here": "roll call",
+    "name-resolved": "roll call",
+    "rollcall-done": "launching",
     "launcher-started": "launching",
-    "rank-started": "running", "stop-asked": "stopping", "job-stopped": "stopping", "job-failed": "stopping",
-    "failure-seen": "stopping", "waiting-for-hosts": "waiting", "all-hosts-done": "leaving", "job-ended": "leaving",
-}  # fmt: skip
+    "rank-started": "running",
+    "stop-asked": "stopping",
+    "job-stopped": "stopping",
+    "job-failed": "stopping",
+    "failure-seen": "stopping",
+    "waiting-for-hosts": "waiting",
+    "all-hosts-done": "leaving",
+    "job-ended": "leaving",
+}
 """The phase that begins with an event."""
 _RED, _GREEN, _YELLOW = 31, 32, 33
 

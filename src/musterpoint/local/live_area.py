@@ -49,9 +49,12 @@ class LiveArea:
         if self._rows:
             top = self._size[1] - self._rows
             # the cursor's attributes are saved with it
-            text += _SAVE + "\x1b[0m" + "".join(
-                f"\x1b[{top + at};1H\x1b[2K{line}" for at, line in enumerate(lines, 1)
-            ) + _RESTORE  # fmt: skip
+            text += (
+                _SAVE
+                + "\x1b[0m"
+                + "".join(f"\x1b[{top + at};1H\x1b[2K{line}" for at, line in enumerate(lines, 1))
+                + _RESTORE
+            )
         return text.encode()
 
     def close(self) -> bytes:

@@ -92,18 +92,19 @@ class NetnsHosts:
         assert self._switch is not None
         index = self.hosts.index(host) + 1
         holder = self._holders[host]
-        _ip(self._switch, [
-            f"link add port{index} type veth peer name eth0 address {_hardware(index)} netns {holder.pid}",
-            f"link set port{index} master br0 up",
-        ])  # fmt: skip
+        _ip(
+            self._switch,
+            [
+                f"link add port{index} type veth peer name eth0 address {_hardware(index)} netns {holder.pid}",
+                f"link set port{index} master br0 up",
+            ],
+        )
         neighbours = [
             f"neigh add {self.addresses[peer]} lladdr {_hardware(other)} dev eth0 nud permanent"
             for other, peer in enumerate(self.hosts, 1)
             if peer != host
         ]
-        _ip(holder, [
-            f"addr add {self.addresses[host]}/16 dev eth0", "link set lo up", "link set eth0 up", *neighbours,
-        ])  # fmt: skip
+        _ip(holder, [f"addr add {self.addresses[host]}/16 dev eth0", "link set lo up", "link set eth0 up", *neighbours])
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)
@@ -119,13 +120,38 @@ class NetnsHosts:
     ) -> subprocess.Popen[bytes]:
         handle = subprocess.Popen(
             [
-                "setpriv", "--pdeathsig", "KILL",
-                "nsenter", "-t", str(self._holders[host].pid), "--net", "--uts",
-                "unshare", "--mount", "--propagation", "private", "--ipc", "--pid", "sh", "-c", _FIRST,
-                "sh", "-c", _SET_UP, "host", self._etc(host), self.layout.tree(host), *argv,
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "nsenter",
+                "-t",
+                str(self._holders[host].pid),
+                "--net",
+                "--uts",
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                "--ipc",
+                "--pid",
+                "sh",
+                "-c",
+                _FIRST,
+                "sh",
+                "-c",
+                _SET_UP,
+                "host",
+                self._etc(host),
+                self.layout.tree(host),
+                *argv,
             ],
-            stdin=stdin, stdout=output, stderr=output, cwd="/", env=dict(env), start_new_session=True,
-        )  # fmt: skip
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=dict(env),
+            start_new_session=True,
+        )
         self._started[host] = handle
         return handle
 
@@ -177,8 +203,10 @@ def _start_holder(name: str) -> subprocess.Popen[bytes]:
     """A process that keeps a network and a host name alive until its stdin ends; returns once they exist."""
     holder = subprocess.Popen(
         ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0"; echo; exec cat', name],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert holder.stdout is not None
     if holder.stdout.readline() != b"\n":
         raise UsageError(f"--backend netns: no namespace could be made for {name}; use --backend process")
@@ -188,8 +216,10 @@ def _start_holder(name: str) -> subprocess.Popen[bytes]:
 def _ip(holder: subprocess.Popen[bytes], commands: list[str]) -> None:
     done = subprocess.run(
         ["nsenter", "-t", str(holder.pid), "--net", "ip", "-batch", "-"],
-        input="".join(command + "\n" for command in commands).encode(), capture_output=True, check=False,
-    )  # fmt: skip
+        input="".join(command + "\n" for command in commands).encode(),
+        capture_output=True,
+        check=False,
+    )
     if done.returncode:
         error = done.stderr.decode(errors="replace").strip()
         raise UsageError(f"--backend netns: the network couldn't be made: {error}; use --backend process")
@@ -216,8 +246,10 @@ def why_unavailable() -> str:
             return f"the program {program!r} is missing (Debian: apt-get install {package})"
     trial = subprocess.run(
         ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "ip", "-batch", "-"],
-        input=b"link add br0 type bridge\nlink add port1 type veth peer name eth0\n", capture_output=True, check=False,
-    )  # fmt: skip
+        input=b"link add br0 type bridge\nlink add port1 type veth peer name eth0\n",
+        capture_output=True,
+        check=False,
+    )
     if trial.returncode:
         words = trial.stderr.decode(errors="replace").strip().splitlines()
         return f"a trial failed: {words[0] if words else f'exit code {trial.returncode}'}"

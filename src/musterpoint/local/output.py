@@ -115,9 +115,12 @@ class Pump:
     """
 
     def __init__(
-        self, out: int, on_end: Callable[[str], None], on_trouble: Callable[[OSError, str], None] = lambda *_: None,
+        self,
+        out: int,
+        on_end: Callable[[str], None],
+        on_trouble: Callable[[OSError, str], None] = lambda *_: None,
         on_shown: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._on_end = on_end
         self._on_trouble = on_trouble
         self._loop = Loop()

@@ -24,9 +24,12 @@ ANY_SECRET = "a new one for every job"
 
 
 def preview_local(
-    job: LocalJob, output: str, environ: Mapping[str, str], backend: BackendName | None = None,
+    job: LocalJob,
+    output: str,
+    environ: Mapping[str, str],
+    backend: BackendName | None = None,
     one_address: bool = False,
-) -> tuple[BackendName, Preview]:  # fmt: skip
+) -> tuple[BackendName, Preview]:
     """The backend that would make the hosts, and their plans with paths and addresses as they will see them.
 
     The trees that they are read from are temporary.
@@ -79,9 +82,7 @@ def _view(
     """A host's view, and its variables, of which those that the job is read from were looked up."""
     platform = played(job.platform)
     platform.prepare(job, host, layout)
-    own = {
-        **threads_of(job, environ), "MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET,
-    }  # fmt: skip
+    own = {**threads_of(job, environ), "MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET}
     here = PlayedHost(job, host, layout, addresses, layout.tree(host), own)
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}

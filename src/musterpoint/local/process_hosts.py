@@ -70,9 +70,15 @@ class ProcessHosts:
         control_read, control = os.pipe()
         try:
             handle = subprocess.Popen(
-                process_init.command(control_read, argv), stdin=stdin, stdout=output, stderr=output, cwd="/",
-                env=dict(env), pass_fds=(control_read,), start_new_session=True,
-            )  # fmt: skip
+                process_init.command(control_read, argv),
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=dict(env),
+                pass_fds=(control_read,),
+                start_new_session=True,
+            )
         except BaseException:
             os.close(control)
             raise

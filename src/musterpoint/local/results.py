@@ -139,8 +139,7 @@ def describe(
     )
     if job.container:
         description.update(
-            AlgorithmSpecification={"TrainingImage": job.container.image},
-            EnableNetworkIsolation=job.container.isolated,
+            AlgorithmSpecification={"TrainingImage": job.container.image}, EnableNetworkIsolation=job.container.isolated
         )
     if training:
         description.update(

@@ -84,12 +84,13 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
         },
         "inputdataconfig.json": {
             channel: {
-                "TrainingInputMode": "File", "RecordWrapperType": "None",
+                "TrainingInputMode": "File",
+                "RecordWrapperType": "None",
                 "S3DistributionType": "ShardedByS3Key" if channel in job.sharded else "FullyReplicated",
             }
             for channel in job.channels
         },
-    }  # fmt: skip
+    }
 
 
 def write(job: LocalJob, host: str, layout: Layout) -> None:

@@ -66,15 +66,40 @@ def _debug(given: Given) -> str:
 
 
 CONDITIONS: Mapping[str, Callable[[Given], str]] = {
-    "--host-names": _host_names, "--one-address": _one_address, "--host-slots": _host_slots, "--slots": _slots,
-    "--requirements": _requirements, "--sharded": _sharded, "--debug": _debug,
-}  # fmt: skip
+    "--host-names": _host_names,
+    "--one-address": _one_address,
+    "--host-slots": _host_slots,
+    "--slots": _slots,
+    "--requirements": _requirements,
+    "--sharded": _sharded,
+    "--debug": _debug,
+}
 """Options that have no effect under some conditions: what says why, empty where the option counts."""
-ALWAYS = frozenset({
-    "-f", "--hosts", "--backend", "--source-dir", "--hyperparameters", "--distribution", "--channel", "--env",
-    "--cpu-fallback", "--stop-after", "--job-name", "--output", "--live", "--json", "--platform", "--image",
-    "--shm-size", "--memory", "--cpus", "--gpus", "--network-isolation",
-})  # fmt: skip
+ALWAYS = frozenset(
+    {
+        "-f",
+        "--hosts",
+        "--backend",
+        "--source-dir",
+        "--hyperparameters",
+        "--distribution",
+        "--channel",
+        "--env",
+        "--cpu-fallback",
+        "--stop-after",
+        "--job-name",
+        "--output",
+        "--live",
+        "--json",
+        "--platform",
+        "--image",
+        "--shm-size",
+        "--memory",
+        "--cpus",
+        "--gpus",
+        "--network-isolation",
+    }
+)
 """Options that count whenever they are taken; some are refused beside others, or on other platforms."""
 
 

@@ -161,7 +161,7 @@ def seen_from(job: Job, host: str) -> Job:
 
 def preview(
     views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}, addresses: Mapping[str, str] = {}
-) -> Preview:  # fmt: skip
+) -> Preview:
     """The plans of all hosts. This machine's devices stand for every host's.
 
     ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand.
@@ -182,10 +182,11 @@ def preview(
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice
     notes = (
-        *_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules),
+        *_notes(views[0], rosters[0]),
+        *(rule.described() for rule in prepared[leader].log_rules),
         *unheeded(first.job, first.options, first.environ, given, choice, typed),
-    )  # fmt: skip
-    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)  # fmt: skip
+    )
+    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:

@@ -7,16 +7,7 @@ documentation ("The SageMaker model parallel library v2 reference").
 if __name__ != "torch.sagemaker":
     raise ImportError("import it as torch.sagemaker, after `import musterpoint_smdistributed`: it is one package")
 
-from . import (
-    checkpoint,
-    delayed_param,
-    distributed,
-    grad_norm,
-    logger,
-    moe,
-    nn,
-    utils,
-)
+from . import checkpoint, delayed_param, distributed, grad_norm, logger, moe, nn, utils
 from .state import init, is_initialized, state
 from .transforming import transform
 

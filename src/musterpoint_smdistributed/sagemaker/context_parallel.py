@@ -90,9 +90,17 @@ class _Sequences:
         self._checked = False
 
     def attend(
-        self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any,
-        dropout: float = 0.0, scaling: float | None = None, sliding_window: int | None = None, **more: Any,
-    ) -> tuple[torch.Tensor, None]:  # fmt: skip
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        **more: Any,
+    ) -> tuple[torch.Tensor, None]:
         """Causal attention as transformers calls it: ``[batch, heads, length, size]`` of queries, keys and values."""
         keys, values = self._whole(torch.stack((key, value)))
         length = query.shape[2] // 2

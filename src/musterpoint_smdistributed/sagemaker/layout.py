@@ -38,9 +38,7 @@ class Layout(NamedTuple):
         Raises:
             SMPConfigError: they don't divide ``size`` ranks.
         """
-        tensor, context, experts = (
-            cfg.tensor_parallel_degree, cfg.context_parallel_degree, cfg.expert_parallel_degree,
-        )  # fmt: skip
+        tensor, context, experts = (cfg.tensor_parallel_degree, cfg.context_parallel_degree, cfg.expert_parallel_degree)
         if size % tensor:
             raise SMPConfigError(_uneven(cfg, "tensor_parallel_degree", f"the job's world size {size}", tensor))
         shards = cfg.hybrid_shard_degree or size // tensor

@@ -105,10 +105,7 @@ def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:
         whole = ShardingStrategy.FULL_SHARD if after_forward else ShardingStrategy.SHARD_GRAD_OP
         return {"sharding_strategy": whole} | ({} if world.tensor is None else {"device_mesh": mesh})
     hybrid = ShardingStrategy.HYBRID_SHARD if after_forward else ShardingStrategy._HYBRID_SHARD_ZERO2
-    return {
-        "process_group": (mesh.get_group("shard"), mesh.get_group("replicate")),
-        "sharding_strategy": hybrid,
-    }
+    return {"process_group": (mesh.get_group("shard"), mesh.get_group("replicate")), "sharding_strategy": hybrid}
 
 
 def _leave_out_experts(given: dict[str, Any]) -> None:

@@ -16,9 +16,13 @@ from .tensor_parallel.transformer import mark_layers
 
 
 def transform(
-    model: nn.Module, device: torch.device | None = None, dtype: torch.dtype | None = None, config: Any = None,
-    load_state_dict_from_rank0: bool = False, cp_comm_type: str = "p2p",
-) -> nn.Module:  # fmt: skip
+    model: nn.Module,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    config: Any = None,
+    load_state_dict_from_rank0: bool = False,
+    cp_comm_type: str = "p2p",
+) -> nn.Module:
     """The model with its own modules, divided as the degrees say; with all of them 1 there is nothing to divide.
 
     Args:

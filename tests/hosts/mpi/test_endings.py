@@ -120,8 +120,7 @@ def test_without_an_mpi_every_host_says_so(under: Callable[[str], Any], tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [("-np 8", "has -np, but how many ranks"), ("-x 'A", "can't be read as a shell would")],
+    ("options", "words"), [("-np 8", "has -np, but how many ranks"), ("-x 'A", "can't be read as a shell would")]
 )
 def test_options_that_are_refused(under: Callable[[str], Any], options: str, words: str) -> None:
     settings = {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}

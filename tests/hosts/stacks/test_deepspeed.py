@@ -92,10 +92,7 @@ def test_what_a_program_gets(deep) -> None:  # type: ignore[no-untyped-def]
     deep.environ["CUDA_VISIBLE_DEVICES"] = "5"
     script, shell = deep.program(ARGUMENTS), deep.program(f'{deep.environ["MUSTER_PYTHON"]} program.py "$@"', "run.sh")
     common = ("--hosts", "1", "--slots", "2", "--backend", "process", "--launcher", "deepspeed")
-    expected = {
-        (script, "--lr", "1"): ["--local_rank={}", "--lr", "1"],
-        (shell, "--lr", "1"): ["--lr", "1"],
-    }
+    expected = {(script, "--lr", "1"): ["--local_rank={}", "--lr", "1"], (shell, "--lr", "1"): ["--lr", "1"]}
     for number, (words, arguments) in enumerate(expected.items()):
         deep.output = deep.folder / f"job-{number}"
         ran = deep.run(*common, *words)

@@ -26,10 +26,7 @@ COMMANDS = [
     (("--nproc", "4"), {"slots": 4}),
     (("--standalone", "--nproc-per-node=4", "--rdzv-endpoint", "localhost:0"), {"slots": 4, "nnodes": 1}),
     (("--nnodes=1:1", "--node-rank=0"), {"nnodes": 1, "node_rank": 0}),
-    (
-        (*TWO, "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:123"),
-        {"nnodes": 2, "rollcall_leader": "h:123"},
-    ),
+    ((*TWO, "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:123"), {"nnodes": 2, "rollcall_leader": "h:123"}),
     ((*TWO, "--rdzv-backend=c10d", "--rdzv-endpoint=h"), {"nnodes": 2, "rollcall_leader": "h:29400"}),
     ((*TWO, "--rdzv-backend=c10d", "--rdzv-endpoint=[fd::1]:5"), {"nnodes": 2, "rollcall_leader": "[fd::1]:5"}),
     ((*TWO, "--rdzv-backend=c10d", "--node-rank=1", "--rdzv-endpoint=h:1"), {"nnodes": 2, "rollcall_leader": "h:1"}),

@@ -74,11 +74,7 @@ def test_the_missing_are_named(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "why"),
-    [
-        ((0, 0, 2), "two entry points of this host have the local rank 0"),
-        ((1, 1, 3), "has"),
-    ],
+    ("second", "why"), [((0, 0, 2), "two entry points of this host have the local rank 0"), ((1, 1, 3), "has")]
 )
 def test_one_that_does_not_fit_ends_all(host: Host, second: tuple[int, int, int], why: str) -> None:
     found = ended(host.start(0, 0, 2), host.start(*second))

@@ -62,7 +62,7 @@ def test_a_broken_one_breaks_as_it_would(tmp_path: Path) -> None:
 def test_two_of_them_do_not_yield_to_each_other(tmp_path: Path) -> None:
     """A launcher below a ``train`` adds its own."""
     other = tmp_path / "musterpoint" / "embedded" / "standins"
-    other.parent.mkdir()
+    other.parent.mkdir(parents=True)
     other.symlink_to(STANDINS)
     done = run("from sagemaker_training import environment; print(environment.Environment().num_gpus)",
                STANDINS, other, SM_TRAINING_ENV='{"num_gpus": 3}')  # fmt: skip

@@ -81,13 +81,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
     assert pids_of(machine.mark) == set()
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("import sys; sys.exit(7)", 7),
-        ("pass", 0),
-    ],
-)
+@pytest.mark.parametrize(("code", "expected"), [("import sys; sys.exit(7)", 7), ("pass", 0)])
 def test_the_code_is_the_entry_points(machine: Machine, code: str, expected: int) -> None:
     assert machine.run("algo-1", code)[0] == expected
 

@@ -106,9 +106,10 @@ class Consultations:
     def _answers(self) -> list[Answered]:
         awaited = self._here - self._late
         return [
-            self._answer(point, question) for point, question in self._questions.items()
+            self._answer(point, question)
+            for point, question in self._questions.items()
             if question.answer is None and question.decide is not None and awaited <= question.reports.keys()
-        ]  # fmt: skip
+        ]
 
     def _answer(self, point: str, question: _Question) -> Answered:
         assert question.decide is not None

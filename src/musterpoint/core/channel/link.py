@@ -64,9 +64,19 @@ class Link:
     """
 
     __slots__ = (
-        "_behind", "_frames", "_ignored", "_log", "_loop", "_owner", "_queue", "_queued", "_seal", "_sock", "ended",
+        "_behind",
+        "_frames",
+        "_ignored",
+        "_log",
+        "_loop",
+        "_owner",
+        "_queue",
+        "_queued",
+        "_seal",
+        "_sock",
+        "ended",
         "peer",
-    )  # fmt: skip
+    )
 
     def __init__(self, context: Context, sock: socket.socket, peer: str, limit: int, owner: LinkOwner) -> None:
         sock.setblocking(False)

@@ -170,9 +170,24 @@ class Stalled(NamedTuple):
 
 
 PeerEvent = Union[
-    JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled, StillRunning, "AllReady", "NextAttempt", "NoRestart",
-]  # fmt: skip
+    JobFailed,
+    StopAll,
+    PeerLost,
+    PeerSilent,
+    PeerBack,
+    Arrived,
+    AllDone,
+    StartAsked,
+    Started,
+    StartEnded,
+    LookAsked,
+    AllLooked,
+    Stalled,
+    StillRunning,
+    "AllReady",
+    "NextAttempt",
+    "NoRestart",
+]
 
 
 class Report(NamedTuple):

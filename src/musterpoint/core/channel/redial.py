@@ -56,9 +56,14 @@ class Redial:
     """
 
     def __init__(
-        self, context: Context, dialer: DialerMaker, membership: Membership, settings: Settings,
-        received: Callable[[], int], dialled: Dialled,
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        dialer: DialerMaker,
+        membership: Membership,
+        settings: Settings,
+        received: Callable[[], int],
+        dialled: Dialled,
+    ) -> None:
         self._context, self._membership, self._dialled, self._received = context, membership, dialled, received
         self._loop, self._timeouts = context.loop, context.timeouts
         self._secret = settings.secret

@@ -60,9 +60,17 @@ class Session:
     """
 
     __slots__ = (
-        "_cut_at", "_dials", "_ending", "_most_silence", "_refused_from", "_reported", "_timeouts", "closed",
-        "received_at", "state",
-    )  # fmt: skip
+        "_cut_at",
+        "_dials",
+        "_ending",
+        "_most_silence",
+        "_refused_from",
+        "_reported",
+        "_timeouts",
+        "closed",
+        "received_at",
+        "state",
+    )
 
     def __init__(self, now: float, dials: bool, most_silence: float, timeouts: Timeouts) -> None:
         self.state: State = UP
@@ -261,9 +269,12 @@ class Resume(NamedTuple):
     def from_wire(cls, message: dict[str, Any]) -> Resume:
         """Raises WireError."""
         return cls(
-            wire.host(message), wire.token(message, "session"), wire.token(message, "token"),
-            wire.number(message, "got"), wire.token(message, "nonce", least=0),
-        )  # fmt: skip
+            wire.host(message),
+            wire.token(message, "session"),
+            wire.token(message, "token"),
+            wire.number(message, "got"),
+            wire.token(message, "nonce", least=0),
+        )
 
 
 class PeerState:

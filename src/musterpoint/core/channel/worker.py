@@ -38,15 +38,7 @@ from musterpoint.core.channel.peers import (
 )
 from musterpoint.core.channel.redial import DialerMaker, Dialled, Membership, Redial
 from musterpoint.core.channel.root_cause import loss_by_silence, root_cause_without_leader
-from musterpoint.core.channel.session import (
-    OVER,
-    Action,
-    Back,
-    Dial,
-    PeerState,
-    Session,
-    Silent,
-)
+from musterpoint.core.channel.session import OVER, Action, Back, Dial, PeerState, Session, Silent
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.attempts import NoRestart, Ready

@@ -36,9 +36,13 @@ def download(uri: str, path: str, region: str, environ: Mapping[str, str], inter
     if not bucket or not key:
         raise FetchError(f"the job's source {uri} names no object: expected s3://BUCKET/KEY")
     request = {
-        "action": "get", "bucket": bucket, "key": key, "path": path, "region": region_of(region, environ),
+        "action": "get",
+        "bucket": bucket,
+        "key": key,
+        "path": path,
+        "region": region_of(region, environ),
         "endpoint": endpoint_of(environ),
-    }  # fmt: skip
+    }
     shown_at = 0.0
 
     def show_progress(fact: dict[str, Any]) -> None:
@@ -68,9 +72,13 @@ def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools:
             f"CA_REPOSITORY_ARN={arn!r}: expected arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/REPOSITORY"
         )
     request = {
-        "action": "index", "region": fields[3], "owner": fields[4], "domain": domain, "repository": repository,
+        "action": "index",
+        "region": fields[3],
+        "owner": fields[4],
+        "domain": domain,
+        "repository": repository,
         "endpoint": "",
-    }  # fmt: skip
+    }
     found = _ask(request, f"can't get a token for {arn}", environ, interpreter, tools, lambda fact: None)
     return Index(str(found["url"]).rstrip("/") + "/simple/", str(found["token"]))
 
@@ -90,9 +98,13 @@ def endpoint_of(environ: Mapping[str, str]) -> str:
 
 
 def _ask(
-    request: dict[str, Any], cannot: str, environ: Mapping[str, str], interpreter: str, tools: Tools,
+    request: dict[str, Any],
+    cannot: str,
+    environ: Mapping[str, str],
+    interpreter: str,
+    tools: Tools,
     on_fact: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Runs the child with ``request`` and returns its answer. Lines of progress go to ``on_fact``."""
     answer: dict[str, Any] = {}
     words: list[str] = []

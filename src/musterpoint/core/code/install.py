@@ -124,9 +124,14 @@ class _Run:
     """
 
     def __init__(
-        self, project: Project, installer: str, target: Target, tools: Tools, environ: Mapping[str, str],
+        self,
+        project: Project,
+        installer: str,
+        target: Target,
+        tools: Tools,
+        environ: Mapping[str, str],
         known: Callable[[str], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._project, self._installer, self._target, self._tools = project, installer, target, tools
         self._environ, self._known = environ, known
         self.lines: deque[str] = deque(maxlen=TAIL)
@@ -192,9 +197,13 @@ def _environment(target: Target, tools: Tools, credentials: Credentials) -> dict
     """The installer's variables: the user's without our own options, and defaults for those that aren't set."""
     environ = settings.without_own(target.environ)
     defaults = {
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off",
-        "PIP_ROOT_USER_ACTION": "ignore", "UV_NO_PROGRESS": "1", "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PIP_PROGRESS_BAR": "off",
+        "PIP_ROOT_USER_ACTION": "ignore",
+        "UV_NO_PROGRESS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     if target.isolated:  # five tries for each package would only take time
         defaults.update(PIP_RETRIES="1", PIP_DEFAULT_TIMEOUT="5", UV_HTTP_RETRIES="0")
     warm = environ.get(WARM_POOL, "")

@@ -10,19 +10,50 @@ LIMIT = 560
 """Bytes of the reason at most; a whole failure reason has 900."""
 
 _NETWORK = (
-    "connection broken by", "newconnectionerror", "connectionerror", "connecttimeout", "readtimeout", "read timed out",
-    "timed out", "temporary failure in name resolution", "name or service not known", "failed to resolve",
-    "network is unreachable", "no route to host", "connection refused", "connection reset", "connection aborted",
-    "remotedisconnected", "remote end closed", "incompleteread", "protocolerror", "502 server error",
-    "503 server error", "504 server error", "500 server error", "429 client error", "too many requests",
-    "error sending request", "failed to fetch", "dns error", "operation timed out", "sslerror", "connection was closed",
-    "incomplete-download", "max retries exceeded", "error responses",
-)  # fmt: skip
+    "connection broken by",
+    "newconnectionerror",
+    "connectionerror",
+    "connecttimeout",
+    "readtimeout",
+    "read timed out",
+    "timed out",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "failed to resolve",
+    "network is unreachable",
+    "no route to host",
+    "connection refused",
+    "connection reset",
+    "connection aborted",
+    "remotedisconnected",
+    "remote end closed",
+    "incompleteread",
+    "protocolerror",
+    "502 server error",
+    "503 server error",
+    "504 server error",
+    "500 server error",
+    "429 client error",
+    "too many requests",
+    "error sending request",
+    "failed to fetch",
+    "dns error",
+    "operation timed out",
+    "sslerror",
+    "connection was closed",
+    "incomplete-download",
+    "max retries exceeded",
+    "error responses",
+)
 _NOT_ERRORS = (
-    "error: resolutionimpossible", "error: pip's dependency resolver", "error: subprocess-exited-with-error",
-    "error: metadata-generation-failed", "error: failed to build installable wheels",
-    "error: could not build wheels", "error: exception:",
-)  # fmt: skip
+    "error: resolutionimpossible",
+    "error: pip's dependency resolver",
+    "error: subprocess-exited-with-error",
+    "error: metadata-generation-failed",
+    "error: failed to build installable wheels",
+    "error: could not build wheels",
+    "error: exception:",
+)
 """Lines that say only that there was an error; the lines around them say which one."""
 
 

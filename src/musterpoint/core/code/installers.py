@@ -65,7 +65,7 @@ def uv(
 
 def without_isolation(
     words: tuple[str, ...], project: Project, interpreter: str, environ: Mapping[str, str], how: Ask = probe.ask
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """The command ``words``, but building with the build tools in the user's Python; empty where that wouldn't help."""
     isolated = "--no-build-isolation" in words or project.lock
     if not project.package or isolated or not has_module(interpreter, project.backend, environ, "/", how):

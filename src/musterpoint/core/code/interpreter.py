@@ -85,9 +85,12 @@ def _with(environ: Mapping[str, str], name: str, prefix: str) -> dict[str, str]:
     if path.split(os.pathsep)[0] != commands:
         path = os.pathsep.join((commands, path))
     return {
-        **environ, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": os.path.basename(name.rstrip("/")),
+        **environ,
+        "PATH": path,
+        "CONDA_PREFIX": prefix,
+        "CONDA_DEFAULT_ENV": os.path.basename(name.rstrip("/")),
         PYTHON: os.path.join(commands, "python"),
-    }  # fmt: skip
+    }
 
 
 def _prefixes(name: str, environ: Mapping[str, str]) -> Iterator[str]:

@@ -15,8 +15,12 @@ _BEHIND = 64 * 1024**2
 
 Packing = Literal["gzip", "bzip2", "xz", "zip", ""]
 _MAGIC: tuple[tuple[bytes, Packing], ...] = (
-    (b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"), (b"PK\x05\x06", "zip"),
-)  # fmt: skip
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (_XZ, "xz"),
+    (b"PK\x03\x04", "zip"),
+    (b"PK\x05\x06", "zip"),
+)
 
 
 def packing_of(head: bytes) -> Packing:

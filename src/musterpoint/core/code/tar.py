@@ -18,15 +18,28 @@ _EACH = 4096
 _RECORD = 64
 """What a line in a header counts, in bytes: it costs work too."""
 _KINDS: dict[bytes, Kind] = {
-    b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hard link", b"2": "symlink", b"5": "directory",
-}  # fmt: skip
+    b"0": "file",
+    b"\0": "file",
+    b"7": "file",
+    b"S": "file",
+    b"1": "hard link",
+    b"2": "symlink",
+    b"5": "directory",
+}
 _OTHERS = {b"3": "a device", b"4": "a device", b"6": "a named pipe"}
 _GNU = b"ustar "
 _MAP = "GNU.sparse.map"
 _WANTED = (
-    b"path", b"linkpath", b"size", b"mtime", b"GNU.sparse.name", b"GNU.sparse.size", b"GNU.sparse.realsize",
-    b"GNU.sparse.map", b"GNU.sparse.major",
-)  # fmt: skip
+    b"path",
+    b"linkpath",
+    b"size",
+    b"mtime",
+    b"GNU.sparse.name",
+    b"GNU.sparse.size",
+    b"GNU.sparse.realsize",
+    b"GNU.sparse.map",
+    b"GNU.sparse.major",
+)
 
 Fields = dict[str, bytes]
 """What extended headers say about a member, by keyword."""

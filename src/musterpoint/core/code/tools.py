@@ -118,11 +118,15 @@ class Tools:
 
         self._check()
         child = subprocess.Popen(
-            list(program.words), env=dict(program.environ), cwd=program.cwd,
-            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if show_stderr else subprocess.STDOUT, start_new_session=True,
+            list(program.words),
+            env=dict(program.environ),
+            cwd=program.cwd,
+            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if show_stderr else subprocess.STDOUT,
+            start_new_session=True,
             pass_fds=tuple(program.pass_fds),
-        )  # fmt: skip
+        )
         self._child = child
         self._output_at = self._loop.clock()
         readers = [Lines(self._loop, fd, self._noting_time(call)) for fd, call in _outputs(child, line, self.show)]

@@ -38,9 +38,13 @@ class Workspace(NamedTuple):
 
 
 def prepare(
-    job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None,
-    installer: Installer = "auto", requirements: str = "",
-) -> Workspace:  # fmt: skip
+    job: Job,
+    environ: Mapping[str, str],
+    interpreter: str,
+    tools: "Callable[[], Tools] | None" = None,
+    installer: Installer = "auto",
+    requirements: str = "",
+) -> Workspace:
     """Fetches the code and installs its packages if needed; returns how ``interpreter`` starts the program.
 
     ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
@@ -57,9 +61,14 @@ def prepare(
 
 class _Preparation:
     def __init__(
-        self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None",
-        installer: Installer, requirements: str,
-    ) -> None:  # fmt: skip
+        self,
+        job: Job,
+        environ: Mapping[str, str],
+        interpreter: str,
+        tools: "Callable[[], Tools] | None",
+        installer: Installer,
+        requirements: str,
+    ) -> None:
         self._job, self._environ, self._interpreter = job, environ, interpreter
         self._tools, self._installer, self._requirements = tools, installer, requirements
         self._code = job.paths.code

@@ -58,9 +58,12 @@ def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> 
 
 
 def _of_program(
-    blank: Failure, end: RankEnd | ServiceOrLauncherEnd, tails: tuple[bytes, bytes], context: DiagnosisContext,
+    blank: Failure,
+    end: RankEnd | ServiceOrLauncherEnd,
+    tails: tuple[bytes, bytes],
+    context: DiagnosisContext,
     name: str = "",
-) -> Failure:  # fmt: skip
+) -> Failure:
     """``blank`` with code, class, reason and signal of a program of the user's own that ended.
 
     ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name``: the service; empty
@@ -84,9 +87,12 @@ def _of_program(
     through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
     requirements = context.files.read("requirements.txt") or "" if error is not None else ""
     hint = hint_for(
-        error.text if error else "", tail.decode("utf-8", "replace"), through, context.job._replace(rank=blank.rank),
+        error.text if error else "",
+        tail.decode("utf-8", "replace"),
+        through,
+        context.job._replace(rank=blank.rank),
         requirements,
-    )  # fmt: skip
+    )
     if error is None or error.kind == "last":
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
     else:
@@ -98,9 +104,7 @@ def _of_program(
     kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
     inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
-    return blank._replace(
-        code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand, inside=inside
-    )  # fmt: skip
+    return blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand, inside=inside)
 
 
 def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:

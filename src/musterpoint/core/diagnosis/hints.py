@@ -97,9 +97,16 @@ def _normal(line: str) -> str:
 
 
 _PACKAGES = {
-    "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil",
-    "google": "protobuf", "git": "gitpython", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
-}  # fmt: skip
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "google": "protobuf",
+    "git": "gitpython",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "pyyaml",
+}
 """Packages whose modules have other names."""
 
 

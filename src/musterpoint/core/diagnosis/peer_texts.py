@@ -25,28 +25,34 @@ _C10D = "pytorch/pytorch: torch/csrc/distributed/c10d"
 TEXTS: tuple[PeerText, ...] = (
     # -- torch over Gloo, and its store --
     PeerText(
-        "Gloo", r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)",
+        "Gloo",
+        r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)",
         "pytorch/gloo: gloo/transport/tcp/pair.cc; seen",
         "RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:7",
     ),
     PeerText(
-        "Gloo", r"\bConnection closed by peer \[", "pytorch/gloo: gloo/transport/tcp/pair.cc",
+        "Gloo",
+        r"\bConnection closed by peer \[",
+        "pytorch/gloo: gloo/transport/tcp/pair.cc",
         "RuntimeError: Connection closed by peer [192.168.0.5]:6575",
     ),
     PeerText(
-        "torch", r"\bDist(?:Backend|Network|Store)Error\b", f"{_C10D}/exception.h",
+        "torch",
+        r"\bDist(?:Backend|Network|Store)Error\b",
+        f"{_C10D}/exception.h",
         "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
     ),
+    PeerText("torch", r"[Ss]ocket [Tt]imeout", f"{_C10D}/socket.cpp; seen", "RuntimeError: Socket Timeout"),
     PeerText(
-        "torch", r"[Ss]ocket [Tt]imeout", f"{_C10D}/socket.cpp; seen", "RuntimeError: Socket Timeout"
-    ),
-    PeerText(
-        "torch", r"recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes",
+        "torch",
+        r"recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes",
         f"{_C10D}/Utils.hpp; seen",
         "RuntimeError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown?",
     ),
     PeerText(
-        "torch", r"monitoredBarrier", f"{_C10D}/ProcessGroupGloo.cpp",
+        "torch",
+        r"monitoredBarrier",
+        f"{_C10D}/ProcessGroupGloo.cpp",
         "RuntimeError: Rank 1 failed to pass monitoredBarrier in 3000 ms",
     ),
     PeerText(
@@ -65,19 +71,23 @@ TEXTS: tuple[PeerText, ...] = (
         "RuntimeError: Broken pipe\nException raised from sendBytes at ../torch/csrc/distributed/c10d/Utils.hpp",
     ),
     PeerText(
-        "torchrun", r"\bRendezvous(?:Connection|Closed|Timeout|GracefulExit|State)Error\b|\bSignalException\b",
+        "torchrun",
+        r"\bRendezvous(?:Connection|Closed|Timeout|GracefulExit|State)Error\b|\bSignalException\b",
         "pytorch/pytorch: torch/distributed/elastic/rendezvous/api.py, "
         "torch/distributed/elastic/multiprocessing/api.py",
         "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store failed.",
     ),
     # -- NCCL --
     PeerText(
-        "NCCL", r"ncclRemoteError|remote process exited|nccl\w*Error.*peer",
+        "NCCL",
+        r"ncclRemoteError|remote process exited|nccl\w*Error.*peer",
         "NVIDIA/nccl: src/init.cc (ncclGetErrorString)",
         "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
     ),
     PeerText(
-        "NCCL", r"ncclSystemError", f"{_C10D}/NCCLUtils.cpp",
+        "NCCL",
+        r"ncclSystemError",
+        f"{_C10D}/NCCLUtils.cpp",
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
     ),
     PeerText(
@@ -88,7 +98,9 @@ TEXTS: tuple[PeerText, ...] = (
         "Last error:\nNET/IB : Got completion from peer 10.5.0.34<33956> with error 5, opcode 0, len 1, vendor err 244",
     ),
     PeerText(
-        "NCCL", r"NCCL communicator was aborted", f"{_C10D}/NCCLUtils.cpp",
+        "NCCL",
+        r"NCCL communicator was aborted",
+        f"{_C10D}/NCCLUtils.cpp",
         "RuntimeError: NCCL communicator was aborted on rank 3.",
     ),
     PeerText(
@@ -106,23 +118,29 @@ TEXTS: tuple[PeerText, ...] = (
         "tensorflow.python.framework.errors_impl.UnavailableError: /job:worker/replica:0/task:1: Socket closed",
     ),
     PeerText(
-        "TensorFlow", r"Collective ops is aborted by",
+        "TensorFlow",
+        r"Collective ops is aborted by",
         "tensorflow/tensorflow: tensorflow/core/common_runtime/base_collective_executor.cc",
         "Collective ops is aborted by: failed to connect to all addresses",
     ),
     # -- Horovod --
     PeerText(
-        "Horovod", r"HorovodInternalError", "horovod/horovod: horovod/common/exceptions.py; seen",
+        "Horovod",
+        r"HorovodInternalError",
+        "horovod/horovod: horovod/common/exceptions.py; seen",
         "horovod.common.exceptions.HorovodInternalError: [/third_party/gloo/gloo/transport/tcp/pair.cc:589] "
         "Read error [10.77.1.3]:1024: Connection reset by peer",
     ),
     PeerText(
-        "Horovod", r"Horovod has been shut down", "horovod/horovod: horovod/common/common.h (SHUT_DOWN_ERROR); seen",
+        "Horovod",
+        r"Horovod has been shut down",
+        "horovod/horovod: horovod/common/common.h (SHUT_DOWN_ERROR); seen",
         "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to allreduce",
     ),
     # -- MPI --
     PeerText(
-        "Open MPI 4, 5", r"(?:ORTE|PRTE) has lost communication",
+        "Open MPI 4, 5",
+        r"(?:ORTE|PRTE) has lost communication",
         "open-mpi/ompi: orte/mca/errmgr/base/help-errmgr-base.txt; openpmix/prrte: "
         "src/mca/errmgr/base/help-errmgr-base.txt",
         "PRTE has lost communication with a remote daemon.",
@@ -134,21 +152,27 @@ TEXTS: tuple[PeerText, ...] = (
         "An MPI communication peer process has unexpectedly disconnected.  This\nusually indicates a failure",
     ),
     PeerText(
-        "Open MPI 5", r"An error occurred in Socket closed", "seen: a rank on another host was killed",
+        "Open MPI 5",
+        r"An error occurred in Socket closed",
+        "seen: a rank on another host was killed",
         "[algo-1:00000] *** An error occurred in Socket closed\n[algo-1:00000] *** reported by process [688521217,0]",
     ),
     PeerText(
-        "MPICH, Intel MPI", r"Fatal error in \w+: (?:Other MPI error|Unknown error class)",
+        "MPICH, Intel MPI",
+        r"Fatal error in \w+: (?:Other MPI error|Unknown error class)",
         "pmodels/mpich: src/mpi/errhan/errutil.c; seen",
         "Abort(807513871) on node 0: Fatal error in internal_Allreduce: Other MPI error, error stack:",
     ),
     PeerText(
-        "MPICH, Intel MPI", r"Communication error with rank \d+|connection closed by peer \(set=\d+,sock=\d+",
+        "MPICH, Intel MPI",
+        r"Communication error with rank \d+|connection closed by peer \(set=\d+,sock=\d+",
         "pmodels/mpich: src/mpid/ch3/errnames.txt, src/mpid/common/sock/errnames.txt; the library of Intel MPI 2021",
         "MPIDI_CH3U_Recvq_FDU_or_AEP(629): Communication error with rank 3",
     ),
     PeerText(
-        "MPI with ULFM", r"MPIX?_ERR_PROC_FAILED", "open-mpi/ompi: ompi/errhandler/errcode.c",
+        "MPI with ULFM",
+        r"MPIX?_ERR_PROC_FAILED",
+        "open-mpi/ompi: ompi/errhandler/errcode.c",
         "mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process Failure",
     ),
     # -- JAX --
@@ -162,11 +186,15 @@ TEXTS: tuple[PeerText, ...] = (
         "The task's heartbeat timeout: Task /job:jax_worker/replica:0/task:1 stopped sending heartbeats",
     ),
     PeerText(
-        "JAX", r"JAX distributed service detected fatal errors", "openxla/xla: xla/pjrt/distributed/client.h; seen",
+        "JAX",
+        r"JAX distributed service detected fatal errors",
+        "openxla/xla: xla/pjrt/distributed/client.h; seen",
         "Terminating process because the JAX distributed service detected fatal errors.",
     ),
     PeerText(
-        "JAX", r"Gloo \w+ failed: ", "openxla/xla: xla/backends/cpu/collectives/gloo_communicator.cc; seen",
+        "JAX",
+        r"Gloo \w+ failed: ",
+        "openxla/xla: xla/backends/cpu/collectives/gloo_communicator.cc; seen",
         "jax.errors.JaxRuntimeError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547]",
     ),
     # -- Ray --
@@ -178,16 +206,19 @@ TEXTS: tuple[PeerText, ...] = (
     ),
     PeerText(
         # "GCS" alone is Google's storage, too
-        "Ray", r"[Ff]ailed to connect to GCS (?:within|at address|server)|GCS server is dead",
+        "Ray",
+        r"[Ff]ailed to connect to GCS (?:within|at address|server)|GCS server is dead",
         "ray-project/ray: src/ray/gcs_client/; seen",
         "ray.exceptions.RpcError: Failed to connect to GCS within 60 seconds",
     ),
     # -- XGBoost --
     PeerText(
-        "XGBoost", r"XGBoostError: .*/src/collective/", "dmlc/xgboost: src/collective/result.cc; seen",
+        "XGBoost",
+        r"XGBoostError: .*/src/collective/",
+        "dmlc/xgboost: src/collective/result.cc; seen",
         "xgboost.core.XGBoostError: [09:13:30] /__w/xgboost/xgboost/src/collective/result.cc:83: [data.cc:822]:",
     ),
-)  # fmt: skip
+)
 
 PEER_LOST = re.compile("|".join(f"(?:{text.pattern})" for text in TEXTS), re.S)
 """Finds any of them."""

@@ -198,10 +198,13 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     else:
         symptom = _is_symptom(raised, last)
         error = Error(
-            last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
+            last.text,
+            "fatal" if last.fatal else "exception",
+            _user_frames(_origin(raised, last), top[-1]),
+            wrapper,
             not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
             symptom=symptom,
-        )  # fmt: skip
+        )
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
     elif last.fatal and last.text.endswith(CRASHES[_SIGABRT]) and (said := aborts.said_before(lines, last.start)):
@@ -218,9 +221,14 @@ def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
     """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
     between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
     return (
-        outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and outer.label == inner.label
-        and not inner.chained and not inner.fatal and not any(text.strip() for text in between)
-    )  # fmt: skip
+        outer.text.endswith(":")
+        and ": " in outer.text
+        and not _is_wrapper(outer)
+        and outer.label == inner.label
+        and not inner.chained
+        and not inner.fatal
+        and not any(text.strip() for text in between)
+    )
 
 
 def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -259,9 +267,10 @@ def _whole_group(raised: list[Raised], one: Raised) -> Raised:
     if not (one.group and one.aside):
         return one
     groups = [
-        other for other in raised
+        other
+        for other in raised
         if other.group == "group" and not other.aside and other.label == one.label and other.start <= one.start
-    ]  # fmt: skip
+    ]
     return groups[-1] if groups else one
 
 

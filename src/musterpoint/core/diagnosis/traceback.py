@@ -207,9 +207,15 @@ class _Reader:
             known = {frame[:2] for frame in frames}
             frames += [frame for frame in traced if frame[:2] not in known]
         return Raised(
-            "\n".join(message), tuple(frames), self.label, self.numbers[start], self.numbers[self.at - 1],
-            aside=aside or number > 0, headed=at > start, group="group" if opens else "member" if number > 0 else "",
-        )  # fmt: skip
+            "\n".join(message),
+            tuple(frames),
+            self.label,
+            self.numbers[start],
+            self.numbers[self.at - 1],
+            aside=aside or number > 0,
+            headed=at > start,
+            group="group" if opens else "member" if number > 0 else "",
+        )
 
     def _behind_blank(self, at: int) -> int:
         """Where a message goes on that begins with a newline; 0: nothing of it follows."""
@@ -271,9 +277,16 @@ class _Reader:
     def _ends(self, text: str) -> bool:
         """Whether ``text`` is no longer part of the message before it."""
         return bool(
-            is_noise(text) or is_logged(text) or _HEADER.search(text) or _FRAME.match(text) or _CHAIN.match(text)
-            or _ASIDE.match(text) or _FATAL.match(text) or text.startswith("-- Process ") or _ABORT.match(text)
-        )  # fmt: skip
+            is_noise(text)
+            or is_logged(text)
+            or _HEADER.search(text)
+            or _FRAME.match(text)
+            or _CHAIN.match(text)
+            or _ASIDE.match(text)
+            or _FATAL.match(text)
+            or text.startswith("-- Process ")
+            or _ABORT.match(text)
+        )
 
     def _dump(self) -> Raised:
         """A faulthandler dump: the frames of the thread that crashed, or of the first one shown."""

@@ -58,9 +58,13 @@ class Accelerate(NamedTuple):
 
 
 def ask_accelerate(
-    interpreter: str, words: Sequence[str], config: str, folder: str, environ: Mapping[str, str],
+    interpreter: str,
+    words: Sequence[str],
+    config: str,
+    folder: str,
+    environ: Mapping[str, str],
     ask: "Ask | None" = None,
-) -> Accelerate:  # fmt: skip
+) -> Accelerate:
     """Asks the accelerate of ``interpreter``.
 
     ``words`` follow ``accelerate launch`` on a command line (empty: there is none). ``config`` is a configuration file

@@ -25,9 +25,23 @@ def configured(environ: Mapping[str, str], root: str = "/") -> dict[str, tuple[s
 
 
 _PREFIXES = (
-    "NCCL_", "GLOO_", "TP_", "FI_", "RDMAV_", "IBV_", "UCX_", "OMPI_MCA_", "MSCCL_", "NEURON_", "CUDA_", "MV2_",
-    "I_MPI_", "OMP_", "KMP_", "GOMP_",
-)  # fmt: skip
+    "NCCL_",
+    "GLOO_",
+    "TP_",
+    "FI_",
+    "RDMAV_",
+    "IBV_",
+    "UCX_",
+    "OMPI_MCA_",
+    "MSCCL_",
+    "NEURON_",
+    "CUDA_",
+    "MV2_",
+    "I_MPI_",
+    "OMP_",
+    "KMP_",
+    "GOMP_",
+)
 
 
 def _nccl_files(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -53,8 +53,11 @@ class Devices(NamedTuple):
     def accelerators(self) -> tuple[int, str]:
         """What ranks are counted by, and what one is called: of the first make that is here; 0 GPUs where none is."""
         makes = (
-            (self.gpus, "GPU"), (self.neuron_cores, "Neuron core"), (self.amd_gpus, "AMD GPU"), (self.gaudis, "Gaudi"),
-        )  # fmt: skip
+            (self.gpus, "GPU"),
+            (self.neuron_cores, "Neuron core"),
+            (self.amd_gpus, "AMD GPU"),
+            (self.gaudis, "Gaudi"),
+        )
         return next((make for make in makes if make[0]), (0, "GPU"))
 
     @property
@@ -96,8 +99,19 @@ HABANA = "0x1da3"
 """The PCI vendor of Gaudis; other makes have nodes in ``/dev/accel``, too."""
 
 ACCELERATORS = (
-    "accel", "davinci", "dri/render", "dxg", "hl", "kfd", "mlu", "mtgpu", "neuron", "nvgpu", "nvhost", "vfio/",
-)  # fmt: skip
+    "accel",
+    "davinci",
+    "dri/render",
+    "dxg",
+    "hl",
+    "kfd",
+    "mlu",
+    "mtgpu",
+    "neuron",
+    "nvgpu",
+    "nvhost",
+    "vfio/",
+)
 """How names below /dev begin where there is an accelerator of another make than NVIDIA's, or NVIDIA's own on Tegra and
 WSL: TPUs and Gaudi, Ascend, AMD and Intel, WSL, Gaudi before Linux 6.8, AMD, Cambricon, Moore Threads, AWS."""
 
@@ -188,10 +202,12 @@ def _gaudis(root: str) -> int:
     """Gaudis: by their nodes in ``/dev/accel``, before Linux 6.8 ``/dev/hl0``."""
     older = [name for name in entries(os.path.join(root, "dev")) if name.startswith("hl") and name[2:].isdecimal()]
     newer = [
-        name for name in entries(os.path.join(root, "dev/accel"))
-        if name.startswith("accel") and name[5:].isdecimal()
+        name
+        for name in entries(os.path.join(root, "dev/accel"))
+        if name.startswith("accel")
+        and name[5:].isdecimal()
         and read(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
-    ]  # fmt: skip
+    ]
     return len(newer) or len(older)
 
 

@@ -29,20 +29,26 @@ def efa_settings(fabric: Fabric) -> Iterator[EnvSetting]:
         yield EnvSetting("FI_EFA_USE_DEVICE_RDMA", "1", _why_rdma(fabric))
     if plugin and plugin < (1, 6) and fabric.gpus:
         yield EnvSetting(
-            "NCCL_PROTO", "simple", f"aws-ofi-nccl {libraries.ofi_nccl} is older than 1.6: EFA delivers out of order, "
-            "and NCCL's other protocols count on the order"
-        )  # fmt: skip
+            "NCCL_PROTO",
+            "simple",
+            f"aws-ofi-nccl {libraries.ofi_nccl} is older than 1.6: EFA delivers out of order, "
+            "and NCCL's other protocols count on the order",
+        )
     if fabric.gpus and nccl >= (2, 19) and installer and installer < (1, 29, 1):
         yield EnvSetting(
-            "FI_EFA_SET_CUDA_SYNC_MEMOPS", "0", f"NCCL {libraries.nccl} with EFA installer {libraries.efa_installer}, "
-            "older than 1.29.1: libfabric would fail on NCCL's memory"
-        )  # fmt: skip
+            "FI_EFA_SET_CUDA_SYNC_MEMOPS",
+            "0",
+            f"NCCL {libraries.nccl} with EFA installer {libraries.efa_installer}, "
+            "older than 1.29.1: libfabric would fail on NCCL's memory",
+        )
     kernel = libraries.number("kernel")
     if kernel and kernel < (5, 15):
         yield EnvSetting(
-            "FI_EFA_FORK_SAFE", "1", f"Linux {'.'.join(map(str, kernel))} is older than 5.15: memory of EFA's isn't "
-            "safe in processes that fork, such as for DataLoader's workers"
-        )  # fmt: skip
+            "FI_EFA_FORK_SAFE",
+            "1",
+            f"Linux {'.'.join(map(str, kernel))} is older than 5.15: memory of EFA's isn't "
+            "safe in processes that fork, such as for DataLoader's workers",
+        )
     yield EnvSetting(
         "FI_EFA_USE_HUGE_PAGE", "0", "huge pages run out when ranks fork (DataLoader's workers): Cannot allocate memory"
     )

@@ -31,8 +31,11 @@ class Gpu(NamedTuple):
 
 def survey_gpus(root: str = "/") -> tuple[Gpu, ...]:
     """The GPUs whose nodes are in this container, by number; those that the driver doesn't describe have no address."""
-    here = {int(name[6:]) for name in entries(os.path.join(root, "dev"))
-            if name.startswith("nvidia") and name[6:].isdecimal()}  # fmt: skip
+    here = {
+        int(name[6:])
+        for name in entries(os.path.join(root, "dev"))
+        if name.startswith("nvidia") and name[6:].isdecimal()
+    }
     described = {gpu.number: gpu for gpu in _described(root)}
     numbers = here or (set(described) if os.path.exists(os.path.join(root, "dev/nvidiactl")) else set())
     return tuple(described.get(number, Gpu(number)) for number in sorted(numbers))
@@ -64,8 +67,15 @@ def _described(root: str) -> list[Gpu]:
         number = fields.get("Device Minor", "")
         if number.isdecimal():
             address = name.lower()
-            found.append(Gpu(int(number), address, fields.get("Model", ""), numa_node(address, root),
-                             _instances(int(number), root)))  # fmt: skip
+            found.append(
+                Gpu(
+                    int(number),
+                    address,
+                    fields.get("Model", ""),
+                    numa_node(address, root),
+                    _instances(int(number), root),
+                )
+            )
     return found
 
 
@@ -79,6 +89,7 @@ def _instances(number: int, root: str) -> int:
     folder = os.path.join(root, f"proc/driver/nvidia/capabilities/gpu{number}/mig")
     return sum(
         name.startswith("ci") and name[2:].isdecimal()
-        for part in entries(folder) if part.startswith("gi")
+        for part in entries(folder)
+        if part.startswith("gi")
         for name in entries(os.path.join(folder, part))
-    )  # fmt: skip
+    )

@@ -22,19 +22,24 @@ def infiniband_settings(fabric: Fabric) -> Iterator[EnvSetting]:
     if fabric.gpus:
         if any(device.virtual for device in fabric.infiniband):
             yield EnvSetting(
-                "NCCL_IB_PCI_RELAXED_ORDERING", "1", "InfiniBand of a virtual machine: without relaxed ordering the "
-                "PCI bus holds GPUDirect RDMA back"
-            )  # fmt: skip
+                "NCCL_IB_PCI_RELAXED_ORDERING",
+                "1",
+                "InfiniBand of a virtual machine: without relaxed ordering the PCI bus holds GPUDirect RDMA back",
+            )
         yield EnvSetting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPUs are numbered as Azure's topology files count them")
         yield EnvSetting(
-            "OMPI_MCA_coll_hcoll_enable", "0", "under Open MPI: NCCL does the collectives, and hcoll would open every "
-            "port for them at the start; Azure's own scripts switch it off"
-        )  # fmt: skip
+            "OMPI_MCA_coll_hcoll_enable",
+            "0",
+            "under Open MPI: NCCL does the collectives, and hcoll would open every "
+            "port for them at the start; Azure's own scripts switch it off",
+        )
         if fabric.topology:
             yield EnvSetting(
-                "NCCL_TOPO_FILE", fabric.topology, "the image's file for this machine's GPUs: a virtual machine "
-                "doesn't show NCCL which GPU is near which port"
-            )  # fmt: skip
+                "NCCL_TOPO_FILE",
+                fabric.topology,
+                "the image's file for this machine's GPUs: a virtual machine "
+                "doesn't show NCCL which GPU is near which port",
+            )
 
 
 def _ports(fabric: Fabric) -> Iterator[EnvSetting]:

@@ -48,8 +48,11 @@ def _hardware(fabric: Fabric) -> Iterator[str]:
             "/dev/infiniband, so ranks talk over TCP: pass them to the container (docker run "
             "--device=/dev/infiniband, Kubernetes' device plugin)"
         )
-    down = [f"{device.name} {device.state or 'unknown'}" for device in fabric.rdma
-            if device.kind == "infiniband" and device.reachable and not device.usable]  # fmt: skip
+    down = [
+        f"{device.name} {device.state or 'unknown'}"
+        for device in fabric.rdma
+        if device.kind == "infiniband" and device.reachable and not device.usable
+    ]
     if down:
         yield f"warning: InfiniBand ports that aren't ACTIVE, and that NCCL leaves out: {_listed(down)}"
     divided = [gpu for gpu in fabric.gpus if gpu.instances]
@@ -107,9 +110,11 @@ def _of_efa(fabric: Fabric) -> Iterator[str]:
     kernel = fabric.libraries.number("kernel")
     for name in _FORK_SAFE:
         if name in fabric.configured and (fabric.efa or (fabric.rdma and kernel >= _COPIES_ON_FORK)):
-            why = "with EFA it can break ranks that fork" if fabric.efa else (
-                f"Linux {'.'.join(map(str, kernel))} needs no such help, and it can crash the ranks"
-            )  # fmt: skip
+            why = (
+                "with EFA it can break ranks that fork"
+                if fabric.efa
+                else (f"Linux {'.'.join(map(str, kernel))} needs no such help, and it can crash the ranks")
+            )
             yield f"warning: {_set(fabric, name)}: {why}; unset it" + (
                 " (libfabric's own is FI_EFA_FORK_SAFE)" if fabric.efa else ""
             )

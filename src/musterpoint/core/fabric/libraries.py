@@ -14,9 +14,14 @@ from musterpoint.core.fabric.devices import entries, read
 Version = tuple[int, ...]
 
 SHOWN = {
-    "nccl": "NCCL", "libfabric": "libfabric", "ofi_nccl": "aws-ofi-nccl", "efa": "the EFA driver",
-    "ofed": "MLNX_OFED", "mlx5": "the mlx5 driver", "gdrcopy": "GDRCopy",
-}  # fmt: skip
+    "nccl": "NCCL",
+    "libfabric": "libfabric",
+    "ofi_nccl": "aws-ofi-nccl",
+    "efa": "the EFA driver",
+    "ofed": "MLNX_OFED",
+    "mlx5": "the mlx5 driver",
+    "gdrcopy": "GDRCopy",
+}
 """What people call those of :class:`Libraries` that are shown, in this order."""
 
 COMPARED = ("nccl", "libfabric", "ofi_nccl", "efa", "ofed", "mlx5")
@@ -109,9 +114,7 @@ def _efa_packages(root: str) -> dict[str, str]:
     return {_SAME.get(name, name): version for name, version in found}
 
 
-_SAME = {
-    "libfabric-aws": "libfabric1-aws", "libnccl-ofi-ngc": "libnccl-ofi", "libnccl-ofi-ngc-v3": "libnccl-ofi",
-}  # fmt: skip
+_SAME = {"libfabric-aws": "libfabric1-aws", "libnccl-ofi-ngc": "libnccl-ofi", "libnccl-ofi-ngc-v3": "libnccl-ofi"}
 """Names of one package in other distributions."""
 
 
@@ -140,9 +143,14 @@ def _libfabric(root: str) -> str:
 
 def _ofi_nccl(environ: Mapping[str, str], packages: Mapping[str, str], root: str) -> str:
     """The version that the plugin itself would print, from its text; else that of its package."""
-    folders = [*_library_path(environ, root), *_configured_path(root), os.path.join(root, _EFA, "ofi-nccl/lib"),
-               os.path.join(root, _EFA, "ofi-nccl/lib/x86_64-linux-gnu"), os.path.join(root, "opt/aws-ofi-nccl/lib"),
-               os.path.join(root, "opt/aws-ofi-nccl/install/lib")]  # fmt: skip
+    folders = [
+        *_library_path(environ, root),
+        *_configured_path(root),
+        os.path.join(root, _EFA, "ofi-nccl/lib"),
+        os.path.join(root, _EFA, "ofi-nccl/lib/x86_64-linux-gnu"),
+        os.path.join(root, "opt/aws-ofi-nccl/lib"),
+        os.path.join(root, "opt/aws-ofi-nccl/install/lib"),
+    ]
     for folder in folders:
         for name in ("libnccl-net-ofi.so", "libnccl-net.so"):
             found = re.search(rb"aws-ofi-nccl[ /]v?(\d+\.\d+[\w.]*)", _start(os.path.join(folder, name)))
@@ -158,8 +166,15 @@ def _nccl(environ: Mapping[str, str], interpreter: str, root: str) -> str:
             found = re.match(r"nvidia_nccl_cu\d+-(\d[\w.]*)\.dist-info$", name)
             if found:
                 return found[1]
-    system = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/lib",
-              "usr/local/nccl/lib", "opt/nccl/build/lib", "usr/local/cuda/lib64")  # fmt: skip
+    system = (
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/aarch64-linux-gnu",
+        "usr/lib64",
+        "usr/local/lib",
+        "usr/local/nccl/lib",
+        "opt/nccl/build/lib",
+        "usr/local/cuda/lib64",
+    )
     loaders = (*_library_path(environ, root), *_configured_path(root))
     for folder in (*loaders, *(os.path.join(root, name) for name in system)):
         found_names = [name for name in entries(folder) if re.match(r"libnccl\.so\.\d+\.\d", name)]

@@ -12,9 +12,7 @@ from musterpoint.core.fabric.devices import entries, read
 from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
 from musterpoint.core.fabric.setting import CpuSet, cpu_numbers
 
-BOUND_BY_USER = (
-    "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND", "SLURM_CPU_BIND",
-)  # fmt: skip
+BOUND_BY_USER = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND", "SLURM_CPU_BIND")
 """Variables by which the user, or Slurm, says where threads run."""
 
 

@@ -13,9 +13,9 @@ RdmaKind = Literal["efa", "infiniband", "roce", "unknown"]
 
 AMAZON, MELLANOX, MICROSOFT = "0x1d0f", "0x15b3", "0x1414"
 
-VIRTUAL_FUNCTIONS = frozenset({
-    "0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e", "0xa2d3",
-})  # fmt: skip
+VIRTUAL_FUNCTIONS = frozenset(
+    {"0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e", "0xa2d3"}
+)
 """Mellanox's PCI devices that are virtual functions (SR-IOV): inside a virtual machine nothing else tells."""
 
 NETWORK_DIRECT = "8c2eaf3d-32a7-4b09-ab99-bd1f1c86b501"
@@ -79,8 +79,9 @@ def survey_rdma(root: str = "/") -> tuple[RdmaDevice, ...]:
 def network_direct(root: str = "/") -> bool:
     """Whether this is a virtual machine with RDMA but without SR-IOV: Hyper-V's Network Direct, which has no verbs."""
     bus = os.path.join(root, "sys/bus/vmbus/devices")
-    return any(read(os.path.join(bus, name, "class_id")).strip(" {}\n").lower() == NETWORK_DIRECT
-               for name in entries(bus))  # fmt: skip
+    return any(
+        read(os.path.join(bus, name, "class_id")).strip(" {}\n").lower() == NETWORK_DIRECT for name in entries(bus)
+    )
 
 
 def _device(name: str, nodes: dict[str, bool], root: str) -> RdmaDevice:

@@ -55,9 +55,14 @@ def find_ssh(environ: Mapping[str, str], why: str) -> Ssh:
     folder = os.path.join(environ.get("TMPDIR") or "/tmp", TEMPORARY + os.urandom(4).hex())
     sshd, client, keygen = map(os.path.abspath, found.values())
     return Ssh(
-        sshd, client, keygen, tuple(filter(None, copiers)), next(filter(os.path.exists, servers), ""), _user(why),
+        sshd,
+        client,
+        keygen,
+        tuple(filter(None, copiers)),
+        next(filter(os.path.exists, servers), ""),
+        _user(why),
         os.path.abspath(folder),
-    )  # fmt: skip
+    )
 
 
 def _user(why: str) -> str:

@@ -67,13 +67,16 @@ def read(environ: Mapping[str, str], settings: Settings) -> Job:
         paths=paths,
         notes=(
             Note("info", _about(form, environ, count, cluster, started)),
-            *cluster.notes, *started.notes, *unexpanded(environ), *output_notes,
+            *cluster.notes,
+            *started.notes,
+            *unexpanded(environ),
+            *output_notes,
             *(suspected(environ) if count.number == 1 and not count.variable else ()),
         ),
         unnamed=cluster.unnamed,
         started=started.rank,
         master_port=port,
-    )  # fmt: skip
+    )
 
 
 def form_of(environ: Mapping[str, str]) -> Form:

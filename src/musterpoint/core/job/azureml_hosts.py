@@ -158,9 +158,7 @@ def _config(environ: Mapping[str, str]) -> dict[str, Any]:
     return mapping(parse(text, f"the variable {CONFIG}"), f"the variable {CONFIG}") if text else {}
 
 
-def read(
-    environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None, given: str = ""
-) -> Cluster:  # fmt: skip
+def read(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None, given: str = "") -> Cluster:
     """The hosts; ``count`` is how many there are, ``started`` the rank that this process was started as.
 
     ``given``: --rollcall-leader, for where no variable says which host is the first.
@@ -201,9 +199,15 @@ def read(
         notes.append(Note("warning", f"{', '.join(_NODE_RANKS)} aren't set: hosts are numbered as they come"))
     places = tuple(f"node-{place}" for place in range(count.number))
     return Cluster(
-        places, places[rank or 0], rank, leader, rank_from, leader_from, UnnamedHosts(count.number, rank, leader),
+        places,
+        places[rank or 0],
+        rank,
+        leader,
+        rank_from,
+        leader_from,
+        UnnamedHosts(count.number, rank, leader),
         tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _refuse_others(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None) -> None:

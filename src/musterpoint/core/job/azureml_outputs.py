@@ -25,15 +25,17 @@ def outputs_of(environ: Mapping[str, str], cwd: str, node: int) -> tuple[Paths, 
         if name.startswith(PREFIX) and value.startswith("/")
     }
     chosen = {
-        "model": _choose(outputs, _MODEL), "checkpoints": _choose(outputs, _CHECKPOINTS),
+        "model": _choose(outputs, _MODEL),
+        "checkpoints": _choose(outputs, _CHECKPOINTS),
         "output_data": _choose(outputs, _DATA),
-    }  # fmt: skip
+    }
     if not any(chosen.values()) and len(outputs) == 1:
         chosen["model"] = next(iter(outputs))
     paths = Paths(
-        model=outputs.get(chosen["model"], ""), output_data=outputs.get(chosen["output_data"], ""),
+        model=outputs.get(chosen["model"], ""),
+        output_data=outputs.get(chosen["output_data"], ""),
         checkpoints=outputs.get(chosen["checkpoints"], ""),
-    )  # fmt: skip
+    )
     paths = of_node(paths._replace(output=os.path.join(cwd, "outputs", "musterpoint", f"node-{node}")), node)
     used = [f"{use.replace('_', ' ')} in {PREFIX}{name}" for use, name in chosen.items() if name]
     return paths, (Note("info", f"AzureML's outputs: {', '.join(used)}"),) if used else ()
@@ -61,9 +63,11 @@ def unexpanded(environ: Mapping[str, str]) -> tuple[Note, ...]:
             kind, name = found.groups()
             read = f"AZURE_ML_{kind.removesuffix('s').upper()}_{name}"
             path = f", which is {environ[read]}" if environ.get(read) else ""
-            notes.append(Note(
-                "warning",
-                f"the variable {variable} holds {found.group()} as it was written: AzureML puts paths into a job's "
-                f"command only, not into its environment_variables; read {read}{path}, or pass it in the command",
-            ))  # fmt: skip
+            notes.append(
+                Note(
+                    "warning",
+                    f"the variable {variable} holds {found.group()} as it was written: AzureML puts paths into a job's "
+                    f"command only, not into its environment_variables; read {read}{path}, or pass it in the command",
+                )
+            )
     return tuple(notes)

@@ -65,11 +65,13 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
         kind = "smdistributed_modelparallel"
     elif parameters is not None and kind == "none" and DATAPARALLEL in values:
         kind = "smdistributed_modelparallel"
-        notes.append(Note(
-            "warning",
-            "the job asks for model parallelism without mpi or torch_distributed, which sagemaker-training starts once "
-            'per host; it is started with MPI here: add "mpi": {"enabled": true} to its distribution',
-        ))  # fmt: skip
+        notes.append(
+            Note(
+                "warning",
+                "the job asks for model parallelism without mpi or torch_distributed, which sagemaker-training starts "
+                'once per host; it is started with MPI here: add "mpi": {"enabled": true} to its distribution',
+            )
+        )
     option_keys = _DATAPARALLEL_OPTIONS if kind == "smdistributed_dataparallel" else _MPI_OPTIONS
     over_mpi = kind in ("mpi", "smdistributed_modelparallel", "smdistributed_dataparallel")
     options_key, options = _first_text(values, option_keys, where) if over_mpi else ("", "")
@@ -89,11 +91,14 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
 def _unknown(values: Mapping[str, Any]) -> list[Note]:
     known = {key for key, _ in STRATEGIES}.union(_NOT_STRATEGIES)
     return [
-        Note("warning", f"the hyperparameter {key:.80} = {shown(value)} looks like a distribution that musterpoint "
-             "doesn't know: it is ignored; a newer musterpoint may know it")
+        Note(
+            "warning",
+            f"the hyperparameter {key:.80} = {shown(value)} looks like a distribution that musterpoint "
+            "doesn't know: it is ignored; a newer musterpoint may know it",
+        )
         for key, value in values.items()
         if key.startswith("sagemaker_") and key.endswith("_enabled") and key not in known and value not in (False, None)
-    ]  # fmt: skip
+    ]
 
 
 def _model_parallel(values: Mapping[str, Any], where: str) -> dict[str, Any] | None:

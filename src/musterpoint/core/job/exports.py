@@ -18,8 +18,15 @@ from musterpoint.core.job.sagemaker import INPUT_DATA, RESOURCES
 
 _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (
-    "MODEL", "INPUT", "INPUT_CONFIG", "INPUT_DATA", "OUTPUT", "OUTPUT_DATA", "OUTPUT_INTERMEDIATE", "CHECKPOINT",
-)  # fmt: skip
+    "MODEL",
+    "INPUT",
+    "INPUT_CONFIG",
+    "INPUT_DATA",
+    "OUTPUT",
+    "OUTPUT_DATA",
+    "OUTPUT_INTERMEDIATE",
+    "CHECKPOINT",
+)
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
@@ -35,9 +42,12 @@ ONE_PROCESSOR = Machine()
 
 
 def sagemaker_exports(
-    job: Job, environ: Mapping[str, str], machine: Machine = ONE_PROCESSOR, master_address: str = "",
+    job: Job,
+    environ: Mapping[str, str],
+    machine: Machine = ONE_PROCESSOR,
+    master_address: str = "",
     master_port: int = MASTER_PORT,
-) -> tuple[tuple[str, str], ...]:  # fmt: skip
+) -> tuple[tuple[str, str], ...]:
     """Names and values of the variables, sorted by name, without those that ``environ`` already has.
 
     An empty ``master_address`` stands for the leader's name.
@@ -125,10 +135,17 @@ def _facts(job: Job, environ: Mapping[str, str], machine: Machine) -> dict[str, 
     return facts
 
 
-_NOT_FRAMEWORK = frozenset({
-    "sagemaker_program", "sagemaker_submit_directory", "sagemaker_enable_cloudwatch_metrics", "sagemaker_region",
-    "sagemaker_container_log_level", "sagemaker_job_name", "sagemaker_s3_output",
-})  # fmt: skip
+_NOT_FRAMEWORK = frozenset(
+    {
+        "sagemaker_program",
+        "sagemaker_submit_directory",
+        "sagemaker_enable_cloudwatch_metrics",
+        "sagemaker_region",
+        "sagemaker_container_log_level",
+        "sagemaker_job_name",
+        "sagemaker_s3_output",
+    }
+)
 
 
 def _is_framework_parameter(name: str) -> bool:

@@ -254,9 +254,17 @@ class _Fields:
 
 
 _KEYS = (
-    "name", "logPattern", "expectedStartCutOffInSeconds", "expectedRecurringFrequencyInSeconds", "metricThreshold",
-    "operator", "metricEvaluationDataPoints", "faultOnMatch", "stopPattern", "ranks",
-)  # fmt: skip
+    "name",
+    "logPattern",
+    "expectedStartCutOffInSeconds",
+    "expectedRecurringFrequencyInSeconds",
+    "metricThreshold",
+    "operator",
+    "metricEvaluationDataPoints",
+    "faultOnMatch",
+    "stopPattern",
+    "ranks",
+)
 
 
 def _rule(given: Any, number: int, where: str) -> LogRule:
@@ -282,8 +290,14 @@ def _rule(given: Any, number: int, where: str) -> LogRule:
     if points is not None and points != int(points):
         raise fields.wrong("metricEvaluationDataPoints", "a whole number, 1 or more")
     return LogRule(
-        name=name, pattern=pattern, start=fields.seconds("expectedStartCutOffInSeconds"),
-        recurring=fields.seconds("expectedRecurringFrequencyInSeconds"), threshold=threshold,
-        operator=operator, points=int(points or 1), fault=fields.flag("faultOnMatch"),
-        stop=fields.pattern("stopPattern"), ranks=fields.ranks("ranks"),
-    )  # fmt: skip
+        name=name,
+        pattern=pattern,
+        start=fields.seconds("expectedStartCutOffInSeconds"),
+        recurring=fields.seconds("expectedRecurringFrequencyInSeconds"),
+        threshold=threshold,
+        operator=operator,
+        points=int(points or 1),
+        fault=fields.flag("faultOnMatch"),
+        stop=fields.pattern("stopPattern"),
+        ranks=fields.ranks("ranks"),
+    )

@@ -31,10 +31,18 @@ class InstanceGroup(NamedTuple):
 
 
 DistributionKind = Literal[
-    "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
-    "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy", "ray",
+    "none",
+    "torch_distributed",
+    "pytorch_ddp",
+    "pytorch_xla",
+    "mpi",
+    "smdistributed_dataparallel",
+    "smdistributed_modelparallel",
+    "parameter_server",
+    "multi_worker_mirrored_strategy",
+    "ray",
     "jax",
-]  # fmt: skip
+]
 
 
 class Distribution(NamedTuple):

@@ -246,87 +246,142 @@ def _options(nnodes: str, leader: str, node_rank: str = "") -> str:
 
 
 PLATFORMS: tuple[Platform, ...] = (
-    Platform("SageMaker", (
-        (Sign("SM_HOSTS", _listed_hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
-         Sign("SM_RESOURCE_CONFIG", _resource_hosts)),
-        (Sign("SM_CURRENT_HOST", _is_set),),
-    )),
+    Platform(
+        "SageMaker",
+        (
+            (
+                Sign("SM_HOSTS", _listed_hosts),
+                Sign("SM_HOST_COUNT"),
+                Sign("SM_CURRENT_HOST_RANK", _index),
+                Sign("SM_RESOURCE_CONFIG", _resource_hosts),
+            ),
+            (Sign("SM_CURRENT_HOST", _is_set),),
+        ),
+    ),
     # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
-    Platform("torch.distributed", (
-        (Sign("WORLD_SIZE", beside=("LOCAL_RANK",)),),
-        (Sign("PET_NNODES", _range), Sign("PET_NODE_RANK", _index)),
-        (Sign("NNODES", beside=_BESIDE), Sign("NUM_NODES", beside=_BESIDE), Sign("GROUP_WORLD_SIZE")),
-        (Sign("WORLD_SIZE", beside=_RANKS),),
-        (Sign("NODE_RANK", _index), Sign("MASTER_ADDR", _elsewhere, beside=("NODE_RANK",))),
-    )),
-    Platform("MPI", (
-        (Sign("OMPI_COMM_WORLD_SIZE"), Sign("PMI_SIZE"), Sign("MV2_COMM_WORLD_SIZE"), Sign("MVP_COMM_WORLD_SIZE"),
-         Sign("JSM_NAMESPACE_SIZE"), Sign("PALS_SIZE")),
-        (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index),
-         Sign("PALS_RANKID", _index), Sign("PALS_LOCAL_SIZE"), Sign("OMPI_COMM_WORLD_LOCAL_SIZE")),
-    )),
+    Platform(
+        "torch.distributed",
+        (
+            (Sign("WORLD_SIZE", beside=("LOCAL_RANK",)),),
+            (Sign("PET_NNODES", _range), Sign("PET_NODE_RANK", _index)),
+            (Sign("NNODES", beside=_BESIDE), Sign("NUM_NODES", beside=_BESIDE), Sign("GROUP_WORLD_SIZE")),
+            (Sign("WORLD_SIZE", beside=_RANKS),),
+            (Sign("NODE_RANK", _index), Sign("MASTER_ADDR", _elsewhere, beside=("NODE_RANK",))),
+        ),
+    ),
+    Platform(
+        "MPI",
+        (
+            (
+                Sign("OMPI_COMM_WORLD_SIZE"),
+                Sign("PMI_SIZE"),
+                Sign("MV2_COMM_WORLD_SIZE"),
+                Sign("MVP_COMM_WORLD_SIZE"),
+                Sign("JSM_NAMESPACE_SIZE"),
+                Sign("PALS_SIZE"),
+            ),
+            (
+                Sign("OMPI_COMM_WORLD_RANK", _index),
+                Sign("PMI_RANK", _index),
+                Sign("PMIX_RANK", _index),
+                Sign("PALS_RANKID", _index),
+                Sign("PALS_LOCAL_SIZE"),
+                Sign("OMPI_COMM_WORLD_LOCAL_SIZE"),
+            ),
+        ),
+    ),
     Platform("Horovod", ((Sign("HOROVOD_SIZE"), Sign("HOROVOD_RANK", _index)),)),
     Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),
     Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
-    Platform("a JAXJob", (
-        (Sign("NUM_PROCESSES", beside=("COORDINATOR_ADDRESS",)),
-         Sign("PROCESS_ID", _index, beside=("COORDINATOR_ADDRESS",))),
-    ), _options("$NUM_PROCESSES", "$COORDINATOR_ADDRESS", "$PROCESS_ID")),
+    Platform(
+        "a JAXJob",
+        (
+            (
+                Sign("NUM_PROCESSES", beside=("COORDINATOR_ADDRESS",)),
+                Sign("PROCESS_ID", _index, beside=("COORDINATOR_ADDRESS",)),
+            ),
+        ),
+        _options("$NUM_PROCESSES", "$COORDINATOR_ADDRESS", "$PROCESS_ID"),
+    ),
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
     Platform("PaddlePaddle", ((Sign("PADDLE_NNODES", _range), Sign("PADDLE_TRAINERS_NUM")),)),
     Platform("accelerate", ((Sign("NUM_MACHINES", beside=("MACHINE_RANK",)), Sign("MACHINE_RANK", _index)),)),
-    Platform("AWS Batch", (
-        (Sign("AWS_BATCH_JOB_NUM_NODES"), Sign("AWS_BATCH_JOB_NODE_INDEX", _index)),
-    ), _options("$AWS_BATCH_JOB_NUM_NODES",
-                "${AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-$(hostname -I | cut -d ' ' -f 1)}",
-                "$AWS_BATCH_JOB_NODE_INDEX")),
-    Platform("SkyPilot", (
-        (Sign("SKYPILOT_NUM_NODES"), Sign("SKYPILOT_NODE_RANK", _index)),
-    ), _options("$SKYPILOT_NUM_NODES", "$(head -n 1 <<<\"$SKYPILOT_NODE_IPS\")", "$SKYPILOT_NODE_RANK")),
-    Platform("dstack", (
-        (Sign("DSTACK_NODES_NUM"), Sign("DSTACK_NODE_RANK", _index)),
-    ), _options("$DSTACK_NODES_NUM", "$DSTACK_MASTER_NODE_IP", "$DSTACK_NODE_RANK")),
-    Platform("LeaderWorkerSet", (
-        (Sign("LWS_GROUP_SIZE"), Sign("LWS_WORKER_INDEX", _index)),
-    ), _options("$LWS_GROUP_SIZE", "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX")),
+    Platform(
+        "AWS Batch",
+        ((Sign("AWS_BATCH_JOB_NUM_NODES"), Sign("AWS_BATCH_JOB_NODE_INDEX", _index)),),
+        _options(
+            "$AWS_BATCH_JOB_NUM_NODES",
+            "${AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-$(hostname -I | cut -d ' ' -f 1)}",
+            "$AWS_BATCH_JOB_NODE_INDEX",
+        ),
+    ),
+    Platform(
+        "SkyPilot",
+        ((Sign("SKYPILOT_NUM_NODES"), Sign("SKYPILOT_NODE_RANK", _index)),),
+        _options("$SKYPILOT_NUM_NODES", '$(head -n 1 <<<"$SKYPILOT_NODE_IPS")', "$SKYPILOT_NODE_RANK"),
+    ),
+    Platform(
+        "dstack",
+        ((Sign("DSTACK_NODES_NUM"), Sign("DSTACK_NODE_RANK", _index)),),
+        _options("$DSTACK_NODES_NUM", "$DSTACK_MASTER_NODE_IP", "$DSTACK_NODE_RANK"),
+    ),
+    Platform(
+        "LeaderWorkerSet",
+        ((Sign("LWS_GROUP_SIZE"), Sign("LWS_WORKER_INDEX", _index)),),
+        _options("$LWS_GROUP_SIZE", "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"),
+    ),
     Platform("Volcano", ((Sign("VC_*_HOSTS", _commas),),)),
-    Platform("Cloud TPU", (
-        (Sign("MEGASCALE_NUM_SLICES"), Sign("TPU_WORKER_HOSTNAMES", _commas), Sign("TPU_WORKER_ID", _index)),
-    )),
-    Platform("Metaflow", (
-        (Sign("MF_PARALLEL_NUM_NODES"), Sign("MF_PARALLEL_NODE_INDEX", _index)),
-    ), _options("$MF_PARALLEL_NUM_NODES", "$MF_PARALLEL_MAIN_IP", "$MF_PARALLEL_NODE_INDEX")),
-    Platform("Beaker", (
-        (Sign("BEAKER_REPLICA_COUNT"), Sign("BEAKER_REPLICA_RANK", _index)),
-    ), _options("$BEAKER_REPLICA_COUNT", "$BEAKER_LEADER_REPLICA_HOSTNAME", "$BEAKER_REPLICA_RANK")),
-    Platform("DGX Cloud Lepton", (
-        (Sign("LEPTON_JOB_TOTAL_WORKERS"), Sign("LEPTON_JOB_WORKER_INDEX", _index)),
-    ), _options("$LEPTON_JOB_TOTAL_WORKERS", "$LEPTON_JOB_WORKER_PREFIX-0.$LEPTON_SUBDOMAIN",
-                "$LEPTON_JOB_WORKER_INDEX")),
-    Platform("Base Command", (
-        (Sign("NGC_ARRAY_SIZE"), Sign("NGC_ARRAY_INDEX", _index)),
-    ), _options("$NGC_ARRAY_SIZE", "$NGC_MASTER_ADDR", "$NGC_ARRAY_INDEX")),
-    Platform("Volcengine", (
-        (Sign("MLP_WORKER_NUM"), Sign("MLP_ROLE_INDEX", _index)),
-    ), _options("$MLP_WORKER_NUM", "$MLP_WORKER_0_HOST", "$MLP_ROLE_INDEX")),
-    Platform("OCI Data Science", (
-        (Sign("OCI__WORKER_COUNT", _others),),
-    )),
+    Platform(
+        "Cloud TPU",
+        ((Sign("MEGASCALE_NUM_SLICES"), Sign("TPU_WORKER_HOSTNAMES", _commas), Sign("TPU_WORKER_ID", _index)),),
+    ),
+    Platform(
+        "Metaflow",
+        ((Sign("MF_PARALLEL_NUM_NODES"), Sign("MF_PARALLEL_NODE_INDEX", _index)),),
+        _options("$MF_PARALLEL_NUM_NODES", "$MF_PARALLEL_MAIN_IP", "$MF_PARALLEL_NODE_INDEX"),
+    ),
+    Platform(
+        "Beaker",
+        ((Sign("BEAKER_REPLICA_COUNT"), Sign("BEAKER_REPLICA_RANK", _index)),),
+        _options("$BEAKER_REPLICA_COUNT", "$BEAKER_LEADER_REPLICA_HOSTNAME", "$BEAKER_REPLICA_RANK"),
+    ),
+    Platform(
+        "DGX Cloud Lepton",
+        ((Sign("LEPTON_JOB_TOTAL_WORKERS"), Sign("LEPTON_JOB_WORKER_INDEX", _index)),),
+        _options(
+            "$LEPTON_JOB_TOTAL_WORKERS", "$LEPTON_JOB_WORKER_PREFIX-0.$LEPTON_SUBDOMAIN", "$LEPTON_JOB_WORKER_INDEX"
+        ),
+    ),
+    Platform(
+        "Base Command",
+        ((Sign("NGC_ARRAY_SIZE"), Sign("NGC_ARRAY_INDEX", _index)),),
+        _options("$NGC_ARRAY_SIZE", "$NGC_MASTER_ADDR", "$NGC_ARRAY_INDEX"),
+    ),
+    Platform(
+        "Volcengine",
+        ((Sign("MLP_WORKER_NUM"), Sign("MLP_ROLE_INDEX", _index)),),
+        _options("$MLP_WORKER_NUM", "$MLP_WORKER_0_HOST", "$MLP_ROLE_INDEX"),
+    ),
+    Platform("OCI Data Science", ((Sign("OCI__WORKER_COUNT", _others),),)),
     Platform("Determined", ((Sign("DET_ALLOCATION_ID", _containers),),)),
-    Platform("LSF", (
-        (Sign("LSB_MCPU_HOSTS", _lsf),),
-    )),
-    Platform("PBS", (
-        (Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index), Sign("PBS_NODEFILE", _lines)),
-    ), _options("$(sort -u \"$PBS_NODEFILE\" | wc -l)", "$(head -n 1 \"$PBS_NODEFILE\")")),
-    Platform("OAR", (
-        (Sign("OAR_NODEFILE", _lines),),
-    ), _options("$(sort -u \"$OAR_NODEFILE\" | wc -l)", "$(head -n 1 \"$OAR_NODEFILE\")")),
-    Platform("Grid Engine", (
-        (Sign("NHOSTS", beside=("PE_HOSTFILE",)),),
-    ), _options("$NHOSTS", "$(head -n 1 \"$PE_HOSTFILE\" | cut -d ' ' -f 1)")),
+    Platform("LSF", ((Sign("LSB_MCPU_HOSTS", _lsf),),)),
+    Platform(
+        "PBS",
+        ((Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index), Sign("PBS_NODEFILE", _lines)),),
+        _options('$(sort -u "$PBS_NODEFILE" | wc -l)', '$(head -n 1 "$PBS_NODEFILE")'),
+    ),
+    Platform(
+        "OAR",
+        ((Sign("OAR_NODEFILE", _lines),),),
+        _options('$(sort -u "$OAR_NODEFILE" | wc -l)', '$(head -n 1 "$OAR_NODEFILE")'),
+    ),
+    Platform(
+        "Grid Engine",
+        ((Sign("NHOSTS", beside=("PE_HOSTFILE",)),),),
+        _options("$NHOSTS", "$(head -n 1 \"$PE_HOSTFILE\" | cut -d ' ' -f 1)"),
+    ),
     Platform("HTCondor", ((Sign("_CONDOR_NPROCS"), Sign("_CONDOR_PROCNO", _index)),)),
     Platform("Fujitsu's job manager", ((Sign("PJM_NODE"),),)),
     Platform("Flux", ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_JOB_SIZE"), Sign("FLUX_TASK_RANK", _index)),)),
-)  # fmt: skip
+)
 """The platforms and their variables, in the order in which they are asked."""

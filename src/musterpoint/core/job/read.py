@@ -22,9 +22,13 @@ from musterpoint.core.job.toolkit_env import counted, has_variables, read_variab
 
 
 def read_job(
-    environ: Mapping[str, str], settings: Settings, base: str = "", program: str | None = None,
-    arguments: tuple[str, ...] | None = (), module: bool = False,
-) -> Job:  # fmt: skip
+    environ: Mapping[str, str],
+    settings: Settings,
+    base: str = "",
+    program: str | None = None,
+    arguments: tuple[str, ...] | None = (),
+    module: bool = False,
+) -> Job:
     """The job of this process. ``base`` is the platform's directory (empty: as the environment says).
 
     With ``program`` (``muster launch``) the platform gives only the hosts: ``program`` runs with ``arguments`` from

@@ -30,10 +30,17 @@ def _load_azureml() -> Callable[[Mapping[str, str], Settings], Job]:
 
 
 AZUREML_SIGNS = (
-    "AZUREML_RUN_ID", "AZUREML_NODE_COUNT", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST",
-    "AZ_BATCH_NODE_LIST", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "AZUREML_CR_DISTRIBUTED_CONFIG",
+    "AZUREML_RUN_ID",
+    "AZUREML_NODE_COUNT",
+    "AZ_BATCH_MASTER_NODE",
+    "AZ_BATCHAI_MPI_MASTER_NODE",
+    "AZ_BATCH_HOST_LIST",
+    "AZ_BATCH_NODE_LIST",
+    "AZUREML_CR_NODE_RANK",
+    "AZ_BATCHAI_TASK_INDEX",
+    "AZUREML_CR_DISTRIBUTED_CONFIG",
     "AZ_BATCHAI_JOB_MASTER_NODE_IP",
-)  # fmt: skip
+)
 """Variables that only processes of AzureML's have."""
 
 
@@ -41,9 +48,12 @@ def _slurm(environ: Mapping[str, str]) -> bool:
     """An allocation or a step; or a task's number, where a container was given no more of Slurm's variables."""
     named = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
     numbers = (
-        ("SLURM_NTASKS", "1"), ("SLURM_NNODES", "1"), ("SLURM_PROCID", "0"), ("SLURM_NODEID", "0"),
+        ("SLURM_NTASKS", "1"),
+        ("SLURM_NNODES", "1"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NODEID", "0"),
         ("SLURM_LOCALID", "0"),
-    )  # fmt: skip
+    )
     return any(map(environ.get, named)) or any(environ.get(name, alone) not in ("", alone) for name, alone in numbers)
 
 
@@ -54,9 +64,16 @@ def _load_slurm() -> Callable[[Mapping[str, str], Settings], Job]:
 
 
 _LEADERS = (
-    "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_URI", "MASTER_ADDR", "PET_RDZV_ENDPOINT",
-    "K_MPI_JOB_ROLE", "OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE",
-)  # fmt: skip
+    "PET_MASTER_ADDR",
+    "JAX_COORDINATOR_ADDRESS",
+    "DMLC_TRACKER_URI",
+    "MASTER_ADDR",
+    "PET_RDZV_ENDPOINT",
+    "K_MPI_JOB_ROLE",
+    "OMPI_MCA_orte_default_hostfile",
+    "I_MPI_HYDRA_HOST_FILE",
+    "HYDRA_HOST_FILE",
+)
 
 
 def _kubeflow(environ: Mapping[str, str]) -> bool:

@@ -159,8 +159,9 @@ def _het_size(environ: Mapping[str, str]) -> int:
 
 def _components(environ: Mapping[str, str]) -> list[tuple[str, ...]]:
     """The nodes of each component of a heterogeneous job."""
-    names = (first_set(environ, [f"{form}{number}" for form in _NODES_OF_COMPONENT])
-             for number in range(_het_size(environ)))  # fmt: skip
+    names = (
+        first_set(environ, [f"{form}{number}" for form in _NODES_OF_COMPONENT]) for number in range(_het_size(environ))
+    )
     return [nodes_of(environ[name], name) for name in names if name]
 
 
@@ -242,8 +243,11 @@ def _without_srun(environ: Mapping[str, str]) -> Step:
     """The one node of a batch script; several nodes, or none of them, are refused."""
     variable = first_set(environ, _NODES_OF_JOB) or _NODES_OF_JOB[0]
     nodes = nodes_of(_needed(environ, variable), variable)
-    several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", *_HET_SIZES)
-               if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
+    several = [
+        name
+        for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", *_HET_SIZES)
+        if environ.get(name) and count(environ[name], name) > 1
+    ]
     number = max([len(nodes), *(int(environ[name]) for name in several)])
     if number > 1:
         line = _srun_of_all(_het_size(environ)) if _het_size(environ) > 1 else srun_line(number)

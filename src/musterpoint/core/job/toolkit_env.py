@@ -91,10 +91,15 @@ def _config(environ: Mapping[str, str]) -> sagemaker.Config:
 def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
     """``job`` with the program, arguments and directories that the variables give."""
     directories = {
-        "model": "SM_MODEL_DIR", "input": "SM_INPUT_DIR", "input_config": "SM_INPUT_CONFIG_DIR",
-        "input_data": "SM_INPUT_DATA_DIR", "output": "SM_OUTPUT_DIR", "output_data": "SM_OUTPUT_DATA_DIR",
-        "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
-    }  # fmt: skip
+        "model": "SM_MODEL_DIR",
+        "input": "SM_INPUT_DIR",
+        "input_config": "SM_INPUT_CONFIG_DIR",
+        "input_data": "SM_INPUT_DATA_DIR",
+        "output": "SM_OUTPUT_DIR",
+        "output_data": "SM_OUTPUT_DATA_DIR",
+        "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR",
+        "checkpoints": "SM_CHECKPOINT_DIR",
+    }
     paths = job.paths._replace(**{field: environ[name] for field, name in directories.items() if environ.get(name)})
     channels = tuple(
         channel._replace(path=environ.get(f"SM_CHANNEL_{channel.name.upper()}", channel.path))

@@ -24,10 +24,24 @@ _LISTS = re.compile(".*(?:NODE_?LIST|HOST_LIST|NODES?_IPS|WORKER_HOSTS|WORKER_HO
 _FILES = re.compile(".*(?:NODE|HOST|MACHINE)FILE")
 """With the names of hosts; where the file can't be read, as in a container without it, nobody knows how many."""
 _MEETING_POINTS = (
-    "MASTER_ADDR", "MASTER_IP", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "AZ_BATCHAI_JOB_MASTER_NODE_IP",
-    "JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_URI", "TORCHX_RANK0_HOST", "HEAD_NODE_IP", "HEAD_IP", "CHIEF_IP",
-    "PRIMARY_ADDR", "LEADER_ADDR", "LEADER_ADDRESS", "MASTER_HOST", "COORDINATOR_ADDRESS", "METIS_WORKER_0_HOST",
-)  # fmt: skip
+    "MASTER_ADDR",
+    "MASTER_IP",
+    "PET_MASTER_ADDR",
+    "PET_RDZV_ENDPOINT",
+    "AZ_BATCHAI_JOB_MASTER_NODE_IP",
+    "JAX_COORDINATOR_ADDRESS",
+    "DMLC_TRACKER_URI",
+    "TORCHX_RANK0_HOST",
+    "HEAD_NODE_IP",
+    "HEAD_IP",
+    "CHIEF_IP",
+    "PRIMARY_ADDR",
+    "LEADER_ADDR",
+    "LEADER_ADDRESS",
+    "MASTER_HOST",
+    "COORDINATOR_ADDRESS",
+    "METIS_WORKER_0_HOST",
+)
 _OF_RANKS = {"WORLD_SIZE": 2, "RANK": 1, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}
 """Of torch.distributed, where no other variable says more; from which number on there are several."""
 _OURS = ("MUSTER_", "SM_", "KUBERNETES_")

@@ -121,9 +121,12 @@ def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
             ),
         )
     return job._replace(
-        hosts=hosts, group_hosts=hosts, current_host=me, notes=notes,
+        hosts=hosts,
+        group_hosts=hosts,
+        current_host=me,
+        notes=notes,
         unnamed=unnamed._replace(name=name if is_host_name(name) else "host"),
-    )  # fmt: skip
+    )
 
 
 def misplaced(unnamed: UnnamedHosts) -> UsageError | None:

@@ -7,9 +7,18 @@ from typing import ItemsView, Iterator, Mapping
 from musterpoint.base.settings import Platform
 
 _ANY = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "NUM_NODES", "MASTER_ADDR",
-    "MASTER_PORT", "TF_CONFIG", "RAY_ADDRESS",
-)  # fmt: skip
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "NNODES",
+    "NUM_NODES",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TF_CONFIG",
+    "RAY_ADDRESS",
+)
 _NAMES: dict[Platform, tuple[str, ...]] = {
     "sagemaker": ("SM_", "SAGEMAKER_", "TRAINING_JOB_"),
     "azureml": ("AZUREML_", "_AZUREML_", "AZ_BATCH", "AZURE_ML_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"),

@@ -54,9 +54,14 @@ def read_vertex(environ: Mapping[str, str], _settings: Settings) -> Job:
     if others:
         notes.append(Note("info", f"{SPEC}: {' and '.join(others)} take no part: they serve"))
     return Job(
-        platform="vertex", name=environ.get("CLOUD_ML_JOB_ID", ""), hosts=hosts, current_host=names[own][index],
-        group_hosts=hosts, entry_point=EntryPoint(""), notes=tuple(notes),
-    )  # fmt: skip
+        platform="vertex",
+        name=environ.get("CLOUD_ML_JOB_ID", ""),
+        hosts=hosts,
+        current_host=names[own][index],
+        group_hosts=hosts,
+        entry_point=EntryPoint(""),
+        notes=tuple(notes),
+    )
 
 
 def _names(replicas: Any, where: str) -> tuple[str, ...]:

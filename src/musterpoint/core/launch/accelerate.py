@@ -18,12 +18,20 @@ from musterpoint.core.launch.ranks import plan_ranks
 
 USE_CPU = "ACCELERATE_USE_CPU"
 WHAT = {
-    USE_CPU: "whether ranks compute on CPUs", "ACCELERATE_MIXED_PRECISION": "mixed precision",
-    "ACCELERATE_DYNAMO_": "torch.compile", "ACCELERATE_FP8_": "FP8", "ACCELERATE_USE_FSDP": "FSDP", "FSDP_": "FSDP",
-    "ACCELERATE_DEEPSPEED_": "DeepSpeed", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
-    "ACCELERATE_CONFIG_DS_": "DeepSpeed", "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM", "MEGATRON_LM_": "Megatron-LM",
-    "PARALLELISM_CONFIG_": "kinds of parallelism", "ACCELERATE_USE_PARALLELISM_": "kinds of parallelism",
-}  # fmt: skip
+    USE_CPU: "whether ranks compute on CPUs",
+    "ACCELERATE_MIXED_PRECISION": "mixed precision",
+    "ACCELERATE_DYNAMO_": "torch.compile",
+    "ACCELERATE_FP8_": "FP8",
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "FSDP_": "FSDP",
+    "ACCELERATE_DEEPSPEED_": "DeepSpeed",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_CONFIG_DS_": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "MEGATRON_LM_": "Megatron-LM",
+    "PARALLELISM_CONFIG_": "kinds of parallelism",
+    "ACCELERATE_USE_PARALLELISM_": "kinds of parallelism",
+}
 """What accelerate's variables are about, by how their names begin."""
 
 
@@ -117,8 +125,11 @@ def typed_words(job: Job, settings: Settings) -> tuple[str, ...] | None:
     name = job.entry_point.program.rpartition("/")[2]
     words = job.arguments
     if job.entry_point.module:
-        name = {"accelerate.commands.launch": "accelerate-launch", "accelerate.commands.accelerate_cli": "accelerate",
-                "trl.cli": "trl"}.get(name, "")  # fmt: skip
+        name = {
+            "accelerate.commands.launch": "accelerate-launch",
+            "accelerate.commands.accelerate_cli": "accelerate",
+            "trl.cli": "trl",
+        }.get(name, "")
     if settings.launcher == "script" or not words:
         return None
     if name == "trl" and words[0] not in NO_TRAINING and not words[0].startswith("-"):

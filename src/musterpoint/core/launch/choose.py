@@ -10,8 +10,12 @@ from musterpoint.core.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity
 from musterpoint.core.launch.plan import ONE_PER_HOST, RAY_PORTS, SUPERVISED, LaunchPlan, told_local_rank
 
 NEEDED: dict[Launcher, str] = {
-    "torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax", "accelerate": "accelerate",
-}  # fmt: skip
+    "torchrun": "torch",
+    "deepspeed": "deepspeed",
+    "ray": "ray",
+    "jax": "jax",
+    "accelerate": "accelerate",
+}
 """The Python module that a launcher needs."""
 USED: dict[Launcher, tuple[str, ...]] = {"mpi": ("mpi4py",), "ranks": ("horovod", "xgboost"), "ray": ("grpc",)}
 """The Python modules that a launcher uses if they are there."""
@@ -56,9 +60,14 @@ class Choice(NamedTuple):
 
 
 def choose(
-    job: Job, settings: Settings, devices: Devices, has: Callable[[str], bool], local: bool,
-    environ: Mapping[str, str] = {}, typed: bool = False,
-) -> Choice:  # fmt: skip
+    job: Job,
+    settings: Settings,
+    devices: Devices,
+    has: Callable[[str], bool],
+    local: bool,
+    environ: Mapping[str, str] = {},
+    typed: bool = False,
+) -> Choice:
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the

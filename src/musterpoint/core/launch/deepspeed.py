@@ -12,8 +12,11 @@ from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MISLEADING = (
-    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-)  # fmt: skip
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+)
 """Set where an mpirun started us, once per host. DeepSpeed's engine refuses ranks with other values."""
 
 

@@ -12,9 +12,7 @@ from typing import Mapping
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
 
-NAMES = (
-    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK",
-)  # fmt: skip
+NAMES = ("LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK")
 """The variables that are replaced, as ``$NAME`` or ``${NAME}``; no name begins with one before it."""
 _ANY = "|".join(NAMES)
 _NAME = re.compile(rf"\$(?:\{{({_ANY})\}}|({_ANY})(?![A-Za-z0-9_]))")

@@ -33,9 +33,7 @@ SMDISTRIBUTED = os.path.join(os.path.dirname(_PACKAGE), "musterpoint_smdistribut
 """The folder by which Python finds musterpoint's ``smdistributed``."""
 STARTUP = os.path.join(_PACKAGE, "embedded", "startup", "path")
 """The folder by which Python finds our tasks for its start (:mod:`musterpoint.embedded.startup`)."""
-EXPECTED = (
-    "what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it",
-)  # fmt: skip
+EXPECTED = ("what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it")
 """The reasons of the variables that are exported for scripts: on SageMaker, and elsewhere."""
 TASKS = "MUSTER_STARTUP"
 """The variable that names the tasks."""
@@ -169,9 +167,12 @@ class LaunchInputs(NamedTuple):
         return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
 
     def plan(
-        self, processes: tuple[ProcessPlan, ...], environment: tuple[EnvSetting, ...], unset: tuple[str, ...] = (),
+        self,
+        processes: tuple[ProcessPlan, ...],
+        environment: tuple[EnvSetting, ...],
+        unset: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-    ) -> LaunchPlan:  # fmt: skip
+    ) -> LaunchPlan:
         """This host's plan, with one rank for each slot, numbered as in the roster.
 
         A launcher with other ranks replaces those fields.
@@ -249,9 +250,10 @@ class LaunchInputs(NamedTuple):
 
 
 _ON_CPUS = EnvSetting(
-    "ACCELERATE_USE_CPU", "true",
+    "ACCELERATE_USE_CPU",
+    "true",
     "no accelerator here: without it accelerate and Hugging Face's Trainer take each rank for a world of one",
-)  # fmt: skip
+)
 
 
 def _threads(devices: Devices, ranks: int) -> tuple[str, str]:

@@ -17,9 +17,15 @@ from musterpoint.core.launch.ranks import IDENTITY, identity
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_PORT")
 """Variables of JAX's that identify a rank or its job: existing values belong to another job."""
 MISLEADING = (
-    "OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_STEP_NODELIST",
-)  # fmt: skip
+    "OMPI_MCA_orte_hnp_uri",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NTASKS",
+    "SLURM_STEP_NODELIST",
+)
 """By these JAX takes a process for a task of Open MPI's or Slurm's; all ranks of a host inherit the same values."""
 PREEMPTION = EnvSetting(
     "JAX_ENABLE_PREEMPTION_SERVICE", "false", "its handler would swallow SIGTERM, so that a stop ends no rank"

@@ -152,9 +152,13 @@ def _wrapped(text: str, style: Style, indent: str, later: str) -> list[str]:
     if style.width is None:
         return [indent + text]
     return textwrap.wrap(
-        text, style.width, initial_indent=indent, subsequent_indent=later, break_long_words=False,
+        text,
+        style.width,
+        initial_indent=indent,
+        subsequent_indent=later,
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )
 
 
 def _shaded(text: str, shade: str, style: Style) -> str:

@@ -18,9 +18,16 @@ from musterpoint.core.rollcall.roster import Roster
 
 _OF_ONE_TASK = ("SLURM_GTIDS", "SLURM_TASK_PID")
 SLURM = (
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
-    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", *_OF_ONE_TASK,
-)  # fmt: skip
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_TASKS_PER_NODE",
+    *_OF_ONE_TASK,
+)
 """The variables that number the tasks of a step."""
 KUBEFLOW = (("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"), ("DMLC_TASK_ID", "DMLC_NUM_WORKER"))
 """A TrainJob's process and how many there are, by runtime."""
@@ -73,9 +80,12 @@ def _of_task(roster: Roster, local_rank: int) -> tuple[EnvSetting, ...]:
         EnvSetting("SLURM_STEP_NUM_TASKS", world, f"the world size, {numbered}"),
         EnvSetting("SLURM_TASKS_PER_NODE", per_node, "slots of every host"),
         EnvSetting("SLURM_STEP_TASKS_PER_NODE", per_node, "slots of every host"),
-        *((EnvSetting("SLURM_NTASKS_PER_NODE", str(slots[0]), "slots of every host, which all have as many"),)
-          if len(set(slots)) == 1 else ()),
-    )  # fmt: skip
+        *(
+            (EnvSetting("SLURM_NTASKS_PER_NODE", str(slots[0]), "slots of every host, which all have as many"),)
+            if len(set(slots)) == 1
+            else ()
+        ),
+    )
 
 
 def per_host(counts: Iterable[int]) -> str:

@@ -18,19 +18,21 @@ MOST_OTHERS = 6
 """Hosts beside the first whose differences are shown without ``--all``."""
 _LONGEST_LIST = 4
 PROGRAM = "the program"
-TAKEN_AWAY = {
-    "PYTHONPATH": "a module in it, such as a queue.py, would break the launcher",
-}
+TAKEN_AWAY = {"PYTHONPATH": "a module in it, such as a queue.py, would break the launcher"}
 READ, NOT_NEEDED = "read", "not needed: others say enough"
 KEPT, REPLACED = "ranks get it as it is", "ranks get a value of their own, above"
 BY_LAUNCHER, REMOVED = (
-    "the launcher gives ranks a value of their own", "taken away, since it would mislead the launcher or ranks",
-)  # fmt: skip
+    "the launcher gives ranks a value of their own",
+    "taken away, since it would mislead the launcher or ranks",
+)
 FATES = {
-    READ: "{} read", NOT_NEEDED: "{} not needed", KEPT: "{} passed on to ranks",
+    READ: "{} read",
+    NOT_NEEDED: "{} not needed",
+    KEPT: "{} passed on to ranks",
     REPLACED: "{} with other values for ranks",
-    BY_LAUNCHER: "{} that the launcher sets anew for ranks", REMOVED: "{} taken away",
-}  # fmt: skip
+    BY_LAUNCHER: "{} that the launcher sets anew for ranks",
+    REMOVED: "{} taken away",
+}
 """What becomes of a platform's variable, and how that is said of several."""
 _MISLEADING = "it numbers or names other processes than this job's, and would mislead them"
 
@@ -94,9 +96,14 @@ class Page(NamedTuple):
 
 
 def page_of(
-    subject: Subject, plans: Sequence[LaunchPlan], shown: Sequence[LaunchPlan], notes: Iterable[str], masker: Masker,
-    used: Sequence[EnvSetting] = (), everything: bool = False,
-) -> Page:  # fmt: skip
+    subject: Subject,
+    plans: Sequence[LaunchPlan],
+    shown: Sequence[LaunchPlan],
+    notes: Iterable[str],
+    masker: Masker,
+    used: Sequence[EnvSetting] = (),
+    everything: bool = False,
+) -> Page:
     """The page of a job with these ``plans``, of which those ``shown`` are on it."""
     hosts = _hosts(shown, masker, everything)
     remarks = [masker.mask(each) for each in dict.fromkeys([*notes, *(note for plan in shown for note in plan.notes)])]

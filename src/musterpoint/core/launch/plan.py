@@ -37,9 +37,16 @@ SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
 """Launchers whose ranks the supervisor starts itself, or that the platform has started, each with its own numbers."""
 
 RAY_PORTS = (
-    "gcs", "node-manager", "object-manager", "dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent",
-    "metrics-export", "dashboard", "ray-client-server",
-)  # fmt: skip
+    "gcs",
+    "node-manager",
+    "object-manager",
+    "dashboard-agent-listen",
+    "dashboard-agent-grpc",
+    "runtime-env-agent",
+    "metrics-export",
+    "dashboard",
+    "ray-client-server",
+)
 """What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
 
 
@@ -300,17 +307,30 @@ _TEXT = (str,)
 _COUNT = (int,)
 _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
-    "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
-    "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
-    "local_rank_flag": _TEXT, "under_mpi": (bool,), "expands": (bool,), "temporary": _TEXT,
-}  # fmt: skip
-_MEETING_TYPES: dict[str, tuple[type, ...]] = {
-    "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
-}  # fmt: skip
+    "launcher": _TEXT,
+    "host": _TEXT,
+    "local_ranks": _COUNT,
+    "world_size": _COUNT,
+    "first_rank": _COUNT,
+    "user_cwd": _TEXT,
+    "user_pythonpath": _TEXT,
+    "tolerates_lost_peers": (bool,),
+    "local_rank_at": _COUNT,
+    "local_rank_flag": _TEXT,
+    "under_mpi": (bool,),
+    "expands": (bool,),
+    "temporary": _TEXT,
+}
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {"port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT}
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
+    "name": _TEXT,
+    "cwd": _TEXT,
+    "rank": _RANK,
+    "local_rank": _RANK,
+    "users": (bool,),
+    "optional": (bool,),
     "time_to_end": _COUNT,
-}  # fmt: skip
+}
 
 
 def _meeting(*row: Any) -> Meeting:

@@ -10,8 +10,15 @@ from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker
 
 IDENTITY = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 """The variables that identify a rank. Existing values belong to another job and are replaced, as in torchrun."""
 
 RUN_ID = "TORCHELASTIC_RUN_ID"

@@ -53,8 +53,13 @@ OURS: dict[str, str] = {
 }
 """Options of ``ray start`` that ``--ray-options`` can't change, and why."""
 HEAD_ONLY = (
-    "include-dashboard", "dashboard-host", "dashboard-port", "ray-client-server-port", "redis-shard-ports", "temp-dir",
-)  # fmt: skip
+    "include-dashboard",
+    "dashboard-host",
+    "dashboard-port",
+    "ray-client-server-port",
+    "redis-shard-ports",
+    "temp-dir",
+)
 """Options of ``--ray-options`` that only the head gets."""
 
 

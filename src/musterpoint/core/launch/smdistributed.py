@@ -46,10 +46,15 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
     ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch or TensorFlow"
     forced = environ.get(SWITCH) == "1"
-    return (*started, ours + (
-        f", also where the program's Python has AWS's: {SWITCH}=1" if forced
-        else f", unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
-    ))  # fmt: skip
+    return (
+        *started,
+        ours
+        + (
+            f", also where the program's Python has AWS's: {SWITCH}=1"
+            if forced
+            else f", unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
+        ),
+    )
 
 
 def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> None:

@@ -15,13 +15,7 @@ from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import (
-    Argument,
-    LaunchPlan,
-    PlannedFile,
-    SshServer,
-    rank_process,
-)
+from musterpoint.core.launch.plan import Argument, LaunchPlan, PlannedFile, SshServer, rank_process
 from musterpoint.core.launch.ranks import IDENTITY
 from musterpoint.core.rollcall.roster import Seat
 

@@ -19,9 +19,14 @@ from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
 HONOURED = (
-    "EVENT_LOG_HANDLER", "MONITOR_INTERVAL", "ROLE", "SHUTDOWN_TIMEOUT", "SIGNALS_TO_HANDLE", "START_METHOD",
+    "EVENT_LOG_HANDLER",
+    "MONITOR_INTERVAL",
+    "ROLE",
+    "SHUTDOWN_TIMEOUT",
+    "SIGNALS_TO_HANDLE",
+    "START_METHOD",
     "VIRTUAL_LOCAL_RANK",
-)  # fmt: skip
+)
 """Left to torchrun: they don't affect the plan, except for the local rank, which the stub is then told."""
 OVERRIDDEN: dict[str, str] = {
     "NNODES": "the hosts are those of the roll call",

@@ -93,9 +93,13 @@ class SyncPlan(NamedTuple):
 
 
 def sync_plan(
-    job: Job, environ: Mapping[str, str], interpreter: str, grace: float, say: Callable[[str], None],
+    job: Job,
+    environ: Mapping[str, str],
+    interpreter: str,
+    grace: float,
+    say: Callable[[str], None],
     below_toolkit: bool,
-) -> SyncPlan | None:  # fmt: skip
+) -> SyncPlan | None:
     """Makes the directory; None where nothing is to be synced. ``grace`` is seconds between SIGTERM and SIGKILL.
 
     An existing directory is synced by the platform; with ``below_toolkit`` perhaps by the sagemaker-training that
@@ -225,10 +229,16 @@ class Sync:
         plan = self._plan
         self._record_path = self._record_path or self._texts.hold("outputs-record", "")
         request = {
-            "directory": plan.directory, "bucket": plan.destination.bucket, "prefix": plan.destination.prefix,
-            "region": region_of(plan.region, plan.environ), "endpoint": endpoint_of(plan.environ),
-            "record": self._record_path, "watch": self._watch, "no_boto3": NO_BOTO3, "no_watchdog": NO_WATCHDOG,
-        }  # fmt: skip
+            "directory": plan.directory,
+            "bucket": plan.destination.bucket,
+            "prefix": plan.destination.prefix,
+            "region": region_of(plan.region, plan.environ),
+            "endpoint": endpoint_of(plan.environ),
+            "record": self._record_path,
+            "watch": self._watch,
+            "no_boto3": NO_BOTO3,
+            "no_watchdog": NO_WATCHDOG,
+        }
         texts = [(module_of(name), self._texts.path(name)) for name in UPLOADER]
         self._requests += 1
         return self._texts.hold(f"outputs-request-{self._requests}", json.dumps([texts, request]))

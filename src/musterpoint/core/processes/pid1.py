@@ -114,9 +114,13 @@ class Pid1Watch:
     """
 
     def __init__(
-        self, sidecars: Sidecars, environ: Mapping[str, str], name: str, say: Callable[[str], None],
+        self,
+        sidecars: Sidecars,
+        environ: Mapping[str, str],
+        name: str,
+        say: Callable[[str], None],
         on_stop: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name, self._say, self._on_stop = name, say, on_stop
         self._stopped = self._warned = self._closed = False
         self._last_line = ""

@@ -29,9 +29,15 @@ class CannotStart(Exception):
 
 
 def spawn(
-    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, *,
-    foreground: bool = False, own_terminal: bool = False, cpus: Sequence[int] = (),
-) -> int:  # fmt: skip
+    argv: list[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    streams: Streams,
+    *,
+    foreground: bool = False,
+    own_terminal: bool = False,
+    cpus: Sequence[int] = (),
+) -> int:
     """Starts ``argv`` in its own process group and returns its pid. It is killed when we end, unless we are PID 1.
 
     ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it

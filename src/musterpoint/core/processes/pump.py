@@ -293,8 +293,12 @@ class Pump:
         ended = text.endswith(b"\n")
         body = (text[:-1] if ended else text).replace(b"\n", b"\n" + stream.prefix)
         continued = sink.mid_line and sink.last_stream is stream
-        sink.write(b"\n" if sink.mid_line and not continued else b"", b"" if continued else stream.prefix, body,
-                   b"\n" if ended else b"")  # fmt: skip
+        sink.write(
+            b"\n" if sink.mid_line and not continued else b"",
+            b"" if continued else stream.prefix,
+            body,
+            b"\n" if ended else b"",
+        )
         sink.last_stream = stream
 
     def _flush_later(self, since: float | None = None) -> None:

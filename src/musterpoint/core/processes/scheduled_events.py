@@ -14,9 +14,11 @@ METADATA = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
 """Variable: where the metadata service is, if not at its usual address; azure-identity reads it, too."""
 ADDRESS = "http://169.254.169.254"
 WORDS = {
-    "Preempt": "Azure takes this low-priority machine away", "Terminate": "Azure ends this machine",
-    "Reboot": "Azure restarts this machine", "Redeploy": "Azure moves this machine to another one, which restarts it",
-}  # fmt: skip
+    "Preempt": "Azure takes this low-priority machine away",
+    "Terminate": "Azure ends this machine",
+    "Reboot": "Azure restarts this machine",
+    "Redeploy": "Azure moves this machine to another one, which restarts it",
+}
 
 
 class EventsWatch:
@@ -27,9 +29,13 @@ class EventsWatch:
     """
 
     def __init__(
-        self, sidecars: Sidecars, environ: Mapping[str, str], say: Callable[[str], None],
-        record: Callable[..., None], on_stop: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        sidecars: Sidecars,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        record: Callable[..., None],
+        on_stop: Callable[[], None],
+    ) -> None:
         self._say, self._record, self._on_stop = say, record, on_stop
         self._stopped = False
         self._texts = Texts()

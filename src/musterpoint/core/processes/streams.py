@@ -166,13 +166,22 @@ class Stream:
     """
 
     __slots__ = (
-        "fd", "file", "first_at", "number", "prefix", "rank", "read_ahead", "sink", "tail", "unfinished",
+        "fd",
+        "file",
+        "first_at",
+        "number",
+        "prefix",
+        "rank",
+        "read_ahead",
+        "sink",
+        "tail",
+        "unfinished",
         "unfinished_since",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, rank: int | None, number: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.fd = fd
         self.sink = sink
         self.file = file
@@ -245,9 +254,14 @@ class Outlets:
         prefix = prefix_of(self._options.prefix, self._options.host, rank, name, label)
         self._streams += 1
         return Stream(
-            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(tail_size), rank,
+            fd,
+            sink if self.forwards(rank) else None,
+            self._file(rank, name),
+            prefix,
+            Tail(tail_size),
+            rank,
             self._streams,
-        )  # fmt: skip
+        )
 
     def _file(self, rank: int | None, name: str) -> Sink | None:
         if not self._options.log_dir:

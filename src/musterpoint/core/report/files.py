@@ -16,9 +16,13 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def write(
-    outcome: Outcome, paths: Paths, output: OutputDirectory, environ: Mapping[str, str], *,
+    outcome: Outcome,
+    paths: Paths,
+    output: OutputDirectory,
+    environ: Mapping[str, str],
+    *,
     termination_log: str = TERMINATION_LOG,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
     A non-empty failure file that the user's script wrote in this run is kept, and no ``success`` is written then. A
@@ -133,9 +137,16 @@ class OutcomeRecord(NamedTuple):
         if failure is not None:
             retryable = failure.kind in RETRYABLE and failure.code != exit_codes.INTERNAL
             return cls(
-                outcome.code, failure.cause, failure.kind, retryable, failure.host, failure.rank, failure.signal,
-                *made, with_secondary(failure, outcome.secondary, outcome.no_restart),
-            )  # fmt: skip
+                outcome.code,
+                failure.cause,
+                failure.kind,
+                retryable,
+                failure.host,
+                failure.rank,
+                failure.signal,
+                *made,
+                with_secondary(failure, outcome.secondary, outcome.no_restart),
+            )
         if outcome.stopped_by:
             reason = f"stopped by the platform on {outcome.stopped_by}"
             if outcome.spoilt is not None:

@@ -48,9 +48,7 @@ def _give(base: str, folder: str, owner: tuple[int, int]) -> int:
         for name in folder.split("/"):
             if name == "..":
                 return 0
-            above, fd = fd, os.open(
-                name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd
-            )  # fmt: skip
+            above, fd = fd, os.open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
             os.close(above)
         for _, folders, files, here in os.fwalk(".", dir_fd=fd):
             given += _give_entries((".", *folders, *files), here, owner)

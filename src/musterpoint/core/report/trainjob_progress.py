@@ -59,10 +59,14 @@ def _whole(name: str, value: Any, most: int) -> int:
 
 def _metrics(given: Any) -> list[dict[str, str]]:
     """``{"loss": 0.2}``, or the trainer's own form, ``[{"name": "loss", "value": "0.2"}]``."""
-    pairs = given.items() if isinstance(given, dict) else [
-        (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
-        for each in (given if isinstance(given, list) else [None])
-    ]  # fmt: skip
+    pairs = (
+        given.items()
+        if isinstance(given, dict)
+        else [
+            (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
+            for each in (given if isinstance(given, list) else [None])
+        ]
+    )
     metrics = []
     for name, value in pairs:
         if not isinstance(name, str) or not name or not isinstance(value, (str, int, float)) or value == "":

@@ -32,14 +32,14 @@ class _Refused(Exception):
 
 def report(
     failure: Failure, environ: Mapping[str, str], seconds: float = SECONDS, progress: Mapping[str, Any] = NO_PROGRESS
-) -> str:  # fmt: skip
+) -> str:
     """Sends ``failure``, with the last ``progress`` (fields of ``TrainerStatus``), as :func:`send` does."""
     return send(status_of(failure, progress), environ, seconds, "the failure")
 
 
 def send(
     status: Mapping[str, Any], environ: Mapping[str, str], seconds: float = SECONDS, what: str = "progress"
-) -> str:  # fmt: skip
+) -> str:
     """Sends ``status`` to the server that ``environ`` names; tries again while that may help.
 
     Returns why it couldn't be delivered, as a sentence about ``what``; empty where it was, or where there is no server.
@@ -112,9 +112,11 @@ def _post(status: Mapping[str, Any], environ: Mapping[str, str], seconds: float)
         raise _Refused(f"{TOKEN}={environ[TOKEN]}: expected a file with a token")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     request = urllib.request.Request(
-        environ[URL], json.dumps({"trainerStatus": {**status, "lastUpdatedTime": now}}).encode(),
-        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, method="POST",
-    )  # fmt: skip
+        environ[URL],
+        json.dumps({"trainerStatus": {**status, "lastUpdatedTime": now}}).encode(),
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        method="POST",
+    )
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), NoRedirect())
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:

@@ -67,9 +67,13 @@ class OtherLeader:
     """
 
     def __init__(
-        self, context: Context, names: Names, participant: Participant, incarnation: str,
+        self,
+        context: Context,
+        names: Names,
+        participant: Participant,
+        incarnation: str,
         on_found: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         quiet = Context(context.loop, context.timeouts, ConnectionLog(lambda _text: None, lambda _name, **_facts: None))
         self._on_found = on_found
         self._endpoint = participant.endpoint

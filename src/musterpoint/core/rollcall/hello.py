@@ -52,11 +52,22 @@ class Hello(NamedTuple):
         if self.offer.ssh_key:
             more["ssh_key"] = self.offer.ssh_key
         return wire.pack(
-            "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
-            slots=self.offer.slots, version=self.offer.version, room=self.offer.capacity, ports=list(self.offer.ports),
-            incarnation=self.incarnation, sees=list(self.sees), dialled=self.dialled, nonce=self.nonce,
-            stop=self.stop, **more,
-        )  # fmt: skip
+            "hello",
+            protocol=self.protocol,
+            host=self.host,
+            job=self.offer.job,
+            launcher=self.offer.launcher,
+            slots=self.offer.slots,
+            version=self.offer.version,
+            room=self.offer.capacity,
+            ports=list(self.offer.ports),
+            incarnation=self.incarnation,
+            sees=list(self.sees),
+            dialled=self.dialled,
+            nonce=self.nonce,
+            stop=self.stop,
+            **more,
+        )
 
     @classmethod
     def from_wire(cls, message: dict[str, Any]) -> Hello:
@@ -65,21 +76,32 @@ class Hello(NamedTuple):
         if protocol != wire.PROTOCOL:
             return cls(host, Offer("", "", 0, ""), "", protocol=protocol)
         offer = Offer(
-            wire.text(message, "job", 1024), wire.text(message, "launcher", 64),
-            wire.number(message, "slots", MOST_SLOTS), wire.text(message, "version", 64),
-            wire.number(message, "room", MOST_SLOTS), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
+            wire.text(message, "job", 1024),
+            wire.text(message, "launcher", 64),
+            wire.number(message, "slots", MOST_SLOTS),
+            wire.text(message, "version", 64),
+            wire.number(message, "room", MOST_SLOTS),
+            wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
             wire.texts(message, "libraries", MOST_LIBRARIES, LONGEST_LIBRARY) if "libraries" in message else (),
             wire.text(message, "place_in_network", LONGEST_PLACE) if "place_in_network" in message else "",
             _ssh_key_of(message),
-        )  # fmt: skip
+        )
         dialled = wire.text(message, "dialled", 64)
         if dialled and not wire.is_address(dialled):
             raise wire.WireError("a message 'hello' whose 'dialled' is no numeric address")
         name = host if "nnodes" in message else ""
         return cls(
-            host, offer, wire.token(message, "incarnation"), wire.addresses(message, "sees", MOST_ADDRESSES), dialled,
-            wire.token(message, "nonce", least=0), protocol, _stop_of(message), *_place_of(message), name,
-        )  # fmt: skip
+            host,
+            offer,
+            wire.token(message, "incarnation"),
+            wire.addresses(message, "sees", MOST_ADDRESSES),
+            dialled,
+            wire.token(message, "nonce", least=0),
+            protocol,
+            _stop_of(message),
+            *_place_of(message),
+            name,
+        )
 
 
 def _stop_of(message: dict[str, Any]) -> int:

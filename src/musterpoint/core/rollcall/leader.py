@@ -46,9 +46,13 @@ class LeaderCall:
     """
 
     def __init__(
-        self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int],
+        self,
+        context: Context,
+        names: Names,
+        participant: Participant,
+        choose_port: Callable[[], int],
         incarnation: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self._context = context
@@ -418,9 +422,14 @@ class LeaderCall:
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
         return Roster(
-            self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
+            self._offer.job,
+            random_token(),
+            tuple(seats),
+            address,
+            self._choose_port(),
+            self._me,
             max_restarts=self._settings.max_restarts,
-        )  # fmt: skip
+        )
 
     def _order_hosts(self, calls: dict[str, Call]) -> None:
         from musterpoint.core.rollcall.host_order import by_topology

@@ -34,9 +34,16 @@ class Reconnects:
     """
 
     def __init__(
-        self, context: Context, listener: Listener, roster: Roster, packed: bytes, calls: Mapping[str, Call],
-        channel: LeaderChannel, places: Places | None = None, rejoin: Callable[[Reconnects], Rejoin] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        listener: Listener,
+        roster: Roster,
+        packed: bytes,
+        calls: Mapping[str, Call],
+        channel: LeaderChannel,
+        places: Places | None = None,
+        rejoin: Callable[[Reconnects], Rejoin] | None = None,
+    ) -> None:
         self._context = context
         self._listener = listener
         self._roster = roster

@@ -55,9 +55,15 @@ class Rejoin:
     """
 
     def __init__(
-        self, context: Context, names: Names, listener: Listener, members: Members,
-        earlier: Callable[[str], Call], take: Callable[[Call], None], lose: Callable[[Call], None],
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        names: Names,
+        listener: Listener,
+        members: Members,
+        earlier: Callable[[str], Call],
+        take: Callable[[Call], None],
+        lose: Callable[[Call], None],
+    ) -> None:
         self._context = context
         self._loop, self._timeouts = context.loop, context.timeouts
         self._listener, self._members, self._earlier, self._take, self._lose = listener, members, earlier, take, lose

@@ -32,9 +32,11 @@ class Seams:
     """
 
     def __init__(
-        self, timeouts: "Timeouts | None" = None, lookup: "Callable[[str, int], Answer] | None" = None,
+        self,
+        timeouts: "Timeouts | None" = None,
+        lookup: "Callable[[str, int], Answer] | None" = None,
         port_is_free: Callable[[int], bool] = is_free,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.timeouts, self.lookup, self.port_is_free = timeouts, lookup, port_is_free
 
 
@@ -49,10 +51,15 @@ class RollCall:
     """
 
     def __init__(
-        self, loop: Loop, participant: Participant, say: Callable[[str], None], record: Callable[..., None],
-        addresses: Mapping[str, tuple[str, ...]] | None = None, seams: Seams = _NO_SEAMS,
+        self,
+        loop: Loop,
+        participant: Participant,
+        say: Callable[[str], None],
+        record: Callable[..., None],
+        addresses: Mapping[str, tuple[str, ...]] | None = None,
+        seams: Seams = _NO_SEAMS,
         master_port: int = MASTER_PORT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._loop = loop
         self._participant = participant
         self._hosts, self._group, self._me, self._offer, self._settings, self._unnamed = participant

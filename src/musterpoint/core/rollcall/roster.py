@@ -186,9 +186,15 @@ class Roster(NamedTuple):
                 if not isinstance(me, str) or not is_host_name(me):
                     raise ValueError("not a roster: this host's seat has no host's name")
             roster = cls(
-                value["job"], value["session"], tuple(map(_seat, value["seats"])), value["master_address"],
-                value["master_port"], me, value["attempt"], value["max_restarts"],
-            )  # fmt: skip
+                value["job"],
+                value["session"],
+                tuple(map(_seat, value["seats"])),
+                value["master_address"],
+                value["master_port"],
+                me,
+                value["attempt"],
+                value["max_restarts"],
+            )
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
         check_types(roster, _ROSTER_TYPES, "not a roster: ")
@@ -239,10 +245,22 @@ def _seat(row: Any) -> Seat:
 _TEXT = (str,)
 _NUMBER = (int,)
 _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
-    "job": _TEXT, "session": _TEXT, "seats": (tuple,), "master_address": _TEXT, "master_port": _NUMBER, "me": _TEXT,
-    "attempt": _NUMBER, "max_restarts": _NUMBER,
-}  # fmt: skip
+    "job": _TEXT,
+    "session": _TEXT,
+    "seats": (tuple,),
+    "master_address": _TEXT,
+    "master_port": _NUMBER,
+    "me": _TEXT,
+    "attempt": _NUMBER,
+    "max_restarts": _NUMBER,
+}
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "capacity": _NUMBER,
-    "ports": (tuple,), "ssh_key": _TEXT,
-}  # fmt: skip
+    "name": _TEXT,
+    "address": _TEXT,
+    "slots": _NUMBER,
+    "grouped": (bool,),
+    "version": _TEXT,
+    "capacity": _NUMBER,
+    "ports": (tuple,),
+    "ssh_key": _TEXT,
+}

@@ -14,9 +14,12 @@ from musterpoint.embedded.programs.registry import Program
 
 
 def planned_environment(
-    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], control_socket: ControlSocket,
+    plan: LaunchPlan,
+    process: ProcessPlan,
+    environ: Mapping[str, str],
+    control_socket: ControlSocket,
     path: Callable[[Program], str],
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """``environ`` with the settings of ``plan`` and ``process``; ``path`` gives the file of a program of ours."""
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):

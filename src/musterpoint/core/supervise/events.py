@@ -79,9 +79,16 @@ class LeaveDue(NamedTuple):
 
 
 LocalEvent = Union[
-    SessionOpened, RankEnded, ServiceOrLauncherStarted, ServiceOrLauncherEnded, Broken, StopAsked, KillDue,
-    RootCauseDue, LeaveDue,
-]  # fmt: skip
+    SessionOpened,
+    RankEnded,
+    ServiceOrLauncherStarted,
+    ServiceOrLauncherEnded,
+    Broken,
+    StopAsked,
+    KillDue,
+    RootCauseDue,
+    LeaveDue,
+]
 Event = Union[LocalEvent, PeerEvent]
 
 
@@ -146,4 +153,4 @@ class Finish(NamedTuple):
 
 Action = Union[
     ReportFailure, ReportStop, ReportArrival, ReportDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish
-]  # fmt: skip
+]

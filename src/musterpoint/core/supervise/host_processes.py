@@ -230,9 +230,13 @@ class HostProcesses:
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
             pid = spawn(
-                self._words(process), environment, process.cwd, Streams(stdin, out, err),
-                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
-            )  # fmt: skip
+                self._words(process),
+                environment,
+                process.cwd,
+                Streams(stdin, out, err),
+                foreground=alone and self._terminal.lend(),
+                cpus=session.plan.cpus_of(process),
+            )
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
                 os.close(fd)
@@ -255,9 +259,13 @@ class HostProcesses:
         try:
             streams = Streams(fd, fd, fd)
             pid = spawn(
-                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                self._words(process),
+                environment,
+                process.cwd,
+                streams,
+                own_terminal=True,
                 cpus=session.plan.cpus_of(process),
-            )  # fmt: skip
+            )
         finally:
             os.close(fd)
         self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
@@ -394,9 +402,15 @@ class HostProcesses:
             from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
 
             end = ServiceOrLauncherEnd(
-                process.name, process.role, status, len(self._ranks.of_session(number)), tail, process.users, mpi,
+                process.name,
+                process.role,
+                status,
+                len(self._ranks.of_session(number)),
+                tail,
+                process.users,
+                mpi,
                 self._ranks.oom_struck(status),
-            )  # fmt: skip
+            )
             failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
             failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)

@@ -30,9 +30,14 @@ class LogWatch:
     """This host's part. With ``ends`` a fault ends the job, through ``emit``. Make it before the pump is started."""
 
     def __init__(
-        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, rules: Sequence[LogRule], ends: bool,
+        self,
+        context: SupervisorContext,
+        peers: Peers,
+        processes: HostProcesses,
+        rules: Sequence[LogRule],
+        ends: bool,
         emit: Callable[[LocalEvent], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._peers, self._processes = context, peers, processes
         self._rules, self._ends, self._emit = tuple(rules), ends, emit
         self._texts = Texts()

@@ -46,9 +46,13 @@ class MeetingWatch:
     """
 
     def __init__(
-        self, context: SupervisorContext, meeting: Meeting, world: int, pids: Callable[[], Iterable[int]],
+        self,
+        context: SupervisorContext,
+        meeting: Meeting,
+        world: int,
+        pids: Callable[[], Iterable[int]],
         proc: str = "/proc",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._meeting, self._world, self._pids, self._proc = context, meeting, world, pids, proc
         self._port = f":{meeting.port:04X}"
         self._hosts = frozenset(form for address in meeting.hosts for form in _forms(address))

@@ -47,9 +47,13 @@ class MpiDaemons:
     """The requests of agents here, and the daemons that they ask for. ``emit`` gets the events of this host."""
 
     def __init__(
-        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster,
+        self,
+        context: SupervisorContext,
+        peers: Peers,
+        processes: HostProcesses,
+        roster: Roster,
         emit: Callable[[LocalEvent], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._peers, self._processes, self._emit = context, peers, processes, emit
         self._me, self._seats = roster.me, roster.seats
         self._requests: dict[int, _Request] = {}

@@ -202,11 +202,7 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     state = state._replace(phase="ending", signalled=True)
     if not state.live:
         return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
-    return state, [
-        *actions,
-        ev.SignalRanks(rules.stop_signal),
-        ev.StartTimer(_end_grace(state, rules), ev.KillDue()),
-    ]
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(_end_grace(state, rules), ev.KillDue())]
 
 
 def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
@@ -272,9 +268,10 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
     if state.phase != "ending" or not state.live:
         return state, []
     return state._replace(killed=True), [
-        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), ev.KillTree(),
+        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"),
+        ev.KillTree(),
         ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
-    ]  # fmt: skip
+    ]
 
 
 # -- the ranks have ended: here, then everywhere --

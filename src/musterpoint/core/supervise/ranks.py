@@ -33,9 +33,14 @@ class Rank:
     __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "stub")
 
     def __init__(
-        self, key: Key, number: int, name: str = "", connection: Connection | None = None, stub: int = 0,
+        self,
+        key: Key,
+        number: int,
+        name: str = "",
+        connection: Connection | None = None,
+        stub: int = 0,
         mpi: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.key, self.number, self.name = key, number, name
         self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
         self.orphan_status: int | None = None

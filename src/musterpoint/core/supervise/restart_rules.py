@@ -78,9 +78,12 @@ def obstacle(failure: Failure, on: RestartOn) -> str:
 
 
 def decide_restart(
-    rules: RestartRules, ended: EndedAttempt, hosts: Mapping[str, Ready], away: Collection[str] = (),
+    rules: RestartRules,
+    ended: EndedAttempt,
+    hosts: Mapping[str, Ready],
+    away: Collection[str] = (),
     left: Collection[str] = (),
-) -> RestartDecision:  # fmt: skip
+) -> RestartDecision:
     """What follows when all ``hosts`` are ready. ``away``: those that are lost; ``left``: those that said goodbye."""
     if why := obstacle(ended.failure, rules.on):
         return End(why)

@@ -100,9 +100,13 @@ class Restarts:
         left = supervisor.drain(DRAIN_SECONDS)
         found = progress(self._before, self._between.checkpoints())
         self._between.record(
-            "attempt-over", attempt=self._ended.number, code=failure.code, seconds=round(self._ended.seconds, 3),
-            progress=found, left=left,
-        )  # fmt: skip
+            "attempt-over",
+            attempt=self._ended.number,
+            code=failure.code,
+            seconds=round(self._ended.seconds, 3),
+            progress=found,
+            left=left,
+        )
         self._between.route_signals(self._on_signal)
         self._peers.listen(self._on_event)
         if supervisor.first_stop is not None:

@@ -31,9 +31,7 @@ SHOWN = 200
 class SshSessions:
     """Answers ssh at the port of ``door``, as ``server`` says."""
 
-    def __init__(
-        self, context: SupervisorContext, processes: HostProcesses, server: SshServer, door: SshDoor
-    ) -> None:  # fmt: skip
+    def __init__(self, context: SupervisorContext, processes: HostProcesses, server: SshServer, door: SshDoor) -> None:
         self._context, self._processes, self._server, self._door = context, processes, server, door
         self._names = {address: name for name, address in server.callers}
         self._session = 0
@@ -46,9 +44,11 @@ class SshSessions:
         path, control_socket = self._processes.path_of, self._processes.control_socket
         environment = planned_environment(plan, self._server.process, environ, control_socket, path)
         given = {
-            "socket": control_socket.address, "token": control_socket.token, "sftp": self._server.sftp_server,
+            "socket": control_socket.address,
+            "token": control_socket.token,
+            "sftp": self._server.sftp_server,
             "environment": {name: value for name, value in environment.items() if name not in IDENTITY},
-        }  # fmt: skip
+        }
         texts = {
             "{muster:ssh_session}": f"{_interpreter()} {path('ssh_session')}",
             "{muster:ssh_environment}": self._processes.hold("ssh_environment", json.dumps(given)),

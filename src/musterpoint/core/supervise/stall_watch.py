@@ -45,9 +45,14 @@ class StallWatch:
     """
 
     def __init__(
-        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster, rules: Rules,
+        self,
+        context: SupervisorContext,
+        peers: Peers,
+        processes: HostProcesses,
+        roster: Roster,
+        rules: Rules,
         emit: Callable[[LocalEvent], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._peers, self._processes, self._roster = context, peers, processes, roster
         self._seconds = rules.stall_timeout or math.inf
         self._log_rules = {rule.name: rule for rule in rules.log_rules}
@@ -103,9 +108,11 @@ class StallWatch:
         try:
             argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
             self._sampler = self._context.sidecars.start(
-                argv, environ, complaint.append,
+                argv,
+                environ,
+                complaint.append,
                 lambda code: self._looked(math.inf if event.rule else began, result, code, complaint),
-            )  # fmt: skip
+            )
         except (CannotStart, OSError) as error:
             self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
             self._answer(None)

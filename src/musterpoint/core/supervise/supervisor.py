@@ -208,10 +208,13 @@ class Supervisor:
         self._record_silence()
         self._context.record("job-ended", code=code)
         return Outcome(
-            code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
-            stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
-            stopped_at=self._stopped_at, spoilt=state.spoilt,
-        )  # fmt: skip
+            code=code,
+            failure=None if state.stop_signal else state.root_cause or state.failure,
+            stopped_by=state.stopped_by if state.stop_signal else "",
+            secondary=state.secondary,
+            stopped_at=self._stopped_at,
+            spoilt=state.spoilt,
+        )
 
     def _record_silence(self) -> None:
         """Adds the longest time in which no process here wrote anything, where it is worth a look."""
@@ -358,11 +361,19 @@ class Supervisor:
 LONG_SILENCE = 5.0
 """Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
-    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
-    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
-    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    ev.Broken: "failure-seen",
+    ev.StopAsked: "stop-asked",
+    ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due",
+    ev.LeaveDue: "leave-due",
+    JobFailed: "job-failed",
+    StopAll: "job-stopped",
+    PeerLost: "peer-lost",
+    PeerSilent: "host-silent",
+    PeerBack: "host-back",
+    Arrived: "hosts-arrived",
     AllDone: "all-hosts-done",
-}  # fmt: skip
+}
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 
 _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
@@ -378,7 +389,7 @@ _FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
 }
 
 _FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
-    StillRunning: lambda watch, event: watch.still_running(event),
+    StillRunning: lambda watch, event: watch.still_running(event)
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

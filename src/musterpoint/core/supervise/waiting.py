@@ -21,7 +21,7 @@ class WaitingWatch:
 
     def __init__(
         self, context: SupervisorContext, peers: Peers, processes: HostProcesses, pauses: Sequence[float] = ()
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._peers, self._processes = context, peers, processes
         self._pauses = pauses or (ON_A_TERMINAL if os.isatty(2) else PAUSES)
         self._since = context.loop.clock()

@@ -21,10 +21,21 @@ NO_SCRIPT = "muster-no-script"
 SHAPE = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
 """Options that say which world it is to be."""
 UNUSED = (
-    "deepspeed_exclusion_filter", "deepspeed_hostfile", "deepspeed_inclusion_filter", "deepspeed_multinode_launcher",
-    "log_dir", "max_restarts", "monitor_interval", "mpirun_ccl", "mpirun_hostfile", "rdzv_backend", "rdzv_conf", "role",
-    "same_network", "tee",
-)  # fmt: skip
+    "deepspeed_exclusion_filter",
+    "deepspeed_hostfile",
+    "deepspeed_inclusion_filter",
+    "deepspeed_multinode_launcher",
+    "log_dir",
+    "max_restarts",
+    "monitor_interval",
+    "mpirun_ccl",
+    "mpirun_hostfile",
+    "rdzv_backend",
+    "rdzv_conf",
+    "role",
+    "same_network",
+    "tee",
+)
 """Options of the launcher that accelerate would start, which nothing here reads."""
 OWN = ("KMP_AFFINITY", "KMP_BLOCKTIME", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
 """Variables that the plan sets itself, or leaves alone: processors are bound to the only rank of a host."""
@@ -140,11 +151,24 @@ def main() -> None:
     if on_cpus:
         variables["ACCELERATE_USE_CPU"] = "true"
     script = "" if args.training_script == NO_SCRIPT else args.training_script
-    print(json.dumps({
-        "version": accelerate.__version__, "file": file, "kind": kind, "on_cpus": on_cpus, "backend": backend,
-        "variables": variables, "shape": shape, "unused": unused, "script": script, "module": bool(args.module),
-        "no_python": bool(args.no_python), "arguments": args.training_script_args,
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "version": accelerate.__version__,
+                "file": file,
+                "kind": kind,
+                "on_cpus": on_cpus,
+                "backend": backend,
+                "variables": variables,
+                "shape": shape,
+                "unused": unused,
+                "script": script,
+                "module": bool(args.module),
+                "no_python": bool(args.no_python),
+                "arguments": args.training_script_args,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

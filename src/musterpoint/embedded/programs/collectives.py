@@ -68,9 +68,11 @@ class Rank:
         there = self._best(lambda: self.dist.broadcast(tensor, 0), until)
         back = self._best(lambda: self.dist.broadcast(tensor, other), until)
         return {
-            "all_reduce": size / reduce / 1e9, "broadcast": size / max(there, back) / 1e9, "latency": latency,
+            "all_reduce": size / reduce / 1e9,
+            "broadcast": size / max(there, back) / 1e9,
+            "latency": latency,
             "bytes": size,
-        }  # fmt: skip
+        }
 
     def _second(self, size: int) -> float:
         """Seconds of an all-reduce of ``size`` bytes, not the first one."""

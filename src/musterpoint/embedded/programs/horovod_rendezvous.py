@@ -14,10 +14,7 @@ import sys
 def main() -> None:
     port, address = int(sys.argv[1]), sys.argv[2]
     try:
-        from horovod.runner.http.http_server import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            RendezvousHandler,
-            RendezvousHTTPServer,
-        )
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         sys.exit(
             f"Horovod's rendezvous server can't start: {sys.executable} can't import horovod.runner ({error}); install "

@@ -90,10 +90,18 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
 
 
 OURS = (
-    "MUSTER_STUB", "MUSTER_EXPAND", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER", "MUSTER_AGENT_STAYS",
-    "MUSTER_LOCAL_RANK_AT", "MUSTER_FIRST_RANK", "MUSTER_CPUS", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
+    "MUSTER_STUB",
+    "MUSTER_EXPAND",
+    "MUSTER_SOCKET",
+    "MUSTER_SESSION_NUMBER",
+    "MUSTER_AGENT_STAYS",
+    "MUSTER_LOCAL_RANK_AT",
+    "MUSTER_FIRST_RANK",
+    "MUSTER_CPUS",
+    "MUSTER_USER_CWD",
+    "MUSTER_USER_PYTHONPATH",
     "MUSTER_USER_TMPDIR",
-)  # fmt: skip
+)
 
 
 def expanded(words: list[str], environment: dict[str, str]) -> list[str]:
@@ -112,9 +120,7 @@ def replaced(word: str, name: str, environment: dict[str, str]) -> str:
     return begin
 
 
-EXPANDED = (
-    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK",
-)  # fmt: skip
+EXPANDED = ("LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK")
 
 
 def run_program(argv: list[str], environment: dict[str, str], pipes: list[int], local: int) -> int:
@@ -176,9 +182,7 @@ def take_terminal(fd: int) -> None:
     os.dup2(fd, 0)
 
 
-SWALLOWED = (
-    _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2,
-)  # fmt: skip
+SWALLOWED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
 def watch(sock: _socket.socket, pid: int, wake: int) -> int:

@@ -13,14 +13,35 @@ import sys
 from typing import Literal, get_args
 
 Program = Literal[
-    "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "scheduled_events",
-    "aws_reader", "upload_ledger", "upload_bucket", "uploader", "stack_sampler", "ray_node", "ray_driver",
-    "xgboost_tracker", "accelerate_settings", "log_matcher", "gpu_activity", "collectives", "ssh_session",
-]  # fmt: skip
+    "rank_stub",
+    "launch_agent",
+    "tensorflow_server",
+    "horovod_rendezvous",
+    "pid1_tracer",
+    "scheduled_events",
+    "aws_reader",
+    "upload_ledger",
+    "upload_bucket",
+    "uploader",
+    "stack_sampler",
+    "ray_node",
+    "ray_driver",
+    "xgboost_tracker",
+    "accelerate_settings",
+    "log_matcher",
+    "gpu_activity",
+    "collectives",
+    "ssh_session",
+]
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 PLANNED: tuple[Program, ...] = (
-    "launch_agent", "tensorflow_server", "horovod_rendezvous", "ray_node", "ray_driver", "xgboost_tracker",
-)  # fmt: skip
+    "launch_agent",
+    "tensorflow_server",
+    "horovod_rendezvous",
+    "ray_node",
+    "ray_driver",
+    "xgboost_tracker",
+)
 """Those that a launch plan may name."""
 UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""

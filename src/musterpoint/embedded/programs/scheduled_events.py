@@ -65,9 +65,10 @@ def events(text: str | None, machine: str) -> list[dict[str, str]]:
         return [
             {"id": str(event["EventId"]), "type": event["EventType"], "at": str(event.get("NotBefore") or "")}
             for event in listed
-            if event["EventType"] in ENDING and event.get("EventStatus") in ("Scheduled", "Started")
+            if event["EventType"] in ENDING
+            and event.get("EventStatus") in ("Scheduled", "Started")
             and (not machine or machine in (event.get("Resources") or ()))
-        ]  # fmt: skip
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return []
 

@@ -26,18 +26,18 @@ class Bucket:
     ``sent``: bytes sent so far, by path of each running upload.
     """
 
-    def __init__(
-        self, bucket: str, prefix: str, region: str, endpoint: str, done: Callable[[str, Any], None]
-    ) -> None:  # fmt: skip
+    def __init__(self, bucket: str, prefix: str, region: str, endpoint: str, done: Callable[[str, Any], None]) -> None:
         configuration = importlib.import_module("botocore.config")
         manager, utils = importlib.import_module("s3transfer.manager"), importlib.import_module("s3transfer.utils")
         self._errors = importlib.import_module("botocore.exceptions")
         self._bucket, self._prefix, self._done = bucket, prefix, done
         self.sent: dict[str, int] = {}
         config = configuration.Config(
-            connect_timeout=10, read_timeout=60, max_pool_connections=REQUESTS,
+            connect_timeout=10,
+            read_timeout=60,
+            max_pool_connections=REQUESTS,
             retries={"mode": "standard", "total_max_attempts": TRIES},
-        )  # fmt: skip
+        )
         more = {"endpoint_url": endpoint} if endpoint else {}
         client = importlib.import_module("boto3").client("s3", region_name=region or None, config=config, **more)
         transfers = manager.TransferConfig(

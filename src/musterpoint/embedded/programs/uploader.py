@@ -313,6 +313,13 @@ class Uploader:
         found = listing(self._directory)
         left = sorted(path for path, version in found.items() if not self._ledger.is_up(path, version))
         named = [path.encode("utf-8", "replace").decode() for path in left[:NAMED]]
-        emit(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
-                   "problems": self._problems})  # fmt: skip
+        emit(
+            over={
+                "files": self._files,
+                "bytes": self._bytes,
+                "left": len(left),
+                "named": named,
+                "problems": self._problems,
+            }
+        )
         os._exit(0)

@@ -74,9 +74,13 @@ def serve(library: Any, address: str, port: int, ranks: int) -> None:
     """
     handle = ctypes.c_void_p()
     options = {
-        "host": address, "n_workers": ranks, "port": port, "dmlc_communicator": "rabit", "sortby": BY_TASK,
+        "host": address,
+        "n_workers": ranks,
+        "port": port,
+        "dmlc_communicator": "rabit",
+        "sortby": BY_TASK,
         "timeout": 0,
-    }  # fmt: skip
+    }
     check(library, library.XGTrackerCreate(json.dumps(options).encode(), ctypes.byref(handle)))
     try:
         check(library, library.XGTrackerRun(handle, b"{}"))

@@ -42,9 +42,13 @@ def of_transformers(module: Any) -> None:
 
     @functools.wraps(update)
     def noting(
-        self: Any, progress_percent: Any = None, estimated_time_remaining: Any = None, metrics: Any = None,
-        *rest: Any, **options: Any,
-    ) -> Any:  # fmt: skip
+        self: Any,
+        progress_percent: Any = None,
+        estimated_time_remaining: Any = None,
+        metrics: Any = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
         note(progress_percent, estimated_time_remaining, metrics)
         return update(self, progress_percent, estimated_time_remaining, metrics, *rest, **options)
 
@@ -59,9 +63,12 @@ def of_kubeflow(module: Any) -> None:
 
     @functools.wraps(update)
     def noting(
-        progress_percent: Any = None, estimated_remaining_seconds: Any = None, metrics: Any = None,
-        *rest: Any, **options: Any,
-    ) -> Any:  # fmt: skip
+        progress_percent: Any = None,
+        estimated_remaining_seconds: Any = None,
+        metrics: Any = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
         note(progress_percent, estimated_remaining_seconds, metrics)
         return update(progress_percent, estimated_remaining_seconds, metrics, *rest, **options)
 

@@ -35,10 +35,14 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "mpi": ("process_count_per_instance", "process_count_per_node", "node_count"),
     "tensorflow": ("worker_count", "parameter_server_count", "node_count"),
     "ray": (
-        "port", "address", "include_dashboard", "dashboard_port", "head_node_additional_args",
+        "port",
+        "address",
+        "include_dashboard",
+        "dashboard_port",
+        "head_node_additional_args",
         "worker_node_additional_args",
     ),
-}  # fmt: skip
+}
 _NAMES = {"pytorchconfiguration": "pytorch", "mpiconfiguration": "mpi", "tensorflowconfiguration": "tensorflow"}
 """The classes of SDK v1."""
 WHERE = "--distribution"
@@ -165,9 +169,11 @@ def environment(host: PlayedHost) -> dict[str, str]:
     elif kind == "pytorch":
         each = job.distribution["per_host"] or 1
         found.update(
-            MASTER_ADDR=addresses[0], MASTER_PORT=str(_port(host)), NODE_RANK=str(host.rank),
+            MASTER_ADDR=addresses[0],
+            MASTER_PORT=str(_port(host)),
+            NODE_RANK=str(host.rank),
             WORLD_SIZE=str(each * len(addresses)),
-        )  # fmt: skip
+        )
     elif kind == "tensorflow":
         found["TF_CONFIG"] = _tf_config(host, addresses)
     return found
@@ -182,11 +188,13 @@ def _tf_config(host: PlayedHost, addresses: list[str]) -> str:
     workers = host.job.distribution["workers"]
     served = [f"{address}:{PARAMETER_SERVER_PORT}" for address in addresses]
     task = ("worker", host.rank) if host.rank < workers else ("ps", host.rank - workers)
-    return json.dumps({
-        "cluster": {"worker": served[:workers], "ps": served[workers:]},
-        "task": {"type": task[0], "index": task[1]},
-        "environment": "cloud",
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "cluster": {"worker": served[:workers], "ps": served[workers:]},
+            "task": {"type": task[0], "index": task[1]},
+            "environment": "cloud",
+        }
+    )
 
 
 def processes(host: PlayedHost) -> tuple[HostProcess, ...]:

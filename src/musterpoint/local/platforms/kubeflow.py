@@ -43,16 +43,20 @@ def environment(host: PlayedHost) -> dict[str, str]:
     runtime, each = host.job.distribution["runtime"], host.job.distribution["each"]
     own = {
         "torch": {
-            "PET_NNODES": number, "PET_NPROC_PER_NODE": str(each), "PET_NODE_RANK": place, "PET_MASTER_ADDR": first,
+            "PET_NNODES": number,
+            "PET_NPROC_PER_NODE": str(each),
+            "PET_NODE_RANK": place,
+            "PET_MASTER_ADDR": first,
             "PET_MASTER_PORT": PORT,
         },
-        "jax": {
-            "JAX_NUM_PROCESSES": number, "JAX_PROCESS_ID": place, "JAX_COORDINATOR_ADDRESS": f"{first}:{PORT}",
-        },
+        "jax": {"JAX_NUM_PROCESSES": number, "JAX_PROCESS_ID": place, "JAX_COORDINATOR_ADDRESS": f"{first}:{PORT}"},
         "xgboost": {
-            "DMLC_TRACKER_URI": first, "DMLC_TRACKER_PORT": PORT, "DMLC_TASK_ID": place, "DMLC_NUM_WORKER": number,
+            "DMLC_TRACKER_URI": first,
+            "DMLC_TRACKER_PORT": PORT,
+            "DMLC_TASK_ID": place,
+            "DMLC_NUM_WORKER": number,
         },
-    }  # fmt: skip
+    }
     return {**pod(host), **own[runtime]}
 
 

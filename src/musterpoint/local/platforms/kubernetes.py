@@ -15,10 +15,12 @@ def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
 def pod(host: PlayedHost) -> dict[str, str]:
     """The variables of every pod with a completion index."""
     return {
-        "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443",
-        "HOSTNAME": host.name.partition(".")[0], "JOB_COMPLETION_INDEX": str(host.rank),
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "KUBERNETES_SERVICE_PORT": "443",
+        "HOSTNAME": host.name.partition(".")[0],
+        "JOB_COMPLETION_INDEX": str(host.rank),
         "SAGEMAKER_BASE_DIR": host.tree,
-    }  # fmt: skip
+    }
 
 
 def environment(host: PlayedHost) -> dict[str, str]:

@@ -52,14 +52,32 @@ def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> Ho
     here = ("sh", "-c", f'cd "${ROOT}/wd" && exec "$@"', "sh")
     return HostProcess(
         (
-            "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(each * len(addresses)),
-            "--host", ",".join(f"{address}:{each}" for address in addresses),
-            "--map-by", "slot", "--bind-to", "none", "--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn",
-            "1", "--mca", "btl_vader_single_copy_mechanism", "none", *here, *command,
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            str(each * len(addresses)),
+            "--host",
+            ",".join(f"{address}:{each}" for address in addresses),
+            "--map-by",
+            "slot",
+            "--bind-to",
+            "none",
+            "--mca",
+            "plm_rsh_agent",
+            agent,
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+            "--mca",
+            "btl_vader_single_copy_mechanism",
+            "none",
+            *here,
+            *command,
         ),
         {},
         cwd,
-    )  # fmt: skip
+    )
 
 
 def variables(rank: int, local: int, size: int, each: int) -> dict[str, str]:

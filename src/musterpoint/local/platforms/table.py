@@ -39,8 +39,12 @@ def _slurm() -> LocalPlatform:
 
 
 PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {
-    "sagemaker": _sagemaker, "azureml": _azureml, "kubernetes": _kubernetes, "kubeflow": _kubeflow, "slurm": _slurm,
-}  # fmt: skip
+    "sagemaker": _sagemaker,
+    "azureml": _azureml,
+    "kubernetes": _kubernetes,
+    "kubeflow": _kubeflow,
+    "slurm": _slurm,
+}
 """A platform's name, and how its module is loaded. The first one is the default."""
 
 

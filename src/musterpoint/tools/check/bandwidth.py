@@ -141,8 +141,15 @@ class _Leader:
         backends = {states[host].backend for host in self.able}
         if len(backends) > 1:
             what = ", ".join(f"{host}: {states[host].backend}" for host in self.able)
-            self.unable.append(finding("bandwidth-unmeasured", "fail", "", f"the hosts' backends differ ({what})",
-                                       "GPUs on all hosts, or on none"))  # fmt: skip
+            self.unable.append(
+                finding(
+                    "bandwidth-unmeasured",
+                    "fail",
+                    "",
+                    f"the hosts' backends differ ({what})",
+                    "GPUs on all hosts, or on none",
+                )
+            )
             self.able = ()
 
     def _result(self, first: str, second: str, states: Mapping[str, _State]) -> Measured:
@@ -256,9 +263,13 @@ class _Ranks:
         for at, child in enumerate(self._children):
             if child.sidecar is not None:
                 command = {
-                    "run": number, "store": store, "rank": at + (ranks[first] if me == second else 0),
-                    "size": ranks[first] + ranks[second], "other": ranks[first], "seconds": PAIR,
-                }  # fmt: skip
+                    "run": number,
+                    "store": store,
+                    "rank": at + (ranks[first] if me == second else 0),
+                    "size": ranks[first] + ranks[second],
+                    "other": ranks[first],
+                    "seconds": PAIR,
+                }
                 child.sidecar.send(json.dumps(command))
 
     def is_over(self) -> bool:

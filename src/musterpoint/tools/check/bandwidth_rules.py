@@ -145,12 +145,22 @@ def _slow_hosts(speeds: dict[str, float], measured: Sequence[Measured], usual: f
         its = [each for each in measured if host in each.pair]
         partners = ", ".join(each.second if each.first == host else each.first for each in its)
         if not speed:
-            yield finding("host-mute", "fail", host, f"collectives with {partners} fail: {its[-1].error}",
-                          f"{_rate(usual)}, as between others")  # fmt: skip
+            yield finding(
+                "host-mute",
+                "fail",
+                host,
+                f"collectives with {partners} fail: {its[-1].error}",
+                f"{_rate(usual)}, as between others",
+            )
         else:
             severity: Severity = "fail" if speed < VERY_SLOW * usual else "warn"
-            yield finding("host-slow", severity, host, f"{_rate(speed)} at best, with {partners}",
-                          f"{_rate(usual)}, as between others")  # fmt: skip
+            yield finding(
+                "host-slow",
+                severity,
+                host,
+                f"{_rate(speed)} at best, with {partners}",
+                f"{_rate(usual)}, as between others",
+            )
 
 
 def _slow_pairs(measured: Sequence[Measured], usual: float) -> Iterator[Finding]:
@@ -159,8 +169,13 @@ def _slow_pairs(measured: Sequence[Measured], usual: float) -> Iterator[Finding]
         if not each.speed:
             yield finding("pair-mute", "fail", "", f"collectives between {both} fail: {each.error}", "that they work")
         elif each.speed < SLOW * usual:
-            yield finding("pair-slow", "warn", "", f"{_rate(each.speed)} between {both}",
-                          f"{_rate(usual)}, as both have with others")  # fmt: skip
+            yield finding(
+                "pair-slow",
+                "warn",
+                "",
+                f"{_rate(each.speed)} between {both}",
+                f"{_rate(usual)}, as both have with others",
+            )
 
 
 def _slow_network(usual: float, expected: float, link: float, measured: Sequence[Measured]) -> Iterator[Finding]:
@@ -168,8 +183,13 @@ def _slow_network(usual: float, expected: float, link: float, measured: Sequence
     if 0 < usual < floor:
         why = "as --expect says" if expected else f"the interface's own speed is {_rate(link)}"
         with_what = ", ".join(sorted({each.backend for each in measured if each.backend}))
-        yield finding("network-slow", "warn", "", f"{_rate(usual)} between hosts ({with_what}), and none is slower "
-                      "than the others", f"{_rate(floor)} or more: {why}")  # fmt: skip
+        yield finding(
+            "network-slow",
+            "warn",
+            "",
+            f"{_rate(usual)} between hosts ({with_what}), and none is slower than the others",
+            f"{_rate(floor)} or more: {why}",
+        )
 
 
 def _late_hosts(hosts: "set[str]", measured: Sequence[Measured]) -> Iterator[Finding]:
@@ -180,8 +200,13 @@ def _late_hosts(hosts: "set[str]", measured: Sequence[Measured]) -> Iterator[Fin
     usual = median(best.values()) if best else 0.0
     for host in best if len(best) > 2 else ():
         if host in hosts and best[host] > max(_LATE * usual, usual + _LATE_BY):
-            yield finding("host-slow", "warn", host, f"a small all-reduce takes {best[host] * 1e3:.1f} ms at best",
-                          f"{usual * 1e3:.1f} ms, as between others")  # fmt: skip
+            yield finding(
+                "host-slow",
+                "warn",
+                host,
+                f"a small all-reduce takes {best[host] * 1e3:.1f} ms at best",
+                f"{usual * 1e3:.1f} ms, as between others",
+            )
 
 
 def _summary(measured: Sequence[Measured], usual: float) -> Finding:
@@ -190,11 +215,13 @@ def _summary(measured: Sequence[Measured], usual: float) -> Finding:
         return finding("bandwidth", "ok", "", f"{len(measured)} pairs were measured, and none of them worked")
     worst, middle = min(good, key=lambda each: each.speed), sorted(good, key=lambda each: each.bus)[len(good) // 2]
     return finding(
-        "bandwidth", "ok", "",
+        "bandwidth",
+        "ok",
+        "",
         f"{len(measured)} pairs ({middle.backend}): all-reduce {_rate(middle.all_reduce)} by algorithm and "
         f"{_rate(middle.bus)} on the bus, broadcast {_rate(middle.broadcast)}, {middle.latency * 1e6:.0f} µs for a "
         f"small all-reduce; the slowest of the sound ones: {worst.first} and {worst.second} with {_rate(worst.speed)}",
-    )  # fmt: skip
+    )
 
 
 def _rate(value: float) -> str:

@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 def survey_host(
     asked: Asked, devices: Devices, paths: "Paths", environ: Mapping[str, str], ask: "Ask", system: System
-) -> HostFacts:  # fmt: skip
+) -> HostFacts:
     """This host's facts. It takes some milliseconds, and with an interpreter as long as that takes to start."""
     return HostFacts(
         host=asked.host,

@@ -30,9 +30,14 @@ FLAPS = 20
 def host_findings(facts: HostFacts) -> list[Finding]:
     """All findings about a host by its own facts, one of severity ok for each group without another."""
     groups = (
-        ("/dev/shm", _shm(facts)), ("disks", _disks(facts)), ("limits", _limits(facts)), ("memory", _memory(facts)),
-        ("GPUs", _gpus(facts)), ("network ports", _links(facts)), ("name", _own_name(facts)),
-    )  # fmt: skip
+        ("/dev/shm", _shm(facts)),
+        ("disks", _disks(facts)),
+        ("limits", _limits(facts)),
+        ("memory", _memory(facts)),
+        ("GPUs", _gpus(facts)),
+        ("network ports", _links(facts)),
+        ("name", _own_name(facts)),
+    )
     found: list[Finding] = []
     fine = []
     for name, each in groups:
@@ -61,8 +66,13 @@ def _shm(facts: HostFacts) -> Iterator[Finding]:
         severity: Severity = "fail" if total < LEAST_SHM or (crowded and total <= LEAST_SHM) else "warn"
         yield finding("shm-small", severity, facts.host, f"/dev/shm has {size(total)}", f"{size(ENOUGH_SHM)} or more")
     elif free < min(ENOUGH_SHM, total // 10):
-        yield finding("shm-full", "warn", facts.host, f"{size(free)} of /dev/shm's {size(total)} are free",
-                      f"{size(min(ENOUGH_SHM, total // 10))} or more")  # fmt: skip
+        yield finding(
+            "shm-full",
+            "warn",
+            facts.host,
+            f"{size(free)} of /dev/shm's {size(total)} are free",
+            f"{size(min(ENOUGH_SHM, total // 10))} or more",
+        )
 
 
 def _disks(facts: HostFacts) -> Iterator[Finding]:
@@ -72,14 +82,22 @@ def _disks(facts: HostFacts) -> Iterator[Finding]:
             yield finding("not-writable", "fail", facts.host, f"{where} can't be written", "a directory to write to")
             continue
         yield from _levels(
-            "disk-full", facts.host, disk.free, (LOW_DISK, LEAST_DISK),
-            f"{size(disk.free)} of {size(disk.total)} are free at {where}", f"{size(LOW_DISK)} or more",
-        )  # fmt: skip
+            "disk-full",
+            facts.host,
+            disk.free,
+            (LOW_DISK, LEAST_DISK),
+            f"{size(disk.free)} of {size(disk.total)} are free at {where}",
+            f"{size(LOW_DISK)} or more",
+        )
         if _counts_inodes(disk):
             yield from _levels(
-                "inodes-few", facts.host, disk.inodes, (LOW_INODES, LEAST_INODES),
-                f"{disk.inodes:,} more files can be made at {where}", f"{LOW_INODES:,} or more",
-            )  # fmt: skip
+                "inodes-few",
+                facts.host,
+                disk.inodes,
+                (LOW_INODES, LEAST_INODES),
+                f"{disk.inodes:,} more files can be made at {where}",
+                f"{LOW_INODES:,} or more",
+            )
 
 
 def _counts_inodes(disk: Disk) -> bool:
@@ -90,24 +108,39 @@ def _limits(facts: HostFacts) -> Iterator[Finding]:
     machine, slots = facts.machine, max(1, facts.slots)
     if facts.rdma and machine.memlock != UNLIMITED:
         yield from _levels(
-            "memlock-low", facts.host, machine.memlock, (RDMA_MEMLOCK, LEAST_MEMLOCK),
+            "memlock-low",
+            facts.host,
+            machine.memlock,
+            (RDMA_MEMLOCK, LEAST_MEMLOCK),
             f"{size(machine.memlock)} may be locked, and there are RDMA devices ({', '.join(facts.rdma[:4])})",
             f"unlimited, or {size(RDMA_MEMLOCK)} or more",
-        )  # fmt: skip
+        )
     if machine.open_files != UNLIMITED:
         yield from _levels(
-            "open-files-low", facts.host, machine.open_files, (LOW_FILES, LEAST_FILES),
-            f"{machine.open_files:,} files may be open", f"{LOW_FILES:,} or more",
-        )  # fmt: skip
+            "open-files-low",
+            facts.host,
+            machine.open_files,
+            (LOW_FILES, LEAST_FILES),
+            f"{machine.open_files:,} files may be open",
+            f"{LOW_FILES:,} or more",
+        )
     if machine.processes_left != UNLIMITED:
         yield from _levels(
-            "processes-few", facts.host, machine.processes_left, (LOW_PROCESSES * slots, LEAST_PROCESSES * slots),
+            "processes-few",
+            facts.host,
+            machine.processes_left,
+            (LOW_PROCESSES * slots, LEAST_PROCESSES * slots),
             f"{machine.processes_left:,} more processes and threads may be started, for {slots} rank(s)",
             f"{LOW_PROCESSES * slots:,} or more",
-        )  # fmt: skip
+        )
     if slots > facts.cpus:
-        yield finding("cpus-few", "warn", facts.host, f"{facts.cpus} processors for {slots} ranks",
-                      "a processor for each rank, or more")  # fmt: skip
+        yield finding(
+            "cpus-few",
+            "warn",
+            facts.host,
+            f"{facts.cpus} processors for {slots} ranks",
+            "a processor for each rank, or more",
+        )
 
 
 def _memory(facts: HostFacts) -> Iterator[Finding]:
@@ -116,9 +149,13 @@ def _memory(facts: HostFacts) -> Iterator[Finding]:
         return
     limit = "" if machine.memory_limit == UNLIMITED else f" (the container's limit is {size(machine.memory_limit)})"
     yield from _levels(
-        "memory-low", facts.host, machine.memory_free, (LOW_MEMORY * slots, LEAST_MEMORY * slots),
-        f"{size(machine.memory_free)} are left for {slots} rank(s){limit}", f"{size(LOW_MEMORY * slots)} or more",
-    )  # fmt: skip
+        "memory-low",
+        facts.host,
+        machine.memory_free,
+        (LOW_MEMORY * slots, LEAST_MEMORY * slots),
+        f"{size(machine.memory_free)} are left for {slots} rank(s){limit}",
+        f"{size(LOW_MEMORY * slots)} or more",
+    )
 
 
 def _gpus(facts: HostFacts) -> Iterator[Finding]:
@@ -126,15 +163,25 @@ def _gpus(facts: HostFacts) -> Iterator[Finding]:
     if not facts.gpus and not facts.slots_asked:
         return
     if facts.slots_asked and facts.slots > facts.gpus and facts.gpus:
-        yield finding("gpus-missing", "fail", host, f"{facts.gpus} GPUs are here for {facts.slots} ranks",
-                      f"{facts.slots} GPUs, or --slots {facts.gpus}")  # fmt: skip
+        yield finding(
+            "gpus-missing",
+            "fail",
+            host,
+            f"{facts.gpus} GPUs are here for {facts.slots} ranks",
+            f"{facts.slots} GPUs, or --slots {facts.gpus}",
+        )
     if not facts.gpus:
         return
     if health.unlooked:
         yield finding("gpus-unchecked", "warn", host, f"not looked at: {health.unlooked}", "NVML's answer")
     elif len(health.all) < facts.gpus:
-        yield finding("gpus-missing", "fail", host, f"NVML finds {len(health.all)} GPUs, and {facts.gpus} are here",
-                      f"{facts.gpus} GPUs")  # fmt: skip
+        yield finding(
+            "gpus-missing",
+            "fail",
+            host,
+            f"NVML finds {len(health.all)} GPUs, and {facts.gpus} are here",
+            f"{facts.gpus} GPUs",
+        )
     for gpu in health.all:
         which = f"GPU {gpu.number}" + (f" ({gpu.name})" if gpu.name else "")
         if gpu.recovery:
@@ -158,8 +205,13 @@ def _gpus(facts: HostFacts) -> Iterator[Finding]:
     for xid in health.xids:
         if xid.number in XIDS:
             severity: Severity = "warn" if xid.number == 74 else "fail"
-            yield finding("gpu-xid", severity, host, f"Xid {xid.number} of the GPU at {xid.bus} in the kernel's log "
-                          f"({XIDS[xid.number]})", "no Xid but those of programs")  # fmt: skip
+            yield finding(
+                "gpu-xid",
+                severity,
+                host,
+                f"Xid {xid.number} of the GPU at {xid.bus} in the kernel's log ({XIDS[xid.number]})",
+                "no Xid but those of programs",
+            )
 
 
 def _links(facts: HostFacts) -> Iterator[Finding]:
@@ -169,19 +221,33 @@ def _links(facts: HostFacts) -> Iterator[Finding]:
     for each in facts.links.interfaces:
         bad = each.errors + each.dropped
         if bad > max(10, each.packets * ERRORS_PER_PACKET):
-            yield finding("nic-errors", "warn", host, f"{each.name} counts {each.errors:,} errors and {each.dropped:,} "
-                          f"drops in {each.packets:,} packets", "at most one in ten thousand")  # fmt: skip
+            yield finding(
+                "nic-errors",
+                "warn",
+                host,
+                f"{each.name} counts {each.errors:,} errors and {each.dropped:,} drops in {each.packets:,} packets",
+                "at most one in ten thousand",
+            )
         elif each.carrier_changes > FLAPS:
-            yield finding("nic-errors", "warn", host, f"{each.name} changed between up and down {each.carrier_changes} "
-                          "times", f"{FLAPS} times at most")  # fmt: skip
+            yield finding(
+                "nic-errors",
+                "warn",
+                host,
+                f"{each.name} changed between up and down {each.carrier_changes} times",
+                f"{FLAPS} times at most",
+            )
     ports = [port for port in facts.links.rdma if port.reachable]
     active = [port for port in ports if port.state == "ACTIVE"]
     # a pod may have one of the machine's ports alone; Ethernet ports without GPUs are for other traffic
-    hidden = [port.name for port in facts.links.rdma
-              if not port.reachable and not active and (facts.gpus or port.layer != "Ethernet")]  # fmt: skip
+    hidden = [
+        port.name
+        for port in facts.links.rdma
+        if not port.reachable and not active and (facts.gpus or port.layer != "Ethernet")
+    ]
     if hidden:
-        yield finding("rdma-hidden", "warn", host, f"{', '.join(hidden[:4])} can't be used from here",
-                      "nodes in /dev/infiniband")  # fmt: skip
+        yield finding(
+            "rdma-hidden", "warn", host, f"{', '.join(hidden[:4])} can't be used from here", "nodes in /dev/infiniband"
+        )
     for port in ports:
         if port.state != "ACTIVE":
             severity: Severity = "warn" if active else "fail"
@@ -189,20 +255,28 @@ def _links(facts: HostFacts) -> Iterator[Finding]:
                 "rdma-down", severity, host, f"{port.name} ({port.layer}) is {port.state or 'unknown'}", "ACTIVE"
             )
         elif port.link_downed or port.errors:
-            yield finding("rdma-errors", "warn", host, f"{port.name} lost its link {port.link_downed} times and counts "
-                          f"{port.errors:,} errors", "none")  # fmt: skip
+            yield finding(
+                "rdma-errors",
+                "warn",
+                host,
+                f"{port.name} lost its link {port.link_downed} times and counts {port.errors:,} errors",
+                "none",
+            )
 
 
 def _own_name(facts: HostFacts) -> Iterator[Finding]:
     addresses = facts.own_addresses
     if addresses and all(each.startswith("127.") or each == "::1" for each in addresses):
-        yield finding("name-loopback", "warn", facts.host, f"{facts.host} is {', '.join(addresses)} on itself",
-                      "an address that others reach")  # fmt: skip
+        yield finding(
+            "name-loopback",
+            "warn",
+            facts.host,
+            f"{facts.host} is {', '.join(addresses)} on itself",
+            "an address that others reach",
+        )
 
 
-def _levels(
-    code: str, host: str, value: int, limits: tuple[int, int], found: str, expected: str
-) -> Iterable[Finding]:  # fmt: skip
+def _levels(code: str, host: str, value: int, limits: tuple[int, int], found: str, expected: str) -> Iterable[Finding]:
     low, least = limits
     if value < low:
         yield finding(code, "fail" if value < least else "warn", host, found, expected)

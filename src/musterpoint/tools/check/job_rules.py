@@ -65,9 +65,11 @@ def _devices(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
         ("Neuron cores", {host.host: str(host.neuron_cores) for host in hosts}),
         ("RDMA devices", {host.host: str(len(host.rdma)) for host in hosts}),
         ("ranks", {host.host: str(host.slots) for host in hosts if host.slots}),
-        ("kind of GPU", {host.host: ", ".join(sorted({gpu.name for gpu in host.health.all})) for host in hosts
-                         if host.health.all}),
-    ):  # fmt: skip
+        (
+            "kind of GPU",
+            {host.host: ", ".join(sorted({gpu.name for gpu in host.health.all})) for host in hosts if host.health.all},
+        ),
+    ):
         yield from differing("devices-differ", "warn", values, what)
 
 
@@ -92,8 +94,15 @@ def grown_findings(host: str, before: Links, after: Links) -> list[Finding]:
         old = interfaces.get(each.name, each)
         errors, dropped = each.errors - old.errors, each.dropped - old.dropped
         if errors > 0 or dropped > max(0, each.packets - old.packets) * ERRORS_PER_PACKET + 10:
-            found.append(finding("nic-errors", "warn", host, f"{each.name} counted {errors:,} errors and {dropped:,} "
-                                 "drops during the check", "none"))  # fmt: skip
+            found.append(
+                finding(
+                    "nic-errors",
+                    "warn",
+                    host,
+                    f"{each.name} counted {errors:,} errors and {dropped:,} drops during the check",
+                    "none",
+                )
+            )
     ports = {each.name: each for each in before.rdma}
     for port in after.rdma:
         was = ports.get(port.name, port)
@@ -124,9 +133,13 @@ def _clocks(clocks: Sequence[Clock]) -> Iterator[Finding]:
         if sure > SKEW_WARNS:
             severity: Severity = "fail" if sure > SKEW_FAILS else "warn"
             direction = "ahead of" if off > 0 else "behind"
-            yield finding("clock-skew", severity, clock.host, f"its clock is {abs(off):.1f} s "
-                          f"(± {clock.uncertainty:.3f} s) {direction} {others}",
-                          f"{SKEW_WARNS:g} s at most")  # fmt: skip
+            yield finding(
+                "clock-skew",
+                severity,
+                clock.host,
+                f"its clock is {abs(off):.1f} s (± {clock.uncertainty:.3f} s) {direction} {others}",
+                f"{SKEW_WARNS:g} s at most",
+            )
 
 
 def differing(code: str, severity: Severity, values: Mapping[str, str], what: str) -> Iterator[Finding]:
@@ -143,8 +156,13 @@ def differing(code: str, severity: Severity, values: Mapping[str, str], what: st
             odd = [host for host, its in values.items() if its == value]
             where = odd[0] if len(odd) == 1 else ""
             on = "" if where else f" on {names(odd)}"
-            yield finding(code, severity, where, f"{what}: {value or 'none'}{on}",
-                          f"{usual or 'none'}, as on {_rest(counts[usual], len(values) - 1)}")  # fmt: skip
+            yield finding(
+                code,
+                severity,
+                where,
+                f"{what}: {value or 'none'}{on}",
+                f"{usual or 'none'}, as on {_rest(counts[usual], len(values) - 1)}",
+            )
 
 
 def _rest(count: int, others: int) -> str:

@@ -9,9 +9,14 @@ from musterpoint.core.fabric.rdma import survey_rdma
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""
 _RDMA_ERRORS = (
-    "symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors", "port_xmit_discards",
-    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "link_error_recovery",
-)  # fmt: skip
+    "symbol_error",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "link_error_recovery",
+)
 """Counters of an InfiniBand port that count faults of the link, in ``ports/N/counters`` (Linux:
 Documentation/ABI/stable/sysfs-class-infiniband)."""
 

@@ -10,14 +10,15 @@ from musterpoint.tools.check.job_rules import names
 from musterpoint.tools.check.port_calls import Call, Result
 
 _WORDS: Mapping[Result, str] = {
-    "ok": "answered", "silent": "no answer", "refused": "refused", "unreachable": "no route",
+    "ok": "answered",
+    "silent": "no answer",
+    "refused": "refused",
+    "unreachable": "no route",
     "stuck": "connected, then large packets were lost",
-}  # fmt: skip
+}
 
 
-def port_findings(
-    calls: Sequence[Call], leader: str, agreed: Mapping[int, str], hosts: Sequence[str]
-) -> list[Finding]:  # fmt: skip
+def port_findings(calls: Sequence[Call], leader: str, agreed: Mapping[int, str], hosts: Sequence[str]) -> list[Finding]:
     """What all calls together mean: the hosts that can't be reached at a port, or can't reach others.
 
     ``agreed``: ports with a meaning of their own, which every host is called at, and that meaning. The others are any.
@@ -37,8 +38,15 @@ def port_findings(
                 of_range.setdefault(f"{each.host} {each.found.partition(' (')[0].partition(':')[0]}", each)
         found += of_range.values()
     if calls and not found:
-        found.append(finding("looked-at", "ok", "", f"{len(calls)} calls between {len(hosts)} hosts, at "
-                             f"{_ports(agreed)} and ports of the system's range: all came through"))  # fmt: skip
+        found.append(
+            finding(
+                "looked-at",
+                "ok",
+                "",
+                f"{len(calls)} calls between {len(hosts)} hosts, at "
+                f"{_ports(agreed)} and ports of the system's range: all came through",
+            )
+        )
     return found
 
 
@@ -61,9 +69,11 @@ def _suspects(calls: Sequence[Call], agreed: Collection[int]) -> set[str]:
         key = (call.port, 0) if call.port in agreed else (0, call.place)
         groups.setdefault(key, []).append(call)
     return {
-        host for its in groups.values() for large in (False, True)
+        host
+        for its in groups.values()
+        for large in (False, True)
         for host in _in_doubt(_bad(its, large), *_came_through(its))
-    }  # fmt: skip
+    }
 
 
 def _bad(calls: Sequence[Call], large: bool) -> list[Call]:
@@ -102,8 +112,13 @@ def _explained(all_calls: Sequence[Call], port: _Port, leader: str, suspects: Co
             where = f"it can't reach {port.words} of {call.called} ({_detail(call)})"
             yield finding(code, severity, call.caller, where, "connections both ways")
             continue
-        yield finding(code, severity, call.called, f"{call.caller} can't reach {port.words} of {call.called}: "
-                      f"{_detail(call)}", "a connection")  # fmt: skip
+        yield finding(
+            code,
+            severity,
+            call.called,
+            f"{call.caller} can't reach {port.words} of {call.called}: {_detail(call)}",
+            "a connection",
+        )
 
 
 def _in_doubt(bad: Sequence[Call], reached: set[str], callers: set[str]) -> list[str]:
@@ -123,11 +138,13 @@ def _direction(host: str, into: Sequence[Call], its: Sequence[Call], port: _Port
     out = [call for call in its if call.caller == host]
     parts = []
     if into:
-        parts.append(f"{port.words} can't be reached from {names(sorted({call.caller for call in into}))} "
-                     f"({_detail(into[0])})")  # fmt: skip
+        parts.append(
+            f"{port.words} can't be reached from {names(sorted({call.caller for call in into}))} ({_detail(into[0])})"
+        )
     if out:
-        parts.append(f"it can't reach {port.words} of {names(sorted({call.called for call in out}))} "
-                     f"({_detail(out[0])})")  # fmt: skip
+        parts.append(
+            f"it can't reach {port.words} of {names(sorted({call.called for call in out}))} ({_detail(out[0])})"
+        )
     return "; ".join(parts)
 
 

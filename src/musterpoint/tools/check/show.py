@@ -15,17 +15,21 @@ _HEAD = ("", "code", "host", "found", "expected")
 def to_document(checked: Checked) -> dict[str, Any]:
     """The JSON object: ``severity`` (the worst), ``hosts``, ``findings`` and ``bandwidth``."""
     return {
-        "severity": worst(checked.findings), "hosts": list(checked.hosts),
+        "severity": worst(checked.findings),
+        "hosts": list(checked.hosts),
         "findings": [each._asdict() for each in checked.findings],
         "bandwidth": [to_json(each) for each in checked.measured],
-    }  # fmt: skip
+    }
 
 
 def show(checked: Checked, out: TextIO) -> None:
     """Writes the table and one sentence; with colours where ``out`` is a terminal and rich is installed."""
     rows = _rows(checked.findings)
-    todo = [f"{each.code}{f' on {each.host}' if each.host else ''}: {each.advice}" for each in checked.findings
-            if each.severity != "ok"]  # fmt: skip
+    todo = [
+        f"{each.code}{f' on {each.host}' if each.host else ''}: {each.advice}"
+        for each in checked.findings
+        if each.severity != "ok"
+    ]
     if not _show_rich(rows, out):
         out.write(_plain(rows))
     for line in dict.fromkeys(todo):
@@ -43,7 +47,7 @@ def _rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     return [
         (each.severity, each.code, its[0] if len(its) == 1 else f"{len(its)} hosts", each.found, each.expected)
         for each, its in hosts.items()
-    ]  # fmt: skip
+    ]
 
 
 def summary(checked: Checked) -> str:

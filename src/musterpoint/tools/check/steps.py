@@ -171,8 +171,15 @@ class Steps:
         found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else ())
         found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
         for name, others in self._names.items():
-            found.append(finding("name-differs", "warn", name, f"{', '.join(others[:8])} find it at another address "
-                                 "than the one that reached it", "one address on all hosts"))  # fmt: skip
+            found.append(
+                finding(
+                    "name-differs",
+                    "warn",
+                    name,
+                    f"{', '.join(others[:8])} find it at another address than the one that reached it",
+                    "one address on all hosts",
+                )
+            )
         return json.dumps(in_order(found))
 
     def _absent(self, reports: dict[str, Report]) -> list[Finding]:
@@ -193,8 +200,9 @@ class Steps:
         called = [self._roster.seats[other] for other in called_by(place, len(self._hosts))]
         endpoints = [
             Endpoint(seat.name, seat.address, port, place)
-            for seat in called for place, port in enumerate(ports.get(seat.name, ()))
-        ]  # fmt: skip
+            for seat in called
+            for place, port in enumerate(ports.get(seat.name, ()))
+        ]
         calls = Calls(self._loop, self._me, self._roster.session, endpoints)
         # names are looked up meanwhile, which may take as long as the resolver
         found: dict[str, tuple[str, ...]] = {}

@@ -64,9 +64,13 @@ class Subject(NamedTuple):
 
 
 def subject_of(
-    job: Job, options: Settings, environ: Mapping[str, str], ask: Ask, wanted: Wanted | None = None,
+    job: Job,
+    options: Settings,
+    environ: Mapping[str, str],
+    ask: Ask,
+    wanted: Wanted | None = None,
     system: System | None = None,
-) -> Subject:  # fmt: skip
+) -> Subject:
     """The subject with this host's devices.
 
     Raises:

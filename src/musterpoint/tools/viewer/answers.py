@@ -56,9 +56,7 @@ def _first_failure(history: History) -> tuple[Moment, str] | None:
             ] == "r" else f"{facts.get('of')} was lost"
         if moment.event == "failure-seen" and (host in (None, moment.host)) and rank is None:
             return moment, f"host {moment.host}"
-    return next(
-        ((moment, f"host {moment.host}") for moment in history.moments if moment.event == "failure-seen"), None
-    )  # fmt: skip
+    return next(((moment, f"host {moment.host}") for moment in history.moments if moment.event == "failure-seen"), None)
 
 
 def _heard(history: History, first: Moment, event: str) -> str:
@@ -80,8 +78,13 @@ def startup(lanes: Sequence[Lane]) -> Iterable[str]:
     if not starts or not begins:
         return
     parts = []
-    for phase, what in (("code", "fetching code"), ("install", "installing"), ("prepare", "making hosts ready"),
-                        ("rollcall", "the roll call"), ("start", _launchers(lanes))):  # fmt: skip
+    for phase, what in (
+        ("code", "fetching code"),
+        ("install", "installing"),
+        ("prepare", "making hosts ready"),
+        ("rollcall", "the roll call"),
+        ("start", _launchers(lanes)),
+    ):
         slowest = _longest(lanes, phase)
         if slowest is not None and slowest[1].seconds >= _NOTABLE:
             parts.append(f"{what} {took(slowest[1].seconds)} ({slowest[0]})")
@@ -93,8 +96,10 @@ def startup(lanes: Sequence[Lane]) -> Iterable[str]:
     yield f"Start-up: {took(max(starts) - min(begins))} from the first entry point to the last rank's start{split}."
     quiet = [
         (row.spans[0].seconds, row.name, lane.host)
-        for lane in lanes for row in lane.rows if len(row.spans) == 2 and row.spans[0].phase == "quiet"
-    ]  # fmt: skip
+        for lane in lanes
+        for row in lane.rows
+        if len(row.spans) == 2 and row.spans[0].phase == "quiet"
+    ]
     if quiet:
         seconds, name, host = max(quiet)
         yield f"The first output of {name} on {host} came last, {took(seconds)} after its start."

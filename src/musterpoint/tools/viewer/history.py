@@ -77,9 +77,7 @@ def read_history(paths: Sequence[str]) -> History:
         raise UsageError(f"{paths[0]}: the timeline has no events: the job ended before anything happened")
     shifts = clock_shifts(rows)
     began = min(row["at"] + shifts.get(row["host"], 0.0) for row in rows)
-    moments = sorted(
-        (_moment(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda moment: moment.at
-    )  # fmt: skip
+    moments = sorted((_moment(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda moment: moment.at)
     hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
     name = name or os.path.basename(os.path.abspath(paths[0]))
     return History(printable(name, _LONGEST_NAME), began, hosts, tuple(moments), outcome, shifts)
@@ -156,8 +154,12 @@ def _rows(file: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list):
         raise UsageError(f"{file}: a JSON {type(rows).__name__}, expected a list of events")
     for number, row in enumerate(rows, 1):
-        if not (isinstance(row, dict) and _is_time(row.get("at"))
-                and isinstance(row.get("host"), str) and isinstance(row.get("event"), str)):  # fmt: skip
+        if not (
+            isinstance(row, dict)
+            and _is_time(row.get("at"))
+            and isinstance(row.get("host"), str)
+            and isinstance(row.get("event"), str)
+        ):
             raise UsageError(f'{file}: event {number} is not an object with "host", "at" and "event"')
     return rows
 

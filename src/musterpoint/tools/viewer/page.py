@@ -27,11 +27,16 @@ def to_html(history: History, lanes: Sequence[Lane]) -> str:
 def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
     marks = [(mark.at, lane.host, mark.kind, mark.text) for lane in lanes for mark in lane.marks]
     return {
-        "name": history.name, "began": history.began, "seconds": history.seconds,
-        "reason": str(history.outcome.get("reason", "")), "answers": answers(history, lanes),
+        "name": history.name,
+        "began": history.began,
+        "seconds": history.seconds,
+        "reason": str(history.outcome.get("reason", "")),
+        "answers": answers(history, lanes),
         "lanes": [
             {
-                "host": lane.host, "code": lane.code, "spans": [_span(span) for span in lane.spans],
+                "host": lane.host,
+                "code": lane.code,
+                "spans": [_span(span) for span in lane.spans],
                 "marks": [[mark.at, mark.kind, mark.text] for mark in lane.marks],
                 "rows": [
                     {"name": row.name, "ended": row.ended, "failed": row.failed, "spans": [_span(s) for s in row.spans]}
@@ -42,7 +47,7 @@ def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
         ],
         "events": sorted(marks)[:MOST_EVENTS],
         "left_out": max(0, len(marks) - MOST_EVENTS),
-    }  # fmt: skip
+    }
 
 
 def _span(span: Span) -> list[Any]:

@@ -40,9 +40,14 @@ def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 def _slice(span: Span, pid: int, tid: int) -> dict[str, Any]:
     return {
-        "ph": "X", "name": span.text, "cat": span.phase, "ts": _micros(span.begin), "dur": _micros(span.seconds),
-        "pid": pid, "tid": tid,
-    }  # fmt: skip
+        "ph": "X",
+        "name": span.text,
+        "cat": span.phase,
+        "ts": _micros(span.begin),
+        "dur": _micros(span.seconds),
+        "pid": pid,
+        "tid": tid,
+    }
 
 
 def _micros(seconds: float) -> float:

@@ -15,9 +15,14 @@ class DistributedGradientTape:
     """``gradtape``, whose :meth:`gradient` gives the average (or …) over all ranks."""
 
     def __init__(
-        self, gradtape: Any, device_dense: str = "", device_sparse: str = "",
-        compression: Compressor = Compression.none, sparse_as_dense: bool = True, op: ReduceOp = ReduceOp.AVERAGE,
-    ) -> None:  # fmt: skip
+        self,
+        gradtape: Any,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Compressor = Compression.none,
+        sparse_as_dense: bool = True,
+        op: ReduceOp = ReduceOp.AVERAGE,
+    ) -> None:
         _no_devices(device_dense, device_sparse)
         self._tape, self._compression, self._op = gradtape, compression, op
 
@@ -61,10 +66,16 @@ class DistributedGradientTape:
 
 
 def DistributedOptimizer(
-    optimizer: Any, name: str | None = None, use_locking: bool = False, device_dense: str = "",
-    device_sparse: str = "", compression: Compressor = Compression.none, sparse_as_dense: bool = True,
-    op: ReduceOp = ReduceOp.AVERAGE, bucket_cap_mb: int = 25,
-) -> Any:  # fmt: skip
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor = Compression.none,
+    sparse_as_dense: bool = True,
+    op: ReduceOp = ReduceOp.AVERAGE,
+    bucket_cap_mb: int = 25,
+) -> Any:
     """An optimizer like ``optimizer`` that applies the gradients of all ranks.
 
     Raises:

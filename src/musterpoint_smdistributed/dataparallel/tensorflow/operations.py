@@ -103,9 +103,12 @@ def get_worker_comm() -> Any:
 
 
 def allreduce(
-    tensor: Any, param_index: int, num_params: int, compression: Compressor = Compression.none,
+    tensor: Any,
+    param_index: int,
+    num_params: int,
+    compression: Compressor = Compression.none,
     op: ReduceOp = ReduceOp.AVERAGE,
-) -> Any:  # fmt: skip
+) -> Any:
     """The average (or …) of the gradient of parameter ``param_index`` of ``num_params`` over all ranks."""
     return _reduced(tensor, f"gradient {param_index} of {num_params}", compression, op)
 
@@ -117,7 +120,7 @@ def oob_allreduce(tensor: Any, compression: Compressor = Compression.none, op: R
 
 def reduce_gradients(
     gradients: Sequence[Any], compression: Compressor, op: ReduceOp, bucket: int = _BUCKET
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """Gradients over all ranks, None where there is none. Those of one type travel together, ``bucket`` bytes at once.
 
     A sparse gradient becomes a dense one.

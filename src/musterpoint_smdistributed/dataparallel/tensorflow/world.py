@@ -125,9 +125,12 @@ class Collectives:
         if len(tf.config.list_physical_devices("GPU")) >= self.local_size > 1:
             config.gpu_options.visible_device_list = str(self.local_rank)
         server = tf.train.ServerDef(
-            cluster=cluster.as_cluster_def(), default_session_config=config, job_name="worker", task_index=self.rank,
+            cluster=cluster.as_cluster_def(),
+            default_session_config=config,
+            job_name="worker",
+            task_index=self.rank,
             protocol="grpc",
-        )  # fmt: skip
+        )
         context.context().configure_collective_ops(collective_leader=LEADER, device_filters=(task,))
         context.context().enable_collective_ops(server)
         self._labels: dict[int, str] = {}
@@ -137,10 +140,18 @@ class Collectives:
         tensor = tf.convert_to_tensor(tensor)
         key = self._key(f"{merge} {label}", tensor)
         with self._after_the_last():
-            return self._ordered(tf.raw_ops.CollectiveReduceV2(
-                input=tensor, group_size=self.size, group_key=_GROUP, instance_key=key, ordering_token=[],
-                merge_op=_MERGES[merge], final_op="Id", communication_hint="auto",
-            ))  # fmt: skip
+            return self._ordered(
+                tf.raw_ops.CollectiveReduceV2(
+                    input=tensor,
+                    group_size=self.size,
+                    group_key=_GROUP,
+                    instance_key=key,
+                    ordering_token=[],
+                    merge_op=_MERGES[merge],
+                    final_op="Id",
+                    communication_hint="auto",
+                )
+            )
 
     def broadcast(self, tensor: Any, root: int, label: str) -> Any:
         tensor = tf.convert_to_tensor(tensor)

@@ -12,12 +12,7 @@ except ImportError as error:
         name=error.name,
     ) from None
 
-from .model import (
-    CheckpointManager,
-    DistributedModel,
-    partition,
-    register_post_partition_hook,
-)
+from .model import CheckpointManager, DistributedModel, partition, register_post_partition_hook
 from .step import StepOutput, step
 from .world import (
     barrier,

@@ -45,9 +45,12 @@ class CheckpointManager:
     """``tf.train.CheckpointManager`` by AWS's names; data-parallel replicas are alike, so rank 0's is saved."""
 
     def __init__(
-        self, checkpoint: Any, directory: str = "/opt/ml/checkpoints", max_to_keep: int | None = None,
+        self,
+        checkpoint: Any,
+        directory: str = "/opt/ml/checkpoints",
+        max_to_keep: int | None = None,
         checkpoint_name: str = "ckpt",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._checkpoint = checkpoint
         self._manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep, checkpoint_name=checkpoint_name)
 

@@ -47,9 +47,12 @@ class StepOutput:
 
 
 def step(
-    function: Callable[..., Any] | None = None, *, non_split_inputs: Iterable[str] | None = None,
-    input_split_axes: Mapping[str, int] | None = None, **options: Any,
-) -> Any:  # fmt: skip
+    function: Callable[..., Any] | None = None,
+    *,
+    non_split_inputs: Iterable[str] | None = None,
+    input_split_axes: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Any:
     """Makes ``function`` one that is called with each microbatch of its tensors in turn, inside a ``tf.function``.
 
     ``non_split_inputs`` are arguments that every microbatch gets whole, ``input_split_axes`` the axes of those whose

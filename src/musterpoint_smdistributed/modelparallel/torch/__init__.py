@@ -29,11 +29,7 @@ from .communication import (
     send,
     tp_barrier,
 )
-from .creation import (
-    delay_param_initialization,
-    delayed_parameter_initialization,
-    model_creation,
-)
+from .creation import delay_param_initialization, delayed_parameter_initialization, model_creation
 from .log import get_logger, logger
 from .model import DistributedModel
 from .optimizer import DistributedOptimizer

@@ -74,5 +74,6 @@ def _shapes(arguments: Any) -> list[str]:
     leaves = _pytree.tree_leaves(arguments)
     return [
         f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
-        for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
-    ]  # fmt: skip
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
+    ]

@@ -18,9 +18,13 @@ class GradScaler(torch.amp.GradScaler):
     """
 
     def __init__(
-        self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
-        growth_interval: int = 2000, enabled: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
         device = "cuda" if backend.has_nccl() else "cpu"  # torch.cuda's own answer may be --cpu-fallback's
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 

@@ -104,8 +104,10 @@ def _estimates(root: nn.Module) -> dict[int, float]:
             shrunk *= stride
         if isinstance(each, _CONVOLUTIONS):
             sizes[id(each)] = 1 / shrunk
-    return {id(each): 1.0 + _multiplied(each) * _LAST_MAP * sizes.get(id(each), 1 / _LAST_MAP / shrunk) * shrunk
-            for each in root.modules()}  # fmt: skip
+    return {
+        id(each): 1.0 + _multiplied(each) * _LAST_MAP * sizes.get(id(each), 1 / _LAST_MAP / shrunk) * shrunk
+        for each in root.modules()
+    }
 
 
 def _stride(module: nn.Module) -> tuple[float, bool]:

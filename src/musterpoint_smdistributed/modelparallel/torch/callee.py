@@ -24,9 +24,12 @@ class Callee:
     """
 
     def __init__(
-        self, names: Names, function: Callable[[tuple[Any, ...]], Callable[..., Any]],
-        send: Callable[[int, Any, Sequence[torch.Tensor]], None], device: torch.device | None,
-    ) -> None:  # fmt: skip
+        self,
+        names: Names,
+        function: Callable[[tuple[Any, ...]], Callable[..., Any]],
+        send: Callable[[int, Any, Sequence[torch.Tensor]], None],
+        device: torch.device | None,
+    ) -> None:
         self._names, self._function, self._send, self._device = names, function, send, device
         self._anchor = torch.zeros((), requires_grad=True)
         self._saved: dict[tuple[CallId, int], Saved] = {}

@@ -46,9 +46,14 @@ class _Files(NamedTuple):
 
 
 def save(
-    obj: Any, f: str | os.PathLike[str], partial: bool = True, pickle_module: Any = None, pickle_protocol: int = 2,
-    v3: bool = False, **more: Any,
-) -> None:  # fmt: skip
+    obj: Any,
+    f: str | os.PathLike[str],
+    partial: bool = True,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    v3: bool = False,
+    **more: Any,
+) -> None:
     """Saves ``obj`` as ``torch.save`` does: with ``partial`` in ``f`` plus this rank's number, else in ``f`` itself.
 
     A full file is written by the first rank of the model's replica alone, whichever ranks call this. ``v3``: one file
@@ -64,8 +69,10 @@ def save(
         log.logger.warning(
             "smp.save(…, %r, partial=False): %s is this rank's part only (local_state_dict), so it goes to %s; "
             "state_dict() gives the whole",
-            path, key, _part(path),
-        )  # fmt: skip
+            path,
+            key,
+            _part(path),
+        )
     if partial or key is not None:
         with whole(_part(path, v3)) as temporary:
             _write(obj, temporary, options, {**_layout(), "v3": v3})
@@ -75,10 +82,15 @@ def save(
 
 
 def load(
-    f: str | os.PathLike[str], map_location: Any = None, pickle_module: Any = None,
-    pickle_load_args: Mapping[str, Any] | None = None, partial: bool = True, back_compat: bool = False,
-    v3: bool = False, **more: Any,
-) -> Any:  # fmt: skip
+    f: str | os.PathLike[str],
+    map_location: Any = None,
+    pickle_module: Any = None,
+    pickle_load_args: Mapping[str, Any] | None = None,
+    partial: bool = True,
+    back_compat: bool = False,
+    v3: bool = False,
+    **more: Any,
+) -> Any:
     """What :func:`save` saved: with ``partial`` this rank's part, else the whole.
 
     As in AWS's library, the file may have any object: load only files that you trust, or pass ``weights_only=True``.
@@ -97,9 +109,15 @@ def load(
 
 
 def save_checkpoint(
-    path: str | os.PathLike[str], tag: str, partial: bool = True, model: Any = None, optimizer: Any = None,
-    user_content: Any = None, translate_if_full: bool = True, num_kept_partial_checkpoints: int | None = None,
-) -> None:  # fmt: skip
+    path: str | os.PathLike[str],
+    tag: str,
+    partial: bool = True,
+    model: Any = None,
+    optimizer: Any = None,
+    user_content: Any = None,
+    translate_if_full: bool = True,
+    num_kept_partial_checkpoints: int | None = None,
+) -> None:
     """Saves model, optimizer and whatever else, in ``{path}/{tag}_partial/``, or ``{path}/{tag}`` for the whole model.
 
     The file of the whole model is its plain state dict; the optimizer's is beside it, as ``optimizer_{tag}``. All
@@ -166,10 +184,14 @@ def _write_whole(stage: Stage, files: _Files, model: Any, optimizer: Any, first:
 
 
 def resume_from_checkpoint(
-    path: str | os.PathLike[str], tag: str | None = None, partial: bool = True, strict: bool = True,
-    load_optimizer: bool = True, load_sharded_optimizer_state: bool = True,
+    path: str | os.PathLike[str],
+    tag: str | None = None,
+    partial: bool = True,
+    strict: bool = True,
+    load_optimizer: bool = True,
+    load_sharded_optimizer_state: bool = True,
     translate_function: Callable[[Any], Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Loads what :func:`save_checkpoint` saved into the script's DistributedModel and DistributedOptimizer.
 
     Works before the first step as well. Returns ``user_content``, None where there is none. For the tag

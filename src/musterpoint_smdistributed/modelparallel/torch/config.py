@@ -175,9 +175,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     return config
 
 
-def _sources(
-    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None
-) -> Sequence[Source]:  # fmt: skip
+def _sources(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None) -> Sequence[Source]:
     try:
         return sources(environ, argv, given)
     except SourceError as error:

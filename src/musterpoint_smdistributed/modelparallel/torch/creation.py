@@ -13,9 +13,11 @@ from .state import state
 
 @contextlib.contextmanager
 def model_creation(
-    tensor_parallelism: bool = False, dtype: torch.dtype | None = None,
-    delayed_parameter_initialization: bool | None = None, **tp_config: Any,
-) -> Iterator[None]:  # fmt: skip
+    tensor_parallelism: bool = False,
+    dtype: torch.dtype | None = None,
+    delayed_parameter_initialization: bool | None = None,
+    **tp_config: Any,
+) -> Iterator[None]:
     """Parameters made inside are of ``dtype``; ``tensor_parallelism`` and ``tp_config`` as in that context.
 
     ``delayed_parameter_initialization``: as in :func:`delay_param_initialization`; None: as the configuration says.

@@ -24,10 +24,29 @@ _VALUES = frozenset({"data", "real", "imag", "T", "mT", "H", "mH"})
 """Attributes of tensors that need values."""
 _SHAPED = frozenset({"stride", "is_contiguous"})
 _WITHOUT_VALUE = absent.WITHOUT_VALUE - {
-    "__repr__", "__format__", "__reduce_ex__", "__deepcopy__", "backward", "data_ptr", "untyped_storage", "detach",
-    "type", "to", "cpu", "cuda", "half", "float", "double", "bfloat16", "is_shared", "share_memory_", "is_pinned",
-    "_typed_storage", "is_set_to", *_SHAPED,
-}  # fmt: skip
+    "__repr__",
+    "__format__",
+    "__reduce_ex__",
+    "__deepcopy__",
+    "backward",
+    "data_ptr",
+    "untyped_storage",
+    "detach",
+    "type",
+    "to",
+    "cpu",
+    "cuda",
+    "half",
+    "float",
+    "double",
+    "bfloat16",
+    "is_shared",
+    "share_memory_",
+    "is_pinned",
+    "_typed_storage",
+    "is_set_to",
+    *_SHAPED,
+}
 
 Cut = Callable[[torch.Tensor], torch.Tensor]
 
@@ -164,9 +183,10 @@ def _delay_all(recorder: Recorder, parameters: list[nn.Parameter]) -> None:
     found = [(each, recorder.of(each), recorder.view(each)) for each in parameters]
     holders = Counter(id(contents) for _, contents, _ in found)
     taken = [
-        (parameter, known, view) for parameter, known, view in found
+        (parameter, known, view)
+        for parameter, known, view in found
         if view is not None and known is not None and holders[id(known)] == 1
-    ]  # fmt: skip
+    ]
     for parameter, _, view in taken:
         _delay(parameter, Delayed(view, view.dtype))
     recorder.restore_all()
@@ -221,9 +241,11 @@ def convert(parameter: nn.Parameter, dtype: torch.dtype) -> None:
 def set_aside(module: nn.Module) -> Iterator[list[nn.Parameter]]:
     """The module hasn't its delayed parameters inside: whatever moves or converts all it has leaves them alone."""
     away = [
-        (each, name, parameter) for each in module.modules() for name, parameter in each._parameters.items()
+        (each, name, parameter)
+        for each in module.modules()
+        for name, parameter in each._parameters.items()
         if parameter is not None and is_delayed(parameter)
-    ]  # fmt: skip
+    ]
     for each, name, _ in away:
         setattr(each, name, None)
     try:

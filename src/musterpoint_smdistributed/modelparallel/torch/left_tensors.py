@@ -31,5 +31,7 @@ def warn(module: nn.Module) -> None:
         log.get_logger().warning(
             "%s %s left by a forward pass: %s microbatches are under way at once and overwrite what another one reads "
             "there, so hand tensors on as arguments and results",
-            ", ".join(names), "is" if len(names) == 1 else "are", state.cfg.microbatches,
-        )  # fmt: skip
+            ", ".join(names),
+            "is" if len(names) == 1 else "are",
+            state.cfg.microbatches,
+        )

@@ -45,8 +45,10 @@ def waiting(what: str) -> Iterator[None]:
     def hint() -> None:
         ready(logger).warning(
             "rank %s has waited %g s for other ranks, in %s: all of them have to call it, not one alone",
-            os.environ.get("RANK", "0"), seconds, what,
-        )  # fmt: skip
+            os.environ.get("RANK", "0"),
+            seconds,
+            what,
+        )
 
     seconds = hint_seconds()
     timer = threading.Timer(seconds, hint)

@@ -26,9 +26,13 @@ class LossScale:
     def __init__(self, fixed: float | None, dynamic: bool, arguments: Mapping[str, Any]) -> None:
         self.dynamic = dynamic
         self._arguments = {
-            "init_scale": 2.0**32, "scale_factor": 2.0, "scale_window": 1000, "min_scale": 1.0, "delayed_shift": 1,
+            "init_scale": 2.0**32,
+            "scale_factor": 2.0,
+            "scale_window": 1000,
+            "min_scale": 1.0,
+            "delayed_shift": 1,
             "consecutive_hysteresis": False,
-        }  # fmt: skip
+        }
         unknown = sorted(set(arguments) - set(self._arguments))
         if unknown:
             raise TypeError(

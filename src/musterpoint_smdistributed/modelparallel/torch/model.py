@@ -77,12 +77,20 @@ class DistributedModel(nn.Module):
         return made if made is not None and again else super().__new__(cls)
 
     def __init__(
-        self, module: nn.Module, trace_device: str = "gpu", trace_execution_times: bool = False,
-        overlapping_allreduce: bool = True, backward_passes_per_step: int = 1,
-        average_grads_across_microbatches: bool = True, bucket_cap_mb: float = 25, trace_memory_usage: bool = False,
-        broadcast_buffers: bool = True, find_unused_parameters: bool = False, gradient_as_bucket_view: bool = False,
+        self,
+        module: nn.Module,
+        trace_device: str = "gpu",
+        trace_execution_times: bool = False,
+        overlapping_allreduce: bool = True,
+        backward_passes_per_step: int = 1,
+        average_grads_across_microbatches: bool = True,
+        bucket_cap_mb: float = 25,
+        trace_memory_usage: bool = False,
+        broadcast_buffers: bool = True,
+        find_unused_parameters: bool = False,
+        gradient_as_bucket_view: bool = False,
         **unknown: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self is state.model:
             self._passes = backward_passes_per_step
             return
@@ -188,9 +196,12 @@ class DistributedModel(nn.Module):
         torch.autograd.backward(tensors, grad_tensors)
 
     def run_step(
-        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any],
+        self,
+        step: str,
+        bodies: Callable[[], Sequence[Callable[[], Any]]],
+        merge: Callable[[list[Any]], Any],
         arguments: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone.
 
         Args:
@@ -377,8 +388,9 @@ class DistributedModel(nn.Module):
         rank = state.group("pp").rank
         return (
             (f"{prefix}.{name}" if prefix and name else prefix or name, module)
-            for name, module in self.module.named_modules() if self._owner[name] == rank
-        )  # fmt: skip
+            for name, module in self.module.named_modules()
+            if self._owner[name] == rank
+        )
 
     def has_elsewhere(self, parameter: torch.Tensor) -> bool:
         """Whether it is a parameter of the model that another rank of the pipeline owns."""
@@ -581,9 +593,17 @@ def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
-        transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        schedule, state.cfg.active_microbatches, device, sharing,
-    )  # fmt: skip
+        transport,
+        inbox,
+        pipeline.ranks,
+        pipeline.rank,
+        range(world.topology.world),
+        routing,
+        schedule,
+        state.cfg.active_microbatches,
+        device,
+        sharing,
+    )
 
 
 def _host() -> str:

@@ -35,9 +35,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, static_loss_scale: float | None = 1.0,
-        dynamic_loss_scale: bool = False, dynamic_loss_args: Mapping[str, Any] | None = None, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: torch.optim.Optimizer,
+        static_loss_scale: float | None = 1.0,
+        dynamic_loss_scale: bool = False,
+        dynamic_loss_args: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             raise TypeError("the optimizer is a DistributedOptimizer already")
         self.optimizer = optimizer

@@ -226,8 +226,9 @@ def table(root: nn.Module, decided: Partition, parts: int) -> str:
     total = max(sum(sizes), 1)
     lines = [
         f"  partition {index}: {sizes[index]:>13,} parameters ({sizes[index] / total:4.0%}): "
-        f"{_shortened(outermost[index])}" for index in range(parts)
-    ]  # fmt: skip
+        f"{_shortened(outermost[index])}"
+        for index in range(parts)
+    ]
     return "\n".join([f"the model is divided {decided.reason}", *lines])
 
 

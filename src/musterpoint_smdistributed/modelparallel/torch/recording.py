@@ -29,15 +29,38 @@ LONGEST = 256
 """A storage that was changed in part more often than this stays, for the same reason."""
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-_OVERWRITING = frozenset({
-    "normal_", "uniform_", "zero_", "fill_", "copy_", "exponential_", "log_normal_", "cauchy_", "geometric_", "random_",
-})  # fmt: skip
+_OVERWRITING = frozenset(
+    {
+        "normal_",
+        "uniform_",
+        "zero_",
+        "fill_",
+        "copy_",
+        "exponential_",
+        "log_normal_",
+        "cauchy_",
+        "geometric_",
+        "random_",
+    }
+)
 """Functions that use nothing of what was in the tensor before."""
 _RESIZING = frozenset({"resize_", "resize_as_", "set_"})
-_AT_MEMORY = frozenset({
-    "numpy", "__array__", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_",
-    "__reduce_ex__", "__dlpack__", "pin_memory", "is_set_to",
-})  # fmt: skip
+_AT_MEMORY = frozenset(
+    {
+        "numpy",
+        "__array__",
+        "tolist",
+        "data_ptr",
+        "untyped_storage",
+        "storage",
+        "_typed_storage",
+        "share_memory_",
+        "__reduce_ex__",
+        "__dlpack__",
+        "pin_memory",
+        "is_set_to",
+    }
+)
 """Functions that reach a tensor's memory past the dispatcher, and may keep its address."""
 
 
@@ -354,9 +377,7 @@ def contents(value: Value) -> torch.UntypedStorage:
         return _memory(value.bytes)
     operations, made, uses = _needed(value)
     storages: dict[Value, torch.UntypedStorage] = {}
-    with (
-        torch.no_grad(), torch.random.fork_rng(devices=[]), _disable_current_modes(), torch._C.DisableTorchFunction()
-    ):  # fmt: skip
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _disable_current_modes(), torch._C.DisableTorchFunction():
         for operation in operations:
             _run(operation, made[operation.number], uses, storages)
             for each in operation.used():

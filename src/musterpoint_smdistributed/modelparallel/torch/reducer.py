@@ -57,7 +57,7 @@ class Bucket:
 
     def fill(
         self, scale: Callable[[nn.Parameter], float], kept: Mapping[nn.Parameter, torch.Tensor], replicas: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Copies the gradients into a new buffer: each times its scale, plus what was kept, divided by ``replicas``."""
         first = self._parameters[0]
         length = sum(each.numel() for each in self._parameters)

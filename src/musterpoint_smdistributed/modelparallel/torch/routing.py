@@ -49,9 +49,10 @@ class Places:
         self._places: dict[str, int] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             held = {
-                owner[prefix] for prefix, inner in module.named_modules(prefix=name)
+                owner[prefix]
+                for prefix, inner in module.named_modules(prefix=name)
                 if any(True for _ in itertools.chain(inner.parameters(False), inner.buffers(False)))
-            }  # fmt: skip
+            }
             self._places[name] = ANYWHERE if not held else held.pop() if len(held) == 1 else SEVERAL
 
     def of(self, name: str) -> int:
@@ -74,8 +75,12 @@ class ModuleRouting(Routing):
     def __init__(self, model: nn.Module, places: Places, rank: int) -> None:
         self.model = model
         self.names = Names(model)
-        self._held = {name for name, _ in itertools.chain(model.named_parameters(remove_duplicate=False),
-                                                          model.named_buffers(remove_duplicate=False))}  # fmt: skip
+        self._held = {
+            name
+            for name, _ in itertools.chain(
+                model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)
+            )
+        }
         self._places, self._rank = places, rank
         self._server: Server | None = None
         self._native: dict[str, Callable[..., Any]] = {}
@@ -212,9 +217,11 @@ class ModuleRouting(Routing):
             try:
                 route = self._chain(key)
                 with _training(container, key.training):
-                    wrong = None if os.environ.get(VERIFY) == "0" else differs(
-                        container, self._native[name], route, args, kwargs
-                    )  # fmt: skip
+                    wrong = (
+                        None
+                        if os.environ.get(VERIFY) == "0"
+                        else differs(container, self._native[name], route, args, kwargs)
+                    )
             except Untraceable as error:
                 wrong = str(error)
             except (torch.OutOfMemoryError, MemoryError):

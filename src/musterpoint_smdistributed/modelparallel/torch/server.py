@@ -109,10 +109,18 @@ class Server:
     """
 
     def __init__(
-        self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
-        everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
-        device: torch.device | None = None, sharing: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        self,
+        transport: Transport,
+        inbox: queue.SimpleQueue[Message],
+        ranks: Sequence[int],
+        rank: int,
+        everyone: Sequence[int],
+        routing: Routing,
+        schedule: Schedule,
+        active: int,
+        device: torch.device | None = None,
+        sharing: Sequence[int] = (),
+    ) -> None:
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
         self._routing = routing

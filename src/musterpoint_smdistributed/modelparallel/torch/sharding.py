@@ -60,7 +60,7 @@ class Sharding:
 
     def __init__(
         self, module: nn.Module, mesh: DeviceMesh, limits: Limits, half: torch.dtype | None, settle: Settle
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mesh, self.half, self._module = mesh, half, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())

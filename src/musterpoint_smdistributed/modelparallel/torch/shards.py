@@ -77,8 +77,9 @@ def of_piece(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values
 
 def whole_as_shards(state: Mapping[Any, Values], parameters: Mapping[int, torch.Tensor]) -> list[Shard]:
     """State of whole parameters as shards that have all of them."""
-    return [Shard(index, 0, parameters[index].numel(), values) for index, values in state.items()
-            if index in parameters]  # fmt: skip
+    return [
+        Shard(index, 0, parameters[index].numel(), values) for index, values in state.items() if index in parameters
+    ]
 
 
 def _joined(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values:

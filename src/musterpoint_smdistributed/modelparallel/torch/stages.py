@@ -95,9 +95,12 @@ class Chain:
 
 
 def chain(
-    container: nn.Module, key: ChainKey, place: Callable[[str], int | None], is_leaf: Callable[[str], bool],
+    container: nn.Module,
+    key: ChainKey,
+    place: Callable[[str], int | None],
+    is_leaf: Callable[[str], bool],
     native: Callable[[str], Callable[..., Any]],
-) -> Chain:  # fmt: skip
+) -> Chain:
     """The chain of a container. A container in it that can't be traced is called as a whole, on the rank that has it.
 
     Args:

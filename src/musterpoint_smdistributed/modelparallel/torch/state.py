@@ -215,10 +215,13 @@ def _introduce(world: World) -> None:
         f"microbatches {cfg.microbatches}, pipeline {cfg.pipeline}"
     )
     if cfg.unknown:
-        log.warn("; ".join(
-            f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept as "
-            f"smp.state.cfg.{name}, and without effect" for name in cfg.unknown
-        ))  # fmt: skip
+        log.warn(
+            "; ".join(
+                f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept "
+                f"as smp.state.cfg.{name}, and without effect"
+                for name in cfg.unknown
+            )
+        )
     if cfg.sharded_data_parallel_degree > 1:
         clipped = f"clipped at a norm of {cfg.sdp_gradient_clipping:g} (sdp_gradient_clipping; 0 switches it off)"
         log.say(

@@ -78,9 +78,11 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config:
 
 
 def tp_register(
-    dist_module: type[DistributedModule], init_hook: Hook | None = None, forward_hook: Hook | None = None,
+    dist_module: type[DistributedModule],
+    init_hook: Hook | None = None,
+    forward_hook: Hook | None = None,
     return_hook: Hook | None = None,
-) -> Callable[[Class], Class]:  # fmt: skip
+) -> Callable[[Class], Class]:
     """A decorator of a module class that says which distributed module takes its place.
 
     Raises:
@@ -95,9 +97,12 @@ def tp_register(
 
 
 def tp_register_with_module(
-    module_cls: type, dist_module: type[DistributedModule], init_hook: Hook | None = None,
-    forward_hook: Hook | None = None, return_hook: Hook | None = None,
-) -> None:  # fmt: skip
+    module_cls: type,
+    dist_module: type[DistributedModule],
+    init_hook: Hook | None = None,
+    forward_hook: Hook | None = None,
+    return_hook: Hook | None = None,
+) -> None:
     """As :func:`tp_register`, for a class that is there already; before modules of it are made."""
     if not (isinstance(dist_module, type) and issubclass(dist_module, DistributedModule)):
         raise TypeError(f"smp.tp_register: {dist_module!r:.80} isn't a class derived from smp.nn.DistributedModule")
@@ -151,8 +156,10 @@ def distribute(root: nn.Module) -> nn.Module:
 
     new = visit(root, "")
     _say(new, skipped)
-    if any(isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and _has_distributed(each)
-           for each in new.modules()):  # fmt: skip
+    if any(
+        isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and _has_distributed(each)
+        for each in new.modules()
+    ):
         # its fast path for evaluation takes the weights of its linear layers without calling them
         torch.backends.mha.set_fastpath_enabled(False)
     return new

@@ -54,9 +54,13 @@ class Traced(NamedTuple):
 
 
 def trace(
-    container: nn.Module, name: str, arguments: bytes, count: int, is_leaf: Callable[[str], bool],
+    container: nn.Module,
+    name: str,
+    arguments: bytes,
+    count: int,
+    is_leaf: Callable[[str], bool],
     native: Callable[[str], Callable[..., Any]],
-) -> Traced:  # fmt: skip
+) -> Traced:
     """The graph of a container.
 
     Args:
@@ -86,8 +90,10 @@ def trace(
         torch.set_rng_state(noise[0])
         random.setstate(noise[1])
         raise Untraceable(name, "it uses random numbers")
-    guards = [Guard(module, {key: value for key, value in before.items() if _is_plain(value)})
-              for module, before in tracer.opened]  # fmt: skip
+    guards = [
+        Guard(module, {key: value for key, value in before.items() if _is_plain(value)})
+        for module, before in tracer.opened
+    ]
     return Traced(graph, guards)
 
 
@@ -95,9 +101,13 @@ class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
     def __init__(
-        self, name: str, arguments: bytes, count: int, is_leaf: Callable[[str], bool],
+        self,
+        name: str,
+        arguments: bytes,
+        count: int,
+        is_leaf: Callable[[str], bool],
         native: Callable[[str], Callable[..., Any]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self._name, self._arguments, self._count = name, arguments, count
         self._is_leaf, self._native = is_leaf, native
@@ -202,15 +212,17 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     """What a module's Python may set; lists and dicts as copies."""
     return {
         name: type(value)(value) if type(value) in (list, dict, set) else value
-        for name, value in vars(module).items() if name not in _OF_TORCH
-    }  # fmt: skip
+        for name, value in vars(module).items()
+        if name not in _OF_TORCH
+    }
 
 
 def _restore(module: nn.Module, before: dict[str, Any]) -> bool:
     """Puts attributes back; whether any had changed."""
     now = _attributes(module)
-    changed = now.keys() != before.keys() or any(now[name] is not value and not _same(now[name], value)
-                                                 for name, value in before.items())  # fmt: skip
+    changed = now.keys() != before.keys() or any(
+        now[name] is not value and not _same(now[name], value) for name, value in before.items()
+    )
     if changed:
         for name in now.keys() - before.keys():
             delattr(module, name)

@@ -103,8 +103,10 @@ def untouched(module: nn.Module) -> Iterator[None]:
     """What runs inside changes no buffer, no random numbers and no plain attribute of any module."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    plain = [(each, {name: value for name, value in vars(each).items() if isinstance(value, _PLAIN)})
-             for each in module.modules()]  # fmt: skip
+    plain = [
+        (each, {name: value for name, value in vars(each).items() if isinstance(value, _PLAIN)})
+        for each in module.modules()
+    ]
     dice = random.getstate()
     try:
         with torch.random.fork_rng(devices):

@@ -20,18 +20,25 @@ class FlashSelfAttention(nn.Module):
     """
 
     def __init__(
-        self, attention_dropout_prob: float = 0.0, scale: float | None = None, triton_flash_attention: bool = False,
+        self,
+        attention_dropout_prob: float = 0.0,
+        scale: float | None = None,
+        triton_flash_attention: bool = False,
         use_alibi: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if use_alibi and not triton_flash_attention:
             raise ValueError("FlashSelfAttention: use_alibi needs triton_flash_attention=True")
         self.dropout, self.scale, self._alibi = attention_dropout_prob, scale, use_alibi
 
     def forward(
-        self, qkv: torch.Tensor | Sequence[torch.Tensor], attn_mask: torch.Tensor | None = None, causal: bool = False,
-        cast_dtype: torch.dtype | None = None, layout: str = "b h s d",
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        qkv: torch.Tensor | Sequence[torch.Tensor],
+        attn_mask: torch.Tensor | None = None,
+        causal: bool = False,
+        cast_dtype: torch.dtype | None = None,
+        layout: str = "b h s d",
+    ) -> torch.Tensor:
         """``[batch, heads, length, size]``, of queries, keys and values: a tuple, or one tensor with all heads.
 
         ``attn_mask`` is added to the scores, and needs ``use_alibi``.
@@ -50,9 +57,13 @@ class FlashGroupedQueryAttention(nn.Module):
         self.dropout, self.scale = attention_dropout_prob, scale
 
     def forward(
-        self, q: torch.Tensor, kv: torch.Tensor | Sequence[torch.Tensor], causal: bool = False,
-        cast_dtype: torch.dtype | None = None, layout: str = "b s h d",
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        q: torch.Tensor,
+        kv: torch.Tensor | Sequence[torch.Tensor],
+        causal: bool = False,
+        cast_dtype: torch.dtype | None = None,
+        layout: str = "b s h d",
+    ) -> torch.Tensor:
         """``[batch, heads, length, size]``, of queries, and keys and values in one tensor or a tuple."""
         (query,) = _parts((q,), 1, layout)
         key, value = _parts(kv, 2, layout)
@@ -69,9 +80,14 @@ def _parts(given: torch.Tensor | Sequence[torch.Tensor], count: int, layout: str
 
 
 def _attend(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, causal: bool,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
     cast: torch.dtype | None,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     if cast is not None:
         query, key, value = (each.to(cast) for each in (query, key, value))
     if mask is not None and causal:
@@ -79,7 +95,12 @@ def _attend(
         hidden = torch.ones(length, key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
         mask = mask.to(query.dtype).masked_fill(hidden, float("-inf"))
     return scaled_dot_product_attention(
-        query, key, value, attn_mask=None if mask is None else mask.to(query.dtype),
-        dropout_p=module.dropout if module.training else 0.0, is_causal=causal and mask is None, scale=module.scale,
+        query,
+        key,
+        value,
+        attn_mask=None if mask is None else mask.to(query.dtype),
+        dropout_p=module.dropout if module.training else 0.0,
+        is_causal=causal and mask is None,
+        scale=module.scale,
         enable_gqa=query.shape[1] != key.shape[1],
-    )  # fmt: skip
+    )

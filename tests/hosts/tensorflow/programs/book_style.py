@@ -33,11 +33,7 @@ def main(args):
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
         model = tf.keras.Sequential(
-            [
-                tf.keras.layers.InputLayer((64,)),
-                tf.keras.layers.Dense(32, activation="relu"),
-                tf.keras.layers.Dense(10),
-            ]
+            [tf.keras.layers.InputLayer((64,)), tf.keras.layers.Dense(32, activation="relu"), tf.keras.layers.Dense(10)]
         )
         model.compile(
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),

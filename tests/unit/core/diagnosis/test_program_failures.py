@@ -22,10 +22,7 @@ def end(status: int | None, tail: bytes = b"", oom: bool = False) -> RankEnd:
 
 
 def of(name: str, status: int | None = 1, oom: bool = False) -> Failure:
-    return failure_of_rank(
-        end(status, (TAILS / f"{name}.txt").read_bytes(), oom),
-        HERE,
-    )
+    return failure_of_rank(end(status, (TAILS / f"{name}.txt").read_bytes(), oom), HERE)
 
 
 def test_the_layout() -> None:
@@ -46,8 +43,7 @@ def test_the_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "lead"),
-    [("gloo_exit", "Fatal Python error: Aborted\nrank 5 "), ("gloo_exit_bare", "rank 5 ")],
+    ("name", "lead"), [("gloo_exit", "Fatal Python error: Aborted\nrank 5 "), ("gloo_exit_bare", "rank 5 ")]
 )
 def test_an_abort_when_the_program_was_through_says_what_to_do(name: str, lead: str) -> None:
     reason = of(name, -6).reason

@@ -107,11 +107,7 @@ def test_the_code_behind_a_launcher(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        (b"exitcode  : -9 (pid: 7) (SIGKILL)", 137),
-        (b"exitcode  : 3 (pid: 7)", 3),
-    ],
+    ("text", "code"), [(b"exitcode  : -9 (pid: 7) (SIGKILL)", 137), (b"exitcode  : 3 (pid: 7)", 3)]
 )
 def test_torchruns_table(text: bytes, code: int) -> None:
     table = b"Root Cause (first observed failure):\n[0]:\n  rank      : 5 (local_rank: 1)\n  " + text

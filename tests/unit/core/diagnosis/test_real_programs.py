@@ -47,10 +47,7 @@ SHAPES = {
     "nul and escapes": ('raise ValueError("a\\0b\\x1b[31mred \\udcff")', "ValueError: a"),
     "carriage return": ('raise ValueError("loading\\rdone")', "ValueError: loading"),
     "recursion": ("def again(): again()\nagain()", "RecursionError: maximum recursion depth exceeded"),
-    "two recurse": (
-        "def one(): two()\ndef two(): one()\none()",
-        "RecursionError: maximum recursion depth exceeded",
-    ),
+    "two recurse": ("def one(): two()\ndef two(): one()\none()", "RecursionError: maximum recursion depth exceeded"),
     "interrupt": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "syntax": ('compile("a = = 1", "config.py", "exec")', "SyntaxError: invalid syntax"),
     "a traceback inside": (
@@ -192,10 +189,7 @@ WENT_ON = {
 def test_a_traceback_is_old_news_where_the_program_went_on(tmp_path: Path, name: str, end: str) -> None:
     start = "import logging, os, sys, traceback\ndef fail(one=ValueError): raise one('old')\n"
     steps = "for n in range(2000): print('step', n, 'loss', 1 / (n + 1), flush=True)\n"
-    failure = failure_of_rank(
-        ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"),
-        below(tmp_path),
-    )
+    failure = failure_of_rank(ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"), below(tmp_path))
     assert "old" not in failure.reason
     assert ("no more data" in failure.reason) == ("more" in end)
 

@@ -33,11 +33,7 @@ def found(job: Job) -> tuple[int, int | None, str, int]:
         ({**PET, "PET_NPROC_PER_NODE": "4"}, (2, 1, "node-1.cluster", 0), 4),
         ({**PET, "PET_NPROC_PER_NODE": "gpu"}, (2, 1, "node-1.cluster", 0), None),
         ({**PET, "PET_NNODES": "2:2"}, (2, 1, "node-1.cluster", 0), None),
-        (
-            {"PET_NNODES": "3", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:29400"},
-            (3, None, "h", 29400),
-            None,
-        ),
+        ({"PET_NNODES": "3", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:29400"}, (3, None, "h", 29400), None),
         (
             {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.4", "NPROC_PER_NODE": "8"},
             (2, 0, "10.0.0.4", 0),

@@ -43,8 +43,7 @@ def job(distribution: Distribution = SMDDP) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("here", "launcher"),
-    [({MPIRUN, "torch"}, "mpi"), ({MPIRUN}, "mpi"), ({"torch"}, "torchrun"), (set(), "mpi")],
+    ("here", "launcher"), [({MPIRUN, "torch"}, "mpi"), ({MPIRUN}, "mpi"), ({"torch"}, "torchrun"), (set(), "mpi")]
 )
 @pytest.mark.parametrize(("distribution", "library"), [(SMDDP, "data"), (SMP, "model")])
 def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str, distribution: Distribution, library: str) -> None:

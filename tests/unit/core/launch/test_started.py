@@ -74,10 +74,7 @@ def test_numbers_that_do_not_fit(plan: Callable[..., LaunchPlan]) -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "unset"),
-    [
-        ("torchrun", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}),
-        ("script", {"RANK"}),
-    ],
+    [("torchrun", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}), ("script", {"RANK"})],
 )
 def test_another_launcher_starts_its_ranks_without_mpis_variables(
     plan: Callable[..., LaunchPlan], launcher: str, unset: set[str]

@@ -206,11 +206,7 @@ tree.kill_below(os.getpid())
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [
-        ("saves", [["waits", "saved", "over"]]),
-        ("dies", [["waits", "over"]]),
-        ("ignores", [["does not wait"]]),
-    ],
+    [("saves", [["waits", "saved", "over"]]), ("dies", [["waits", "over"]]), ("ignores", [["does not wait"]])],
 )
 def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
     done = subprocess.run(

@@ -7,19 +7,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from .histories import histories, restarting
 from .rules_of_endings import wrong
-from .simulated_hosts import (
-    Breaks,
-    Dies,
-    Fails,
-    Freezes,
-    History,
-    Rank,
-    Snaps,
-    Stops,
-    Unplugs,
-    play,
-    told,
-)
+from .simulated_hosts import Breaks, Dies, Fails, Freezes, History, Rank, Snaps, Stops, Unplugs, play, told
 
 LONG, SHORT, AN_ECHO = (Rank(),), (Rank(after=10.0),), (Rank(echoes=0.01),)
 OUTSIDE = History((SHORT, SHORT, LONG), outside=True, outside_stops=True)

@@ -123,8 +123,7 @@ def test_ranks_run_with_their_environment(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "how"),
-    [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")],
+    ("script", "code", "how"), [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")]
 )
 def test_the_first_failure_ends_the_others(bench: Bench, script: str, code: int, how: str) -> None:
     outcome = bench.run(shell("exec sleep 600" if code else "true", script))

@@ -86,11 +86,7 @@ ENDS = {
     "words": ("import sys; sys.exit('no such shard')", 1, ""),
     "before it joined": ("d.State.client = None; raise LookupError('no such shard')", 1, WAITS),
     "its own clean-up": ("try:\n    raise LookupError('no such shard')\nfinally:\n    d.state.shutdown()", 1, ""),
-    "in a handler": (
-        "try:\n    next(iter(()))\nexcept StopIteration:\n    d.state.shutdown()",
-        0,
-        f"{WAITS}\n{WAITS}",
-    ),
+    "in a handler": ("try:\n    next(iter(()))\nexcept StopIteration:\n    d.state.shutdown()", 0, f"{WAITS}\n{WAITS}"),
 }
 
 

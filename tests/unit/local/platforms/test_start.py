@@ -26,10 +26,7 @@ def test_one_process_takes_the_commands_place(tmp_path: Path) -> None:
     assert start.command([HostProcess(("train",))]) == ["train"]
 
 
-@pytest.mark.parametrize(
-    ("ends", "code"),
-    [(("0", "0"), 0), (("0", "7"), 7), (("'kill'", "0"), 137)],
-)
+@pytest.mark.parametrize(("ends", "code"), [(("0", "0"), 0), (("0", "7"), 7), (("'kill'", "0"), 137)])
 def test_the_first_code_is_the_hosts(ends: tuple[str, str], code: int) -> None:
     work = "import os, sys; end = {}; os.kill(os.getpid(), 9) if end == 'kill' else sys.exit(end)"
     assert subprocess.run(start.command([python(work.format(end)) for end in ends]), check=False).returncode == code

@@ -57,10 +57,11 @@ def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Co
 def _mvapich(places: Sequence[Place]) -> tuple[EnvSetting, ...]:
     """MVAPICH2's own binding and its copies between ranks are switched off, as Open MPI's are."""
     affinity = EnvSetting(
-        "MV2_ENABLE_AFFINITY", "0",
+        "MV2_ENABLE_AFFINITY",
+        "0",
         "a rank and its threads may use every processor; the default is one core, and MPI_THREAD_MULTIPLE, which "
         "mpi4py asks for, needs it off",
-    )  # fmt: skip
+    )
     copies = EnvSetting("MV2_SMP_USE_CMA", "0", "containers may forbid ranks to read each other's memory")
     return (affinity, copies) if any(place.ranks > 1 for place in places) else (affinity,)
 

@@ -59,14 +59,29 @@ class Names(NamedTuple):
 
 
 ORTE = Names(
-    "--mca", "orted", "rsh", "OMPI_MCA_plm_rsh_agent", "plm_rsh_no_tree_spawn", "plm_rsh_num_concurrent",
-    "oob_tcp_if_include", ("btl_vader_single_copy_mechanism", "none"), "hwloc_base_binding_policy",
+    "--mca",
+    "orted",
+    "rsh",
+    "OMPI_MCA_plm_rsh_agent",
+    "plm_rsh_no_tree_spawn",
+    "plm_rsh_num_concurrent",
+    "oob_tcp_if_include",
+    ("btl_vader_single_copy_mechanism", "none"),
+    "hwloc_base_binding_policy",
     "rmaps_base_mapping_policy",
-)  # fmt: skip
+)
 PRRTE = Names(
-    "--prtemca", "prted", "ssh", "PRTE_MCA_plm_ssh_agent", "plm_ssh_no_tree_spawn", "plm_ssh_num_concurrent",
-    "prte_if_include", ("smsc", "^cma"), "hwloc_default_binding_policy", "rmaps_default_mapping_policy",
-)  # fmt: skip
+    "--prtemca",
+    "prted",
+    "ssh",
+    "PRTE_MCA_plm_ssh_agent",
+    "plm_ssh_no_tree_spawn",
+    "plm_ssh_num_concurrent",
+    "prte_if_include",
+    ("smsc", "^cma"),
+    "hwloc_default_binding_policy",
+    "rmaps_default_mapping_policy",
+)
 
 _ONLY_IPV4 = EnvSetting(
     "PMIX_MCA_pif", "posix_ipv4", "PRRTE finds no network on an interface that has an IPv6 address too"
@@ -98,13 +113,15 @@ def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False, manager: 
         world(places),
         *_root(mpi),
         Flag(
-            "bind-to", ("--bind-to", "none"), "a rank and its threads may use every processor; the default is one core",
+            "bind-to",
+            ("--bind-to", "none"),
+            "a rank and its threads may use every processor; the default is one core",
             (f"mca {names.binding}",),
         ),
         Flag("map-by", ("--map-by", "slot"), "rank order is host order", (f"mca {names.mapping}",)),
         *_single_copy(names, places),
         *_unmanaged(names, manager),
-    ]  # fmt: skip
+    ]
     everywhere = (_YIELD,) if crowded else ()
     if len(places) == 1:
         hosts = Flag("host", ("--host", f"localhost:{places[0].ranks}"), "this host alone, with its slots")

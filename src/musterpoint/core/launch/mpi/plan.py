@@ -19,17 +19,40 @@ from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, prog
 from musterpoint.core.launch.ranks import IDENTITY
 
 _OTHER_MPIRUN = (
-    "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
-    "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
-    "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
-    "PMI_", "PMI2_", "PMIX_", "MV2_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
-)  # fmt: skip
+    "OMPI_COMM_WORLD_",
+    "OMPI_UNIVERSE_SIZE",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_FIRST_RANKS",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_FILE_LOCATION",
+    "OMPI_MCA_ess_",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_app_num",
+    "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_local_daemon_uri",
+    "OMPI_MCA_orte_launch",
+    "PMI_",
+    "PMI2_",
+    "PMIX_",
+    "MV2_COMM_WORLD_",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "PALS_",
+    "HYDI_CONTROL_FD",
+)
 """Prefixes of the variables that an mpirun around this process set: the rank there, its daemons' addresses."""
 
 _OTHER_HOSTS = (
-    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
-    "I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_PERHOST",
-)  # fmt: skip
+    "OMPI_MCA_orte_default_hostfile",
+    "PRTE_MCA_prte_default_hostfile",
+    "HYDRA_HOST_FILE",
+    "HYDRA_LAUNCHER",
+    "I_MPI_HYDRA_HOST_FILE",
+    "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_PERHOST",
+)
 """Variables that name other hosts than the roster, or another way to start daemons."""
 
 RUNNER = """\
@@ -103,9 +126,12 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
     )
     before = sum(place.ranks for place in places[: roster.node_rank])
     return plan._replace(
-        local_ranks=ranks, world_size=world, first_rank=before, daemons=command.daemons,
+        local_ranks=ranks,
+        world_size=world,
+        first_rank=before,
+        daemons=command.daemons,
         cpu_sets=() if _binds(inputs, mpi, command, options) else plan.cpu_sets,
-    )  # fmt: skip
+    )
 
 
 def _binds(inputs: LaunchInputs, mpi: Mpi, command: Command, options: Options) -> bool:

@@ -25,8 +25,10 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     workers = [seat.name for seat in roster.group]
     text = config.encode(
         {"worker": [config.address(inputs, host, 0) for host in workers]},
-        "worker", roster.node_rank, inputs.job.platform,
-    )  # fmt: skip
+        "worker",
+        roster.node_rank,
+        inputs.job.platform,
+    )
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
     notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()

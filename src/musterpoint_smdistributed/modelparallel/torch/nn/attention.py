@@ -37,11 +37,17 @@ class FlashAttentionLayer(nn.Module):
     """
 
     def __init__(
-        self, attention_dropout_prob: float = 0.1, attention_head_size: int | None = None,
-        scale_attention_scores: bool = True, scale_attn_by_layer_idx: bool = False, layer_idx: int | None = None,
-        scale: float | None = None, triton_flash_attention: bool = False, use_alibi: bool = False,
+        self,
+        attention_dropout_prob: float = 0.1,
+        attention_head_size: int | None = None,
+        scale_attention_scores: bool = True,
+        scale_attn_by_layer_idx: bool = False,
+        layer_idx: int | None = None,
+        scale: float | None = None,
+        triton_flash_attention: bool = False,
+        use_alibi: bool = False,
         alibi_bias_max: float = 8,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.attention_dropout_prob = attention_dropout_prob
         self.scale_attention_scores, self.scale = scale_attention_scores, scale
@@ -51,9 +57,11 @@ class FlashAttentionLayer(nn.Module):
     def forward(self, qkv: torch.Tensor, attn_mask: Any = None, causal: bool = False) -> torch.Tensor:
         """(batch, sequence, 3, heads, size) to (batch, sequence, heads, size); the mask is added to the scores."""
         query, key, value = (each.transpose(1, 2) for each in qkv.unbind(2))
-        scale = self.scale if self.scale is not None else score_scale(
-            query.shape[-1] if self.scale_attention_scores else 1, self.layer_idx
-        )  # fmt: skip
+        scale = (
+            self.scale
+            if self.scale is not None
+            else score_scale(query.shape[-1] if self.scale_attention_scores else 1, self.layer_idx)
+        )
         bias = attn_mask
         if self.use_alibi:
             distances = positions.distance_bias(query.shape[1], key.shape[2], self.alibi_bias_max, query)
@@ -83,16 +91,34 @@ class DistributedAttentionLayer(DistributedModule):
     """
 
     def __init__(
-        self, num_attention_heads: int = 32, attention_head_size: int | None = None, hidden_size: int = 1024,
-        attention_dropout_prob: float = 0.1, hidden_dropout_prob: float = 0.1, layernorm_epsilon: float = 1e-5,
-        initializer_range: float = 0.02, use_normal_initialization: bool = False, cross_attention: bool = False,
-        causal_mask_size: int | None = None, pre_layernorm: bool = False, post_layernorm: bool = True,
-        residual: bool | None = None, use_qkv_bias: bool = True, use_attn_dense_bias: bool = True,
-        rotary_dim: int | None = None, gpt_neox_type_rotary: bool = False, rotary_emb_base: float = 10000.0,
-        scale_attention_scores: bool = True, scale_attn_by_layer_idx: bool = False, layer_idx: int | None = None,
-        use_alibi: bool = False, alibi_bias_max: float = 8, attention_in_fp32: bool = False,
-        window_size: int | None = None, **hints: Any,
-    ) -> None:  # fmt: skip
+        self,
+        num_attention_heads: int = 32,
+        attention_head_size: int | None = None,
+        hidden_size: int = 1024,
+        attention_dropout_prob: float = 0.1,
+        hidden_dropout_prob: float = 0.1,
+        layernorm_epsilon: float = 1e-5,
+        initializer_range: float = 0.02,
+        use_normal_initialization: bool = False,
+        cross_attention: bool = False,
+        causal_mask_size: int | None = None,
+        pre_layernorm: bool = False,
+        post_layernorm: bool = True,
+        residual: bool | None = None,
+        use_qkv_bias: bool = True,
+        use_attn_dense_bias: bool = True,
+        rotary_dim: int | None = None,
+        gpt_neox_type_rotary: bool = False,
+        rotary_emb_base: float = 10000.0,
+        scale_attention_scores: bool = True,
+        scale_attn_by_layer_idx: bool = False,
+        layer_idx: int | None = None,
+        use_alibi: bool = False,
+        alibi_bias_max: float = 8,
+        attention_in_fp32: bool = False,
+        window_size: int | None = None,
+        **hints: Any,
+    ) -> None:
         must_divide("DistributedAttentionLayer", num_attention_heads=num_attention_heads)
         super().__init__()
         size = attention_head_size or hidden_size // num_attention_heads
@@ -102,9 +128,7 @@ class DistributedAttentionLayer(DistributedModule):
         self.cross_attention, self.causal = cross_attention, causal_mask_size is not None
         self.residual = post_layernorm if residual is None else residual
         self.rotary = (rotary_dim, rotary_emb_base, gpt_neox_type_rotary) if rotary_dim else None
-        self.scale = score_scale(
-            size if scale_attention_scores else 1, layer_idx if scale_attn_by_layer_idx else None
-        )  # fmt: skip
+        self.scale = score_scale(size if scale_attention_scores else 1, layer_idx if scale_attn_by_layer_idx else None)
         self.alibi = alibi_bias_max if use_alibi else None
         self.attention_in_fp32, self.window_size = attention_in_fp32, window_size
         self.query = ColumnLinear(hidden_size, total, use_qkv_bias, std)
@@ -132,9 +156,11 @@ class DistributedAttentionLayer(DistributedModule):
             return self.within(inp)
         hidden, *cross, mask = inp
         entered: Entered = self.enter(
-            hidden, None if self.cross_attention else mask, cross[0] if cross else None,
+            hidden,
+            None if self.cross_attention else mask,
+            cross[0] if cross else None,
             mask if self.cross_attention else None,
-        )  # fmt: skip
+        )
         return layouts.leave(self.within(entered), entered.layout)
 
     def within(self, entered: Entered) -> torch.Tensor:
@@ -198,9 +224,16 @@ def score_scale(head_size: int, layer_idx: int | None) -> float:
 
 
 def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, causal: bool, scale: float, dropped: float,
-    in_fp32: bool = False, window: int | None = None,
-) -> torch.Tensor:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: Any,
+    causal: bool,
+    scale: float,
+    dropped: float,
+    in_fp32: bool = False,
+    window: int | None = None,
+) -> torch.Tensor:
     """Torch's attention, of (batch, heads, sequence, head size); ``bias`` is added to the scores.
 
     Args:

@@ -30,17 +30,35 @@ class DistributedEmbedding(DistributedModule, nn.Embedding):
     divided: ClassVar[dict[str, int]] = {"weight": 1}
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
-        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
-        _weight: torch.Tensor | None = None, initializer_range: float = 0.02, _skip_allgather: bool = False,
-        _skip_scatter_and_merge: bool = False, device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: torch.Tensor | None = None,
+        initializer_range: float = 0.02,
+        _skip_allgather: bool = False,
+        _skip_scatter_and_merge: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         must_divide("DistributedEmbedding", embedding_dim=embedding_dim)
         self.initializer_range = initializer_range
         super().__init__(
-            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight,
+            device=device,
+            dtype=dtype,
+        )
         self._skip_allgather, self._skip_merge = _skip_allgather, _skip_scatter_and_merge
         self.divide()
 

@@ -168,7 +168,7 @@ def summed_to_script(tensor: torch.Tensor) -> torch.Tensor:
 
 def moved(
     tensor: torch.Tensor, before: Placement, after: Placement, gradient: Placement, dims: int = 0
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """From one placement to another; ``gradient`` says how the gradient of the result comes back.
 
     Args:

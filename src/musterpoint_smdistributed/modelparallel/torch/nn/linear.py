@@ -24,7 +24,7 @@ class DistributedLinear(DistributedModule, nn.Linear):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         must_divide("DistributedLinear", in_features=in_features)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.divide()

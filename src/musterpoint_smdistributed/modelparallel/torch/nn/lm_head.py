@@ -35,23 +35,39 @@ class DistributedTransformerLMHead(DistributedModule):
     """
 
     def __init__(
-        self, num_layers: int = 12, num_attention_heads: int = 32, attention_head_size: int | None = None,
-        hidden_size: int = 1024, intermediate_size: int = 4096, vocab_size: int = 30522, num_positions: int = 1024,
-        attention_dropout_prob: float = 0.1, hidden_dropout_prob: float = 0.1, activation: str = "gelu",
-        layernorm_epsilon: float = 1e-5, num_token_types: int = 0, causal_mask_size: int | None = None,
-        add_cross_attention: bool = False, add_lm_head: bool = True, initializer_range: float = 0.02,
-        use_normal_initialization: bool = False, pre_layernorm: bool = False, post_layernorm: bool = True,
-        tie_input_output_embedding: bool = True, use_lm_head_bias: bool = False, embedding_dropout_prob: float = 0.0,
-        final_layernorm: bool | None = None, residual: bool | None = True, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        num_layers: int = 12,
+        num_attention_heads: int = 32,
+        attention_head_size: int | None = None,
+        hidden_size: int = 1024,
+        intermediate_size: int = 4096,
+        vocab_size: int = 30522,
+        num_positions: int = 1024,
+        attention_dropout_prob: float = 0.1,
+        hidden_dropout_prob: float = 0.1,
+        activation: str = "gelu",
+        layernorm_epsilon: float = 1e-5,
+        num_token_types: int = 0,
+        causal_mask_size: int | None = None,
+        add_cross_attention: bool = False,
+        add_lm_head: bool = True,
+        initializer_range: float = 0.02,
+        use_normal_initialization: bool = False,
+        pre_layernorm: bool = False,
+        post_layernorm: bool = True,
+        tie_input_output_embedding: bool = True,
+        use_lm_head_bias: bool = False,
+        embedding_dropout_prob: float = 0.0,
+        final_layernorm: bool | None = None,
+        residual: bool | None = True,
+        **more: Any,
+    ) -> None:
         must_divide("DistributedTransformerLMHead", hidden_size=hidden_size)
         super().__init__()
         self.causal, self.add_cross_attention = causal_mask_size is not None, add_cross_attention
 
         def embedding(count: int) -> DistributedEmbedding:
-            return DistributedEmbedding(
-                count, hidden_size, initializer_range=initializer_range, _skip_allgather=True
-            )  # fmt: skip
+            return DistributedEmbedding(count, hidden_size, initializer_range=initializer_range, _skip_allgather=True)
 
         self.word_embedding = embedding(vocab_size)
         self.position_embedding = embedding(num_positions) if num_positions else None
@@ -59,14 +75,24 @@ class DistributedTransformerLMHead(DistributedModule):
         self.positions, self.mask, self.merge = _Positions(), _Mask(), _Merge()
         self.dropout = Dropout(embedding_dropout_prob)
         self.transformer = DistributedTransformer(
-            num_layers, num_attention_heads=num_attention_heads, attention_head_size=attention_head_size,
-            hidden_size=hidden_size, intermediate_size=intermediate_size, activation=activation,
-            attention_dropout_prob=attention_dropout_prob, hidden_dropout_prob=hidden_dropout_prob,
-            layernorm_epsilon=layernorm_epsilon, initializer_range=initializer_range,
-            use_normal_initialization=use_normal_initialization, causal_mask_size=causal_mask_size,
-            add_cross_attention=add_cross_attention, pre_layernorm=pre_layernorm, post_layernorm=post_layernorm,
-            residual=residual, **more,
-        )  # fmt: skip
+            num_layers,
+            num_attention_heads=num_attention_heads,
+            attention_head_size=attention_head_size,
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            activation=activation,
+            attention_dropout_prob=attention_dropout_prob,
+            hidden_dropout_prob=hidden_dropout_prob,
+            layernorm_epsilon=layernorm_epsilon,
+            initializer_range=initializer_range,
+            use_normal_initialization=use_normal_initialization,
+            causal_mask_size=causal_mask_size,
+            add_cross_attention=add_cross_attention,
+            pre_layernorm=pre_layernorm,
+            post_layernorm=post_layernorm,
+            residual=residual,
+            **more,
+        )
         last = pre_layernorm and not post_layernorm if final_layernorm is None else final_layernorm
         self.layernorm = nn.LayerNorm(hidden_size, eps=layernorm_epsilon) if last else None
         self.lm_head: DistributedLinear | None = None
@@ -81,9 +107,10 @@ class DistributedTransformerLMHead(DistributedModule):
         names = ("num_layers", "num_attention_heads", "attention_head_size", "hidden_size", "intermediate_size")
         named = {**dict(zip(names, args)), **kwargs}
         return indivisible(
-            num_attention_heads=named.get("num_attention_heads", 32), hidden_size=named.get("hidden_size", 1024),
+            num_attention_heads=named.get("num_attention_heads", 32),
+            hidden_size=named.get("hidden_size", 1024),
             intermediate_size=named.get("intermediate_size", 4096),
-        )  # fmt: skip
+        )
 
     def forward(self, inputs: Any) -> Any:
         """``(input_ids, attention_mask, token_type_ids, position_ids, labels)``, to scores, or to loss and scores.

@@ -46,11 +46,20 @@ class DistributedTransformerOutputLayer(DistributedModule):
     """
 
     def __init__(
-        self, hidden_size: int = 1024, intermediate_size: int = 4096, hidden_dropout_prob: float = 0.1,
-        activation: str = "gelu", layernorm_epsilon: float = 1e-5, initializer_range: float = 0.02,
-        use_normal_initialization: bool = False, pre_layernorm: bool = False, post_layernorm: bool = True,
-        fp32_residual_addition: bool = False, residual: bool | None = None, **hints: Any,
-    ) -> None:  # fmt: skip
+        self,
+        hidden_size: int = 1024,
+        intermediate_size: int = 4096,
+        hidden_dropout_prob: float = 0.1,
+        activation: str = "gelu",
+        layernorm_epsilon: float = 1e-5,
+        initializer_range: float = 0.02,
+        use_normal_initialization: bool = False,
+        pre_layernorm: bool = False,
+        post_layernorm: bool = True,
+        fp32_residual_addition: bool = False,
+        residual: bool | None = None,
+        **hints: Any,
+    ) -> None:
         must_divide("DistributedTransformerOutputLayer", intermediate_size=intermediate_size)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation={activation!r}: expected {' or '.join(ACTIVATIONS)}")
@@ -107,26 +116,45 @@ class DistributedTransformerLayer(DistributedModule):
     """
 
     def __init__(
-        self, num_attention_heads: int = 32, attention_head_size: int | None = None, hidden_size: int = 1024,
-        intermediate_size: int = 4096, attention_dropout_prob: float = 0.1, hidden_dropout_prob: float = 0.1,
-        activation: str = "gelu", layernorm_epsilon: float = 1e-5, initializer_range: float = 0.02,
-        use_normal_initialization: bool = False, causal_mask_size: int | None = None,
-        add_cross_attention: bool = False, pre_layernorm: bool = False, post_layernorm: bool = True,
-        parallel_attn_output: bool = False, single_pre_layernorm: bool = False, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        num_attention_heads: int = 32,
+        attention_head_size: int | None = None,
+        hidden_size: int = 1024,
+        intermediate_size: int = 4096,
+        attention_dropout_prob: float = 0.1,
+        hidden_dropout_prob: float = 0.1,
+        activation: str = "gelu",
+        layernorm_epsilon: float = 1e-5,
+        initializer_range: float = 0.02,
+        use_normal_initialization: bool = False,
+        causal_mask_size: int | None = None,
+        add_cross_attention: bool = False,
+        pre_layernorm: bool = False,
+        post_layernorm: bool = True,
+        parallel_attn_output: bool = False,
+        single_pre_layernorm: bool = False,
+        **more: Any,
+    ) -> None:
         _say_unknown(more)
         super().__init__()
         self.add_cross_attention, self.parallel = add_cross_attention, parallel_attn_output
         common: dict[str, Any] = {
-            "hidden_size": hidden_size, "hidden_dropout_prob": hidden_dropout_prob,
-            "layernorm_epsilon": layernorm_epsilon, "initializer_range": initializer_range,
-            "use_normal_initialization": use_normal_initialization, "pre_layernorm": pre_layernorm,
-            "post_layernorm": post_layernorm, **more,
-        }  # fmt: skip
+            "hidden_size": hidden_size,
+            "hidden_dropout_prob": hidden_dropout_prob,
+            "layernorm_epsilon": layernorm_epsilon,
+            "initializer_range": initializer_range,
+            "use_normal_initialization": use_normal_initialization,
+            "pre_layernorm": pre_layernorm,
+            "post_layernorm": post_layernorm,
+            **more,
+        }
         heads: dict[str, Any] = {
-            "num_attention_heads": num_attention_heads, "attention_head_size": attention_head_size,
-            "attention_dropout_prob": attention_dropout_prob, "causal_mask_size": causal_mask_size, **common,
-        }  # fmt: skip
+            "num_attention_heads": num_attention_heads,
+            "attention_head_size": attention_head_size,
+            "attention_dropout_prob": attention_dropout_prob,
+            "causal_mask_size": causal_mask_size,
+            **common,
+        }
         self.attention = DistributedAttentionLayer(**heads)
         output = {**common, "pre_layernorm": pre_layernorm and not (parallel_attn_output and single_pre_layernorm)}
         self.output = DistributedTransformerOutputLayer(
@@ -187,10 +215,14 @@ class DistributedTransformer(DistributedModule):
         if len(windows) != num_layers:
             raise ValueError(f"window_size={windows!r:.80}: expected one for each of num_layers={num_layers}")
         self.add_cross_attention = bool(named.get("add_cross_attention"))
-        self.seq_layers = nn.Sequential(*(
-            DistributedTransformerLayer(**named, scale_attn_by_layer_idx=by_layer, layer_idx=index, window_size=window)
-            for index, window in enumerate(windows)
-        ))  # fmt: skip
+        self.seq_layers = nn.Sequential(
+            *(
+                DistributedTransformerLayer(
+                    **named, scale_attn_by_layer_idx=by_layer, layer_idx=index, window_size=window
+                )
+                for index, window in enumerate(windows)
+            )
+        )
         self.enter, self.leave = Enter(), Leave()
 
     @classmethod
@@ -225,17 +257,29 @@ def _why_not(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | 
     )
 
 
-HINTS = frozenset({
-    "fused_softmax", "fused_bias_gelu", "fused_dropout", "query_key_layer_scaling", "mask_value",
-    "distribute_embedding", "flash_attention", "triton_flash_attention", "full_attention",
-})  # fmt: skip
+HINTS = frozenset(
+    {
+        "fused_softmax",
+        "fused_bias_gelu",
+        "fused_dropout",
+        "query_key_layer_scaling",
+        "mask_value",
+        "distribute_embedding",
+        "flash_attention",
+        "triton_flash_attention",
+        "full_attention",
+    }
+)
 """Arguments of AWS's that say how to compute, not what."""
 
 
 def _say_unknown(given: dict[str, Any]) -> None:
     """Warns of arguments that no layer knows, once for each."""
-    known = {*inspect.signature(DistributedAttentionLayer).parameters, *HINTS,
-             *inspect.signature(DistributedTransformerOutputLayer).parameters}  # fmt: skip
+    known = {
+        *inspect.signature(DistributedAttentionLayer).parameters,
+        *HINTS,
+        *inspect.signature(DistributedTransformerOutputLayer).parameters,
+    }
     for name in given.keys() - known - _said:
         _said.add(name)
         log.warn(f"smp.nn: {name}={given[name]!r:.80} is no argument that transformer layers here know: without effect")

@@ -27,9 +27,12 @@ def checkpoint(module: nn.Module, *args: Any, preserve_rng_state: bool = True, *
 
 
 def checkpoint_sequential(
-    sequential: nn.Sequential, input: Any, strategy: str = "each", preserve_rng_state: bool = True,
+    sequential: nn.Sequential,
+    input: Any,
+    strategy: str = "each",
+    preserve_rng_state: bool = True,
     pack_args_as_tuple: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Calls the modules of ``sequential`` one after the other, and keeps the activations between groups of them only.
 
     Args:
@@ -77,9 +80,7 @@ def _in_groups(children: Sequence[nn.Module], size: int | None, input: Any) -> A
     return input
 
 
-def _again(
-    forward: Callable[..., Any], following: Sequence[nn.Module], preserve_rng_state: bool
-) -> Callable[..., Any]:  # fmt: skip
+def _again(forward: Callable[..., Any], following: Sequence[nn.Module], preserve_rng_state: bool) -> Callable[..., Any]:
     @functools.wraps(forward)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         together = kwargs.pop(_TOGETHER, 1)

@@ -13,9 +13,15 @@ from .places import Place, checked, unfinished
 
 
 def load(
-    state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_reader: Any = None,
-    planner: Any = None, process_group: Any = None, check_keys_matched: bool = True, **more: Any,
-) -> None:  # fmt: skip
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_reader: Any = None,
+    planner: Any = None,
+    process_group: Any = None,
+    check_keys_matched: bool = True,
+    **more: Any,
+) -> None:
     """``torch.distributed.checkpoint.load``, into the tensors of ``state_dict``.
 
     Raises:

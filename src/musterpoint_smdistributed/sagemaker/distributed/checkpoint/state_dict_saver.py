@@ -22,9 +22,14 @@ _saving: list[_Saving] = []
 
 
 def save(
-    state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: Any = None,
-    planner: Any = None, process_group: Any = None, **more: Any,
-) -> None:  # fmt: skip
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: Any = None,
+    planner: Any = None,
+    process_group: Any = None,
+    **more: Any,
+) -> None:
     """``torch.distributed.checkpoint.save``. What AWS's library adds about its own writers is taken without effect.
 
     A job that dies meanwhile leaves the checkpoint that was there before, whole.
@@ -42,9 +47,14 @@ def save(
 
 
 def async_save(
-    state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: Any = None,
-    planner: Any = None, process_group: Any = None, **more: Any,
-) -> None:  # fmt: skip
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: Any = None,
+    planner: Any = None,
+    process_group: Any = None,
+    **more: Any,
+) -> None:
     """As :func:`save`, but writes while training goes on; ``maybe_finalize_async_calls`` waits for it.
 
     One after the other: a second call waits for the first.

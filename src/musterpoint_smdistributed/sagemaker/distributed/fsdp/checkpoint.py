@@ -28,10 +28,16 @@ Group = tuple[Any, int, bool]
 
 
 def save_model_checkpoint(
-    model: FullyShardedDataParallel, state_dict_type: StateDictType, save_dir: str | os.PathLike[str],
-    sharding_strategy: Any, checkpointing_pg_metadata: Group, log: bool = True, optimizer: Any = None,
-    scheduler: Any = None, extra_exports: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    model: FullyShardedDataParallel,
+    state_dict_type: StateDictType,
+    save_dir: str | os.PathLike[str],
+    sharding_strategy: Any,
+    checkpointing_pg_metadata: Group,
+    log: bool = True,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    extra_exports: Mapping[str, Any] | None = None,
+) -> None:
     """Writes one copy of the model into ``save_dir``, where an older one stays until it is whole; every rank calls it.
 
     Raises:
@@ -48,10 +54,16 @@ def save_model_checkpoint(
 
 
 def load_model_checkpoint(
-    model: FullyShardedDataParallel, state_dict_type: StateDictType, checkpoint_dir: str | os.PathLike[str],
-    sharding_strategy: Any, checkpointing_pg_metadata: Group, log: bool = True, optimizer: Any = None,
-    scheduler: Any = None, extra_imports: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    model: FullyShardedDataParallel,
+    state_dict_type: StateDictType,
+    checkpoint_dir: str | os.PathLike[str],
+    sharding_strategy: Any,
+    checkpointing_pg_metadata: Group,
+    log: bool = True,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    extra_imports: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Loads what :func:`save_model_checkpoint` has written, at any number of ranks; returns ``extra_imports`` with the
     values that were saved.
 

@@ -47,7 +47,4 @@ def test_what_is_required_stays_whatever_files_say() -> None:
 
 def test_variables_of_both_generations() -> None:
     environ = {"OMPI_MCA_btl": "self", "PRTE_MCA_prte_if_include": "eth0", "OMPI_OTHER": "x"}
-    assert set_elsewhere([], environ) == {
-        "mca btl": "OMPI_MCA_btl",
-        "mca prte_if_include": "PRTE_MCA_prte_if_include",
-    }
+    assert set_elsewhere([], environ) == {"mca btl": "OMPI_MCA_btl", "mca prte_if_include": "PRTE_MCA_prte_if_include"}

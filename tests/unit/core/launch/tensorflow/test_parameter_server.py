@@ -33,11 +33,7 @@ def test_sagemakers_layout(plan: Planner, values: Values) -> None:
     assert shape(second) == [("rank", "rank 1", False), ("service", "ps 1", False)]
     assert [process.words for process in second.processes] == [PROGRAM, SERVER]
     assert (second.world_size, second.local_ranks, second.first_rank) == (2, 1, 1)
-    cluster = {
-        "master": ["10.0.0.1:7701"],
-        "worker": ["10.0.0.2:7702"],
-        "ps": ["10.0.0.1:7801", "10.0.0.2:7802"],
-    }
+    cluster = {"master": ["10.0.0.1:7701"], "worker": ["10.0.0.2:7702"], "ps": ["10.0.0.1:7801", "10.0.0.2:7802"]}
     for made, at, task in [(first, 0, ("master", 0)), (second, 0, ("worker", 0)), (second, 1, ("ps", 1))]:
         config = tf_config(values(made, at))
         assert config["cluster"] == cluster

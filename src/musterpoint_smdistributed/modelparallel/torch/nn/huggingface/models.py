@@ -17,9 +17,7 @@ from ..lm_head import DistributedTransformerLMHead
 from ..transformer import DistributedTransformer
 from . import translation
 
-WITHOUT_EFFECT = frozenset({
-    "use_cache", "return_dict", "cache_position", "num_items_in_batch",
-})  # fmt: skip
+WITHOUT_EFFECT = frozenset({"use_cache", "return_dict", "cache_position", "num_items_in_batch"})
 """Arguments of transformers' models that training may pass; a model here has no caches."""
 
 

@@ -123,9 +123,12 @@ def to_ours(family: str, values: Mapping[str, Any], num_attention_heads: int | N
 
 
 def to_theirs(
-    family: str, values: Mapping[str, Any], max_seq_len: int | None = None, num_attention_heads: int | None = None,
+    family: str,
+    values: Mapping[str, Any],
+    max_seq_len: int | None = None,
+    num_attention_heads: int | None = None,
     known: Collection[str] = (),
-) -> OrderedDict[str, Any]:  # fmt: skip
+) -> OrderedDict[str, Any]:
     """The opposite; with ``max_seq_len`` GPT-2's and GPT-J's causal masks as well, which older transformers load.
 
     Args:

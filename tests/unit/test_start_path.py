@@ -90,7 +90,8 @@ def test_a_whole_script_job_imports_nothing_costly(imported: set[str]) -> None:
 def test_it_stays_in_the_core(imported: set[str]) -> None:
     rooms = {name.split(".")[1] for name in imported if name.startswith("musterpoint.")}
     assert "local" not in rooms
-    assert {name for name in imported if name.startswith("musterpoint.cli.")} == {"musterpoint.cli.train", "musterpoint.cli.job"}
+    commands = {name for name in imported if name.startswith("musterpoint.cli.")}
+    assert commands == {"musterpoint.cli.train", "musterpoint.cli.job"}
     assert "musterpoint.embedded.programs.rank_stub" not in imported
 
 

@@ -217,8 +217,8 @@ def _introduce(world: World) -> None:
     if cfg.unknown:
         log.warn(
             "; ".join(
-                f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept "
-                f"as smp.state.cfg.{name}, and without effect"
+                f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: "
+                f"kept as smp.state.cfg.{name}, and without effect"
                 for name in cfg.unknown
             )
         )

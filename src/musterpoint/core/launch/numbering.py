@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Iterable, Mapping
 
-from musterpoint.base.settings import Launcher, Platform
+from musterpoint.base.settings import Platform
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.slurm import in_step
-from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED
+from musterpoint.core.launch.launcher import Launcher
 from musterpoint.core.rollcall.roster import Roster
 
 _OF_ONE_TASK = ("SLURM_GTIDS", "SLURM_TASK_PID")
@@ -39,12 +39,12 @@ def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str
     None where there is one program per host, as the platform counted.
     """
     if platform == "slurm":
-        if launcher in ONE_PER_HOST and in_step(environ):
+        if launcher.once and in_step(environ):
             return ()
-        if launcher in SUPERVISED:  # which sets the others for each rank
+        if launcher.takes_started:  # which sets the others for each rank
             return tuple(name for name in ("SLURM_NTASKS_PER_NODE", *_OF_ONE_TASK) if name in environ)
         return tuple(name for name in SLURM if name in environ)
-    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, *SUPERVISED):
+    if platform == "kubeflow" and not (launcher.once or launcher.takes_started):
         return tuple(name for pair in KUBEFLOW for name in pair if name in environ)
     return ()
 

@@ -100,7 +100,7 @@ def port(inputs: LaunchInputs, host: str, place: int) -> int:
 
 def preferred(inputs: LaunchInputs, place: int) -> int:
     """The preferred port of a host's server number ``place``."""
-    return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job.platform)) + place
+    return (inputs.settings.tf_port or default_port(inputs.kind, inputs.job.platform)) + place
 
 
 def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:

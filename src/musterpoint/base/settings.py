@@ -15,8 +15,8 @@ LAUNCHERS = (
 )  # fmt: skip
 """The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
-"""The platforms that have a reader in ``job/``; plain: no platform."""
+PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
+"""The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
     log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
-    platform: Literal["auto", Platform] = "auto"
+    platform: str = "auto"
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
@@ -408,7 +408,8 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", "NAME",
            unless_given="the one group with accelerators"),
-    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME",
+           names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
     Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
     Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
            unless_given="none; always set in muster local", secret=True),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Iterator, get_args
+from typing import Iterator
 
 import pytest
 
 from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import Launcher
+from musterpoint.base.settings import LAUNCHERS
 from musterpoint.core import prepare
 from musterpoint.core.code import interpreter
 from musterpoint.core.fabric import accelerate
@@ -55,7 +55,7 @@ SETS = dict(recorded())
 def plans_of(environ: dict[str, str], program: Path) -> Iterator[tuple[str, Preview]]:
     """The plans under each launcher that the platform's variables would let run."""
     here = {"PATH": "/usr/bin:/bin", **environ}
-    for launcher in get_args(Launcher):
+    for launcher in LAUNCHERS:
         try:
             yield launcher, preview_request(Request(here, {"launcher": launcher}, str(program), typed=True))
         except MusterError as error:
@@ -115,7 +115,7 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
 def test_every_launcher_has_a_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    assert {launcher for launcher, _ in plans_of(SETS[name], tmp_path / "train.py")} == set(get_args(Launcher))
+    assert {launcher for launcher, _ in plans_of(SETS[name], tmp_path / "train.py")} == set(LAUNCHERS)
 
 
 def test_hosts_with_different_numbers_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

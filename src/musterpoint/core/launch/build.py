@@ -57,7 +57,9 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     where = " and ".join(
         name for name, text in (("custom_mpi_options", given.options), ("--mpi-options", more)) if text
     )
-    note = (f"{where}: {rest} isn't followed: launcher {plan.launcher} starts the ranks",) if rest else ()
+    foreign = (process.name for process in plan.processes if process.role == "launcher")
+    by = next(foreign, f"launcher {plan.launcher}")
+    note = (f"{where}: {rest} isn't followed: {by} starts the ranks",) if rest else ()
     return plan._replace(environment=tuple(environment.values()), notes=(*plan.notes, *note))
 
 

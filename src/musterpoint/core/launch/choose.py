@@ -7,16 +7,8 @@ from musterpoint.base.settings import OPTIONS, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import capacity_of
-from musterpoint.core.launch.launcher import Launcher, Typed
-from musterpoint.core.launch.table import (
-    FOR_SLOTS,
-    FOR_STARTED,
-    ON_ITS_OWN,
-    asked_by,
-    asked_by_option,
-    find,
-    readers,
-)
+from musterpoint.core.launch.launcher import Launcher, Wanted
+from musterpoint.core.launch.table import FOR_SLOTS, FOR_STARTED, ON_ITS_OWN, asked_by, asked_by_option, find, readers
 
 
 class Choice(NamedTuple):
@@ -39,24 +31,24 @@ def choose(
     has: Callable[[str], bool],
     local: bool,
     environ: Mapping[str, str] = {},
-    typed: Typed | None = None,
+    wanted: Wanted | None = None,
 ) -> Choice:
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for
     :data:`musterpoint.core.launch.launcher.MPIRUN`; it is called only where the answer matters. ``local``: the user
     typed the program (``muster launch``, ``muster local``); a job without distribution settings then still uses all
-    slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts run no rank, only a server. ``typed``: what
-    the program stands for, where it is a launcher's own command line.
+    slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts run no rank, only a server. ``wanted``:
+    what the program stands for, where it is a launcher's own command line.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
-    capacity = capacity_of(job, settings, devices)
+    capacity, typed = capacity_of(job, settings, devices), wanted.launcher if wanted else ""
     name, reason = (
         _as_started(job, settings, typed)
-        or (typed and (typed.launcher, typed.reason))
+        or ((typed, wanted.reason) if wanted and typed else None)
         or _launcher(job, settings, capacity, has, local)
     )
     launcher = find(name)
@@ -82,7 +74,7 @@ def _check_options(launcher: Launcher, reason: str, settings: Settings) -> None:
             )
 
 
-def _as_started(job: Job, settings: Settings, typed: Typed | None) -> tuple[str, str] | None:
+def _as_started(job: Job, settings: Settings, typed: str) -> tuple[str, str] | None:
     """The launcher for ranks that the platform has started; None where ranks are to be started.
 
     Raises:
@@ -94,7 +86,7 @@ def _as_started(job: Job, settings: Settings, typed: Typed | None) -> tuple[str,
     asks = settings.launcher
     takes = asks == "auto" or find(asks).takes_started
     if takes and settings.slots in (None, started.local_size):
-        launcher = typed.launcher if typed else FOR_STARTED if asks == "auto" else asks
+        launcher = typed or (FOR_STARTED if asks == "auto" else asks)
         return launcher, f"the platform has started {plural(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
@@ -118,9 +110,7 @@ def slots_of(
     return 1 if launcher.starts == "host" or host == job.leader else 0
 
 
-def _launcher(
-    job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool
-) -> tuple[str, str]:
+def _launcher(job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:
     if settings.launcher != "auto":
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind

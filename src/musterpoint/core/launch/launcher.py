@@ -71,15 +71,15 @@ class Question(NamedTuple):
     """Asks a program of this host, and is interrupted by a stop."""
 
 
-class Typed(NamedTuple):
-    """What a program stands for that is a launcher's own command line."""
+class Wanted(NamedTuple):
+    """What is to be run, where the program may be a launcher's own command line."""
 
     job: Job
-    """The job with the program that the line starts."""
+    """The job, with the program that the line starts."""
     settings: Settings
-    """The options with those of the line."""
+    """The options, with those of the line."""
     launcher: str = ""
-    """The launcher's name; empty: the program is no such line."""
+    """The launcher whose line it is; empty: it is none."""
     reason: str = ""
     """Why it is that one, for people."""
     known: object = None
@@ -119,7 +119,7 @@ class Launcher(NamedTuple):
     # what it is for
     asked_by: Mapping[str, Asked] = {}
     """The kinds of distribution that ask for it (:data:`musterpoint.core.job.model.DistributionKind`)."""
-    typed: Callable[[Question], Typed | None] | None = None
+    typed: Callable[[Question], Wanted | None] | None = None
     """Reads a job whose program is this launcher's own command line; None: it isn't, or stands as it is."""
     independent: bool = False
     """Whether the hosts' programs are on their own: there is no common world, and a lost host ends no other."""
@@ -163,7 +163,7 @@ class Launcher(NamedTuple):
     local_rank: Literal["variable", "argument"] = "variable"
     """Whether programs get ``--local_rank=N`` where ``--local-rank`` doesn't say."""
     before_script: Callable[[Any], int] | None = None
-    """How many words of ours its plan (of ``LaunchInputs``) puts between Python and the name of the script or module."""
+    """How many words of ours its plan (of ``LaunchInputs``) puts between Python and the script's or module's name."""
     startup: tuple[str, ...] = ()
     """Tasks that run when a rank's Python starts (:mod:`musterpoint.embedded.startup`)."""
 

@@ -237,7 +237,7 @@ def blocks_of(plan: LaunchPlan, masker: Masker, everything: bool = False) -> Ite
 
 
 def _why_hidden(plan: LaunchPlan, name: str) -> str:
-    return next((hidden.reason for hidden in find(plan.launcher).hides if any(hidden.of([name])), MISLEADING)
+    return next((hidden.reason for hidden in find(plan.launcher).hides if any(hidden.of([name]))), MISLEADING)
 
 
 def _starts(plan: LaunchPlan) -> str:

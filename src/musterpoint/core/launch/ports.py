@@ -18,7 +18,7 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
 
 
 def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
-    """The ports of the leader's processes where no roll call announces any; ports of a launcher's own are not theirs."""
+    """The ports of the leader's processes where no roll call announces any; a launcher's own have other rules."""
     if launcher.ports is not None:
         return ()
     return tuple(range(master_port, master_port + 1 + len(servers_of(launcher, modules))))

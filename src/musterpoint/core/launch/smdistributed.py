@@ -39,7 +39,7 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:
-    """Notes for the log: whose package is used, and the launcher where it isn't the first choice (``why`` it is that)."""
+    """Notes for the log: whose package is used; and the launcher, chosen for ``why``, if it isn't the first choice."""
     asked = launcher.asked_by.get(job.distribution.kind)
     first = asked is not None and not asked.instead
     started = (f"launcher {launcher.name}: {why}",) if job.distribution.kind in KINDS and not first else ()

@@ -1,7 +1,7 @@
 """The launchers by name. The file of one is imported when it is asked for, so that a job pays for its own alone.
 
-A name that isn't here may be another package's: it is looked up among the entry points ``musterpoint.launchers`` of what
-is installed beside musterpoint.
+A name that isn't here may be another package's: it is looked up among the entry points ``musterpoint.launchers`` of
+what is installed beside musterpoint.
 """
 
 from typing import Iterator, NamedTuple, cast
@@ -100,5 +100,3 @@ def of_program(*names: str) -> str:
 def readers(field: str) -> tuple[str, ...]:
     """The launchers that read an option which only some read."""
     return tuple(launcher.name for launcher in every() if field in launcher.reads)
-
-

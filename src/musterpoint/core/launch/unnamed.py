@@ -18,8 +18,8 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
     rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
     if unnamed.node_rank is None and launcher.needs_place:
         raise UsageError(
-            f"launcher {launcher.name}: a host's role follows from its place, which no host knows before the roll call: "
-            f"give every host its own {rank}"
+            f"launcher {launcher.name}: a host's role follows from its place, which no host knows before the roll "
+            f"call: give every host its own {rank}"
         )
     if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
         raise UsageError(

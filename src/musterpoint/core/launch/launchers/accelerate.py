@@ -12,7 +12,7 @@ from musterpoint.core.fabric.accelerate import FILE, WORDS, Accelerate, ask_acce
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import Launcher, Question, Typed
+from musterpoint.core.launch.launcher import Launcher, Question, Wanted
 from musterpoint.core.launch.launchers.ranks import plan_ranks
 from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import LaunchPlan
@@ -182,14 +182,14 @@ def as_typed(job: Job, settings: Settings, found: Accelerate) -> tuple[Job, int 
 TYPED = "the program is `accelerate launch`"
 
 
-def _typed(question: Question) -> Typed | None:
+def _typed(question: Question) -> Wanted | None:
     """The program of an `accelerate launch`, with the options of that line."""
     words = typed_words(question.job, question.settings)
     if words is None:
         return None
     found = _ask(question, words)
     job, slots = as_typed(question.job, question.settings, found)
-    return Typed(job, question.settings._replace(slots=slots or question.settings.slots), LAUNCHER.name, TYPED, found)
+    return Wanted(job, question.settings._replace(slots=slots or question.settings.slots), LAUNCHER.name, TYPED, found)
 
 
 def _survey(question: Question) -> Accelerate:

@@ -13,6 +13,7 @@ from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
+
 def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: DeepSpeed's launcher."""
     roster, workspace = inputs.roster, inputs.workspace

@@ -15,7 +15,7 @@ from musterpoint.core.launch.plan import Argument, LaunchPlan, rank_process
 
 
 def plan_ssh(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: the program on the leader; elsewhere only the ssh server, which :mod:`musterpoint.core.launch.ssh` adds."""
+    """This host's plan: the program on the leader; elsewhere only the ssh server, which a later step adds."""
     workspace, roster = inputs.workspace, inputs.roster
     environment = tuple(setting for setting in inputs.program_environment() if setting.name not in IDENTITY)
     if roster.node_rank:

@@ -178,8 +178,8 @@ def _needs_addresses(settings: Settings) -> str:
 
 
 _NO_MPIRUN = Asked(
-    "the job asks for smdistributed {} parallelism; there is no mpirun on PATH, and torchrun starts ranks of PyTorch as "
-    "well",
+    "the job asks for smdistributed {} parallelism; there is no mpirun on PATH, and torchrun starts ranks of PyTorch "
+    "as well",
     needs="torch",
     instead=True,
 )

@@ -15,7 +15,7 @@ from typing import Callable, Iterator
 import pytest
 
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.azureml import read
+from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import peer_of
 from musterpoint.core.started_per_rank import name_of

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.sagemaker import TRAINING_JOB
+from musterpoint.core.job.sagemaker_files import TRAINING_JOB
 
 CHANNEL = "code"
 """The input channel in which the SDK sends code: v2 under network isolation, v3 always."""

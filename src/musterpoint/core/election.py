@@ -21,7 +21,7 @@ from musterpoint.base.loop import Loop
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
 """Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
 not be."""
-_LONGEST_NAME = 60
+_LONGEST_NAME = 40
 _IN_NAMES = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._")
 _BACKLOG = 4096
 _TOKEN_BYTES = 32

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
-from musterpoint.core.job.platforms import load
 from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
+from musterpoint.core.job.platforms import load
 from musterpoint.core.supervise.program_files import CodeDirectory
 
 SAGEMAKER = load("sagemaker").missing_channel

@@ -12,6 +12,7 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.azureml_outputs import of_node
 from musterpoint.core.job.model import InstanceGroup, Job
 from musterpoint.core.job.read import masker_of, platform_here, read_job
 from musterpoint.core.job.sagemaker import RESOURCES, base_of, paths_of
@@ -144,8 +145,6 @@ def seen_from(job: Job, host: str) -> Job:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
     paths = job.paths
     if job.platform == "azureml":
-        from musterpoint.core.job.azureml_outputs import of_node
-
         paths = of_node(paths, job.hosts.index(host))
     return job._replace(
         paths=paths,

@@ -11,7 +11,6 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -89,7 +88,7 @@ class LocalJob(NamedTuple):
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None
-    platform: Platform = "sagemaker"
+    platform: str = "sagemaker"
     module: bool = False
 
     @property

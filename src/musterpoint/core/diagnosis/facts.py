@@ -13,7 +13,8 @@ class RankEnd(NamedTuple):
     ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
     ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
     stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
-    ended the rank's stub before.
+    ended the rank's stub before. ``aborted``: the rank had called ``MPI_Abort``, as its MPI printed;
+    ``ends_anyhow``: under this MPI ranks that were given up end with any status.
     """
 
     rank: int
@@ -25,6 +26,8 @@ class RankEnd(NamedTuple):
     stdout_tail: bytes = b""
     mpi: bool = False
     given_up: bool = False
+    aborted: bool = False
+    ends_anyhow: bool = False
 
 
 class ServiceOrLauncherEnd(NamedTuple):

@@ -26,6 +26,9 @@ ABORTED = 134
 """The exit code after SIGABRT."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
+OPEN_MPI_ECHOES = (OPEN_MPI_GAVE_UP, 195)
+"""And -61, ``PMIX_ERR_LOST_CONNECTION``: with which it ends ranks whose daemon has gone, as the system sees it."""
+MPI_RAISED = b"mpi4py.MPI.Exception: "
 
 
 def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
@@ -34,12 +37,23 @@ def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
     """
     tails = (end.tail, end.stdout_tail)
-    if end.mpi:
+    if end.aborted:
         tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
     blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
     failure = _of_program(blank, end, tails, context)
-    given_up = end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and failure.kind == "user")
-    return failure._replace(kind="peer") if given_up and failure.kind != "oom" else failure
+    return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
+
+
+def _is_echo(end: RankEnd) -> bool:
+    """Whether an MPI made a rank end for another one's sake.
+
+    Open MPI may end the stub of a rank first that ends with its own code then: the one that it gave to ``MPI_Abort``.
+    """
+    if not end.given_up:
+        return end.mpi and end.status == OPEN_MPI_GAVE_UP
+    if end.ends_anyhow or end.status is None or end.status < 0 or end.status in OPEN_MPI_ECHOES:
+        return True
+    return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
 
 
 def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:

@@ -12,7 +12,7 @@ import re
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Platform, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, host, node_name, shown, small_text, wrong
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Paths, Sources, UnnamedHosts
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
@@ -116,7 +116,7 @@ _SUBDOMAIN = "set spec.template.spec.subdomain to the name of a headless Service
 
 
 def pod_job(
-    platform: Platform, environ: Mapping[str, str], names: tuple[str, ...], place: int, slots: int | None = None
+    platform: str, environ: Mapping[str, str], names: tuple[str, ...], place: int, slots: int | None = None
 ) -> Job:
     """A job of the pods ``names``, of which this one is at ``place``; it has no program yet.
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from musterpoint.base.settings import MASTER_PORT, Platform
+from musterpoint.base.settings import MASTER_PORT
 
 
 class Hyperparameter(NamedTuple):
@@ -186,7 +186,7 @@ class Job(NamedTuple):
     ``place``: this host's switches from the network's root on, where the platform says them; names joined by dots.
     """
 
-    platform: Platform
+    platform: str
     name: str
     hosts: tuple[str, ...]
     current_host: str

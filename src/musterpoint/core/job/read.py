@@ -11,7 +11,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import MODULE, PROGRAM_ARGS, Platform, Settings
+from musterpoint.base.settings import MODULE, PROGRAM_ARGS, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job.directories import with_directories
 from musterpoint.core.job.fields import LARGEST_FILE, node_name, path, text, wrong
@@ -66,7 +66,7 @@ def read_job(
     )
 
 
-def platform_here(base: str, environ: Mapping[str, str]) -> Platform:
+def platform_here(base: str, environ: Mapping[str, str]) -> str:
     """The platform whose settings are found here.
 
     An input folder without its main file means SageMaker, unless variables are another platform's.
@@ -75,11 +75,11 @@ def platform_here(base: str, environ: Mapping[str, str]) -> Platform:
         return "sagemaker"
     from musterpoint.core.job.readers import READERS
 
-    unknown: Platform = "sagemaker" if os.path.isdir(paths_of(base).input_config) else "plain"
+    unknown: str = "sagemaker" if os.path.isdir(paths_of(base).input_config) else "plain"
     return next((reader.platform for reader in READERS if reader.found(environ)), unknown)
 
 
-def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Settings) -> Job:
+def _read_variables(platform: str, environ: Mapping[str, str], settings: Settings) -> Job:
     """The job as the variables of ``platform`` describe it, without a program."""
     from musterpoint.core.job.readers import READERS
 

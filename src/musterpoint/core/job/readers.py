@@ -2,7 +2,7 @@
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.base.settings import Platform, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
 
 
@@ -14,7 +14,7 @@ class Reader(NamedTuple):
     has no program yet. It raises a UsageError that names the variable, its value and what was expected.
     """
 
-    platform: Platform
+    platform: str
     found: Callable[[Mapping[str, str]], bool]
     load: Callable[[], Callable[[Mapping[str, str], Settings], Job]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import MOST_HOSTS, Platform, Settings, split_endpoint
+from musterpoint.base.settings import MOST_HOSTS, Settings, split_endpoint
 from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.job.fields import is_loopback, node_name, shown
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
@@ -29,7 +29,7 @@ def placeholders(unnamed: UnnamedHosts) -> tuple[tuple[str, ...], str]:
     return hosts, f"node-{unnamed.nnodes - 1 if unnamed.node_rank is None else unnamed.node_rank}"
 
 
-def unnamed_job(platform: Platform, unnamed: UnnamedHosts, slots: int | None = None) -> Job:
+def unnamed_job(platform: str, unnamed: UnnamedHosts, slots: int | None = None) -> Job:
     """A job of unnamed hosts that has no program yet; ``slots``: ranks per host, where that is said."""
     hosts, me = placeholders(unnamed)
     distribution = Distribution(processes_per_host=slots)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ItemsView, Iterator, Mapping
 
-from musterpoint.base.settings import Platform
-
 _ANY = (
     "RANK",
     "LOCAL_RANK",
@@ -19,7 +17,7 @@ _ANY = (
     "TF_CONFIG",
     "RAY_ADDRESS",
 )
-_NAMES: dict[Platform, tuple[str, ...]] = {
+_NAMES: dict[str, tuple[str, ...]] = {
     "sagemaker": ("SM_", "SAGEMAKER_", "TRAINING_JOB_"),
     "azureml": ("AZUREML_", "_AZUREML_", "AZ_BATCH", "AZURE_ML_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"),
     "slurm": ("SLURM", "PMIX_", "PMI_"),
@@ -70,7 +68,7 @@ class Watched(Mapping[str, str]):
         return self._environ.items()
 
 
-def of_platform(platform: Platform, environ: Mapping[str, str]) -> tuple[str, ...]:
+def of_platform(platform: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the platform's variables in ``environ``."""
     starts = _NAMES[platform]
     return tuple(name for name, text in sorted(environ.items()) if text and (name in _ANY or name.startswith(starts)))

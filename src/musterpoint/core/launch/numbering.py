@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Iterable, Mapping
 
-from musterpoint.base.settings import Launcher, Platform
+from musterpoint.base.settings import Launcher
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.slurm import in_step
 from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED
@@ -33,7 +33,7 @@ KUBEFLOW = (("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"), ("DMLC_TASK_ID", "DMLC_NUM_
 """A TrainJob's process and how many there are, by runtime."""
 
 
-def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str]) -> tuple[str, ...]:
+def misleading(platform: str, launcher: Launcher, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The platform's numbers in this host's environment that don't fit its ranks.
 
     None where there is one program per host, as the platform counted.
@@ -49,7 +49,7 @@ def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str
     return ()
 
 
-def numbers(platform: Platform, environ: Mapping[str, str], roster: Roster, local_rank: int) -> tuple[EnvSetting, ...]:
+def numbers(platform: str, environ: Mapping[str, str], roster: Roster, local_rank: int) -> tuple[EnvSetting, ...]:
     """The variables of a rank that the supervisor starts itself, as of a process that the platform started."""
     if platform == "slurm":
         return _of_task(roster, local_rank)

@@ -6,7 +6,6 @@ import os
 import stat
 from typing import Any, Callable, Literal, Mapping, NamedTuple
 
-from musterpoint.base import exit_codes
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.job.model import Paths
@@ -107,10 +106,6 @@ def _overwrite(fd: int, data: bytes) -> None:
         os.ftruncate(fd, len(data))
 
 
-RETRYABLE = ("peer", "infra", "stopped")
-"""Classes after which the same job may well succeed."""
-
-
 class OutcomeRecord(NamedTuple):
     """What ``outcome.json`` holds: how the job ended.
 
@@ -134,12 +129,13 @@ class OutcomeRecord(NamedTuple):
     def from_outcome(cls, outcome: Outcome) -> "OutcomeRecord":
         failure, made = outcome.failure, (outcome.attempts, outcome.attempts)
         if failure is not None:
-            retryable = failure.kind in RETRYABLE and failure.code != exit_codes.INTERNAL
+            from musterpoint.core.diagnosis.retry import why_not_again  # only failures need it
+
             return cls(
                 outcome.code,
                 failure.cause,
                 failure.kind,
-                retryable,
+                not why_not_again(failure),
                 failure.host,
                 failure.rank,
                 failure.signal,

@@ -297,7 +297,8 @@ class HostProcesses:
         self._context.record("rank-registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
-            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
+            abort = session.plan.prints_abort
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Callable
 
-from musterpoint.base.settings import Platform
 from musterpoint.local.platforms.platform import LocalPlatform
 
 
@@ -38,7 +37,7 @@ def _slurm() -> LocalPlatform:
     return SLURM
 
 
-PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {
+PLAYED: dict[str, Callable[[], LocalPlatform]] = {
     "sagemaker": _sagemaker,
     "azureml": _azureml,
     "kubernetes": _kubernetes,
@@ -48,6 +47,6 @@ PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {
 """A platform's name, and how its module is loaded. The first one is the default."""
 
 
-def played(platform: Platform) -> LocalPlatform:
+def played(platform: str) -> LocalPlatform:
     """How ``platform`` is played."""
     return PLAYED[platform]()

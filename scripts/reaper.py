@@ -104,7 +104,8 @@ def _kill(which: object) -> list[str]:
                 if which(words):
                     os.kill(pid, signal.SIGKILL)
                     more = True
-                    killed[pid] = words.replace(b"\0", b" ").decode(errors="replace")[:200]
+                    if words:  # else it is ending
+                        killed[pid] = " ".join(words.replace(b"\0", b" ").decode(errors="replace").split())[:150]
             except OSError:
                 continue
         if more:

@@ -44,7 +44,7 @@ from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
-from musterpoint.core.supervise.state import Outcome, Rules
+from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(request: Request, check: Check | None = None) -> int:
         if job.started is not None and job.started.local_size > 1:
             from musterpoint.core.started_per_rank import meet
 
-            met = meet(runtime, request.environ, job, job.started)
+            met = meet(runtime, request.environ, job, job.started, options.secret)
             if isinstance(met, int):
                 runtime.close(ends=True)
                 return met
@@ -338,4 +338,5 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         log_rules=host.log_rules if host else (),
+        start_timeout=max(options.rollcall_timeout, SHORTEST_START),
     )

@@ -144,6 +144,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    def unstarted(self, session: int) -> list[tuple[int, int]]:
+        """The ranks of a session (global, local) whose program doesn't run yet."""
+        first = self.sessions[session].plan.first_rank
+        return [(first + local, local) for _, local in self._ranks.unstarted(session)]
+
     @property
     def awaited_ranks(self) -> set[int]:
         """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""

@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_with_the_package(site: Path) -> None:
 def test_two_packages_of_one_name_are_refused(site: Path) -> None:
     for name in ("fourth-plugin", "fifth-plugin"):
         package(site, name, f"same = {name.replace('-', '_')}:ONE", "ONE = 1\n")
-    with pytest.raises(UsageError, match="2 installed packages have one: .*fifth-plugin.*; uninstall all but one"):
+    with pytest.raises(UsageError, match=r"2 installed packages have one: .*fifth-plugin.*; uninstall all but one"):
         plugins.load(GROUP, "same", int)
 
 
@@ -60,7 +60,7 @@ def test_an_option_takes_their_names(site: Path) -> None:
     package(site, "sixth-plugin", "foreign = sixth_plugin:ONE")
     option = Option("platform", "", "NAME", names=("auto", *PLATFORMS), plugins=GROUP)
     assert option.read("foreign", "--platform") == "foreign"
-    with pytest.raises(UsageError, match="expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
+    with pytest.raises(UsageError, match=r"expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
         option.read("foreing", "--platform")
 
 

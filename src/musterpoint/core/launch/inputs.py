@@ -13,7 +13,7 @@ from musterpoint.core.fabric.mpi import Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
-from musterpoint.core.launch.smdistributed import wanted
+from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -145,6 +145,12 @@ class LaunchInputs(NamedTuple):
         path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
         return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
 
+    @property
+    def _token(self) -> tuple[EnvSetting, ...]:
+        """What ranks of smdistributed know each other by."""
+        value = token(self.roster, self.settings) if wanted(self.job, self.environ) else ""
+        return (EnvSetting(TOKEN, value, "by which ranks of smdistributed know each other"),) if value else ()
+
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
         return unless_set((*own, *self._common()), self.environ)
@@ -228,6 +234,7 @@ class LaunchInputs(NamedTuple):
                 "how often the ranks were started again, by torchrun's name",
             ),
             *self._tasks,
+            *self._token,
             *self._progress,
             *self._later_warnings,
             *self.network,

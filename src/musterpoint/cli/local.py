@@ -21,6 +21,7 @@ from musterpoint.core.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
+from musterpoint.local.job_file import read_job_file
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
@@ -87,8 +88,6 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
     asked = flags.parse_args(command.head)
     if not asked.file:
         return command, asked
-    from musterpoint.local.job_file import read_job_file
-
     file = read_job_file(asked.file, flags_taken(flags))
     asked = flags.parse_args((*file.options, *command.head))
     if not command.program:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, Option, chosen
+from musterpoint.core.runtime import Request
 
 if TYPE_CHECKING:
     from musterpoint.core.runtime import Request
@@ -81,8 +83,6 @@ class _Page(argparse.RawDescriptionHelpFormatter):
     """Help texts without a line end within the name of an option."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        import textwrap
-
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
@@ -257,8 +257,6 @@ def read_request(
     Raises:
         UsageError: a flag is wrong.
     """
-    from musterpoint.core.runtime import Request
-
     command, asked = read(make, arguments)
     program = command.program or None
     request = Request(environ, given(asked), program, command.arguments, command.module, typed=program is not None)

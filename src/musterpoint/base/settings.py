@@ -91,6 +91,11 @@ class Settings(NamedTuple):
     installer: Installer = "auto"
     requirements: str = ""
 
+    @property
+    def describes_hosts(self) -> bool:
+        """Whether an option says how many hosts there are, which place this one has, or where they meet."""
+        return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
+
 
 class Option(NamedTuple):
     """One option of a job.

@@ -90,7 +90,7 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
 
 def _expanded(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``$LOCAL_RANK`` and the like replaced, where the platform's guides write so."""
-    if inputs.job.platform != "azureml" or not any("$" in word for word in inputs.workspace.argv):
+    if not inputs.platform.unexpanded or not any("$" in word for word in inputs.workspace.argv):
         return plan
     from musterpoint.core.launch.expansion import expand
 

@@ -5,6 +5,7 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import OPTIONS, Settings
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import Launcher, Wanted
@@ -90,12 +91,11 @@ def _as_started(job: Job, settings: Settings, typed: str) -> tuple[str, str] | N
         return launcher, f"the platform has started {plural(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
-    once = "srun --ntasks-per-node=1" if job.platform == "slurm" else "process_count_per_instance: 1"
     asked = f"--slots {settings.slots}" if takes else f"--launcher {asks}"
     raise LauncherError(
         f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
         "would start ranks of its own: leave the option out, or let the platform start one process per host "
-        f"({once})"
+        f"({platforms.load(job.platform).once_per_host})"
     )
 
 

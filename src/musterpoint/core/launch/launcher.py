@@ -151,7 +151,7 @@ class Launcher(NamedTuple):
     fixed_ports: Callable[[Settings], str] | None = None
     """The option by which only the preferred ones will do; empty: any free ones will."""
     first_port: int = 0
-    """The first of the preferred ones where no option says."""
+    """The first of the preferred ones where no option says; 0: the platform's for TensorFlow."""
 
     # what its ranks get
     reads: tuple[str, ...] = ()

@@ -7,7 +7,8 @@ from typing import Callable
 import pytest
 
 from musterpoint.base.settings import LAUNCHERS
-from musterpoint.core.launch.numbering import KUBEFLOW, SLURM
+from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
+from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
 

@@ -63,7 +63,9 @@ def test_what_is_said_of_it() -> None:
     both = "smdistributed.dataparallel and smdistributed.modelparallel are"
     assert notes(job(), {}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE}",)
     assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
-    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, find("script"), "") == (f"{both} {NOTE_FORCED}",)
+    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, find("script"), "") == (
+        f"{both} {NOTE_FORCED}",
+    )
     assert notes(job(SMP._replace(dataparallel=True)), {}, find("mpi"), "") == (f"{both} {NOTE}",)
     assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, find("mpi"), "") == ()
     assert notes(job(Distribution("torch_distributed")), {}, find("torchrun"), "") == ()

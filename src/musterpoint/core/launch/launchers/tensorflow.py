@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Mapping
 
-from musterpoint.base.settings import TENSORFLOW_PORT, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
@@ -34,7 +34,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
         {"worker": [config.address(inputs, host, 0) for host in workers]},
         "worker",
         roster.node_rank,
-        inputs.job.platform,
+        inputs.platform.tensorflow_keys,
     )
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
@@ -63,7 +63,6 @@ LAUNCHER = Launcher(
     slots=_slots,
     ports=_ports,
     fixed_ports=fixed_ports,
-    first_port=TENSORFLOW_PORT,
     reads=("tf_port", "tf_hosts"),
     afterwards=missing_model,
 )

@@ -28,8 +28,8 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def tunnelled() -> Iterator[Network]:
-    """Two hosts with a default route by eth0, and a tunnel between them as WireGuard makes it: an address of /32 at each
-    end of ``wg0``, and a route to the other's.
+    """Two hosts with a default route by eth0, and a tunnel between them as WireGuard makes it: an address of /32 at
+    each end of ``wg0``, and a route to the other's.
     """
     net = Network(2)
     one, two = (net.netns(host) for host in net.hosts)

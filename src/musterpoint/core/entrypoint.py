@@ -18,6 +18,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, warn_of_missing_model
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import made
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
@@ -130,8 +131,8 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
     runtime.output.reserve()
-    if job.platform == "azureml":
-        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
+    if notices := platforms.load(job.platform).notices:
+        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(notices))  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
     if roster.max_restarts:
         outcome = _with_restarts(attempt, roster, peers)
@@ -315,7 +316,13 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
+    return JobFacts(
+        platforms.load(job.platform).missing_channel,
+        local,
+        channels,
+        plan.launcher if plan else "",
+        plan.local_ranks if plan else 0,
+    )
 
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:

@@ -17,6 +17,7 @@ from musterpoint.base.settings import (
     OPTIONS,
     OUTER,
     PROGRAM_ARGS,
+    SHOWN,
     SOCKET_TOKEN,
     TERMINAL,
     Settings,
@@ -36,6 +37,7 @@ INTERNAL = frozenset(
         MODULE,
         OUTER,
         PROGRAM_ARGS,
+        SHOWN,
         SOCKET_TOKEN,
         TERMINAL,
         # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)

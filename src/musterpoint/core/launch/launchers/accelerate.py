@@ -6,6 +6,8 @@ of one and ends with 0. The values are accelerate's own (:mod:`musterpoint.core.
 
 from __future__ import annotations
 
+import os
+
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.accelerate import FILE, WORDS, Accelerate, ask_accelerate
@@ -197,7 +199,8 @@ def _survey(question: Question) -> Accelerate:
 
 
 def _ask(question: Question, words: tuple[str, ...]) -> Accelerate:
-    config, code = question.settings.accelerate_config, question.job.paths.code
+    given, code = question.settings.accelerate_config, question.job.paths.code
+    config = os.path.abspath(given) if given and os.path.exists(given) else given  # else it is where the code is
     return ask_accelerate(question.interpreter, words, config, code, question.environ, question.ask)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.settings import PLATFORMS
+from musterpoint.core.launch.table import instead_of
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -127,17 +128,6 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
-INSTEAD = {
-    "accelerate": "--launcher accelerate SCRIPT",
-    "deepspeed": "--launcher deepspeed SCRIPT",
-    "mpiexec": "--launcher mpi SCRIPT",
-    "mpirun": "--launcher mpi SCRIPT",
-    "torchrun": "--launcher torchrun SCRIPT",
-    "trl": "--launcher accelerate -m trl.scripts.COMMAND",
-}
-"""Commands that people put before their scripts, and the arguments of ``muster local`` that do the same."""
-
-
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     """The source directory (absolute) and the program relative to it.
 
@@ -152,7 +142,7 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            words = INSTEAD.get(os.path.basename(program), "")
+            words = instead_of(os.path.basename(program))
             instead = f"; `muster local {words}` starts one as {program} would" if words else ""
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
         return os.path.dirname(path), os.path.basename(path)

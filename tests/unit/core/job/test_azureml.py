@@ -18,6 +18,8 @@ from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.job.read import masker_of, read_job
+from musterpoint.core.launch.launcher import Question
+from musterpoint.core.launch.table import find
 
 TWO = "10.0.0.4,10.0.0.5"
 MPI = {
@@ -182,8 +184,10 @@ def test_a_ray_cluster_of_azuremls_is_not_started_again(tmp_path: Path, monkeypa
     assert (len(job.hosts), job.distribution.kind) == (1, "none")
     assert f"1 host ({file}: 10.0.0.4:6379)" in job.notes[0].text
     assert len(read(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
+    survey = find("ray").survey
+    assert survey is not None
     with pytest.raises(UsageError, match=r"--launcher ray: AzureML has started a Ray cluster .*leave --launcher out"):
-        read(environ, Settings(launcher="ray"))
+        survey(Question(job, Settings(launcher="ray"), environ, ""))
     with pytest.raises(UsageError, match=r"AZUREML_CR_NODE_RANK=1 and .*ray_current_cluster: 10.0.0.4:6379"):
         read({**environ, "AZUREML_CR_NODE_RANK": "1"}, Settings())
 

@@ -11,12 +11,15 @@ from typing import Any, Iterator, Mapping
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import (
     BY_FIELD,
+    CODE_COPY,
+    CODE_COPY_OF,
     EVENTS,
     LOCAL,
     MODULE,
     OPTIONS,
     OUTER,
     PROGRAM_ARGS,
+    SHOW_RANKS,
     SOCKET_TOKEN,
     TERMINAL,
     Launcher,
@@ -31,11 +34,14 @@ PREFIX = "MUSTER_"
 
 INTERNAL = frozenset(
     {
+        CODE_COPY,
+        CODE_COPY_OF,
         EVENTS,
         LOCAL,
         MODULE,
         OUTER,
         PROGRAM_ARGS,
+        SHOW_RANKS,
         SOCKET_TOKEN,
         TERMINAL,
         # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)

@@ -64,6 +64,7 @@ class JobFacts(NamedTuple):
 
     ``platform``: its name. ``local``: whether ``muster local`` plays it. ``channels``: names of its input channels.
     ``launcher``: what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
+    ``debugged``: a rank has a person's terminal.
     """
 
     platform: str = "sagemaker"
@@ -72,6 +73,7 @@ class JobFacts(NamedTuple):
     launcher: str = "script"
     ranks: int = 1
     rank: int | None = None
+    debugged: bool = False
 
 
 UNKNOWN = JobFacts()

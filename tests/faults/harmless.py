@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from .fault import BEARS, Fault
@@ -36,6 +37,12 @@ def thread_is_in_the_log(seen: Seen) -> None:
     assert "LookupError: no such shard: 17" in seen.logs
 
 
+ABORT_LINE = """
+said = "Abort(7) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process "
+print(said + RANK, file=sys.stderr, flush=True)
+"""
+
+
 HARMLESS = (
     Fault(
         "nothing", "nothing goes wrong", BEARS,
@@ -52,6 +59,10 @@ HARMLESS = (
     Fault(
         "daemons", "every rank ends and leaves a child in a session of its own", BEARS, body=DAEMONS, in_cut=False,
         without={"mpich": "its ranks may wait in MPI_Finalize for connections that another rank's child keeps open"},
+    ),
+    Fault(
+        "says-abort", "a rank prints what MPICH says of an `MPI_Abort`, and ends with 0", BEARS, in_cut=False,
+        body="meet()\nif VICTIM:\n    strike()\n" + textwrap.indent(ABORT_LINE, "    "),
     ),
     Fault(
         "early-leader", "the leader's ranks end long before the others", BEARS,

@@ -12,6 +12,8 @@ from .in_rank import OWN, SAVE_IN_FAILURE, SAVES, SLOW_SAVE
 if TYPE_CHECKING:
     from .job import Seen
 
+WITHOUT_MPI = ("ranks", "torchrun", "c10d", "deepspeed", "horovod", "tensorflow", "own", "shell")
+"""Launchers whose ranks have a collective, but none of an MPI."""
 JOINED = "join()\nmeet()\n"
 WAITS = "while True:\n    collective()\n"
 DOTS = """
@@ -107,6 +109,13 @@ IN_COLLECTIVE = (
         "raises-waited", "a rank raises while the others wait for it in a collective",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True,
         body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    Fault(
+        "mpi-abort", "a rank calls `MPI_Abort` while the others wait for it, and would end with 0",
+        Truth(7, "", "exit code 7"), collective=True, last_line=False, in_cut=False,
+        without=dict.fromkeys(WITHOUT_MPI, "its ranks have no MPI"),
+        body=f"{JOINED}if VICTIM:\n    from mpi4py import MPI\n    strike()\n    MPI.COMM_WORLD.Abort(7)\n"
+             f"    sys.exit(0)\n{WAITS}",
     ),
     Fault(
         "leaves-waited", "a rank ends with 0 while the others wait for it in a collective", LEFT, collective=True,

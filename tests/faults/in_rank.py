@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
+from .harmless import ABORT_LINE
 
 if TYPE_CHECKING:
     from .job import Seen
@@ -316,6 +317,10 @@ IN_RANK = (
     Fault(
         "bytes", "a rank's last words have NUL bytes and broken UTF-8",
         Truth(1, "ValueError: shard 17", "exit code 1", ("not",)), body=fails(BYTES),
+    ),
+    Fault(
+        "quotes-abort", "a rank prints what MPICH says of an `MPI_Abort`, then raises", RAISED,
+        body=fails(ABORT_LINE + "raise LookupError('no such shard: 17')"), in_cut=False,
     ),
     Fault(
         "ignores", "a rank raises, and the others ignore SIGTERM",

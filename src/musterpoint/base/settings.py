@@ -14,8 +14,8 @@ Launcher = Literal[
     "ssh",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
-"""The platforms that have a reader in ``job/``; plain: no platform."""
+PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
+"""The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
@@ -71,7 +71,7 @@ class Settings(NamedTuple):
     log_prefix: Literal["", "none", "rank", "host", "mpi"] = ""
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
-    platform: Literal["auto", Platform] = "auto"
+    platform: str = "auto"
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
@@ -90,6 +90,11 @@ class Settings(NamedTuple):
     installer: Installer = "auto"
     requirements: str = ""
 
+    @property
+    def describes_hosts(self) -> bool:
+        """Whether an option says how many hosts there are, which place this one has, or where they meet."""
+        return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
+
 
 class Option(NamedTuple):
     """One option of a job.
@@ -103,6 +108,8 @@ class Option(NamedTuple):
     ``inherited``: whether the job's processes get the variable too.
     ``older``: an earlier name of the variable, which still counts.
     ``launchers``: those that read it; empty: all.
+    ``names``: all values that it can have, where the type doesn't say so.
+    ``plugins``: the group of entry points in which installed packages add to the values.
     """
 
     field: str
@@ -115,6 +122,8 @@ class Option(NamedTuple):
     inherited: bool = False
     older: str = ""
     launchers: tuple[Launcher, ...] = ()
+    names: tuple[str, ...] = ()
+    plugins: str = ""
 
     @property
     def flag(self) -> str:
@@ -126,7 +135,9 @@ class Option(NamedTuple):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All values it can have; empty where ``parse`` decides."""
+        """All values it can have, without those that plugins add; empty where ``parse`` decides."""
+        if self.names:
+            return self.names
         kind = Settings.__annotations__[self.field]
         origin: Any = get_origin(kind)
         return tuple(filter(None, get_args(kind))) if origin is Literal else ()
@@ -140,6 +151,10 @@ class Option(NamedTuple):
 
     def read(self, text: str, where: str) -> Any:
         """``text`` as a value; a UsageError names ``where`` (a flag or variable) and what was expected."""
+        if self.plugins and text not in self.choices:
+            from musterpoint.base import plugins
+
+            return chosen((*self.choices, *plugins.names(self.plugins)), text, where)
         if self.choices:
             return chosen(self.choices, text, where)
         try:
@@ -397,7 +412,8 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", "NAME",
            unless_given="the one group with accelerators"),
-    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME",
+           names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
     Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
     Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
            unless_given="none; always set in muster local", secret=True),

@@ -16,13 +16,15 @@ from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, has_option, one_of, split
 from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.job import platforms
 from musterpoint.core.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
+from musterpoint.local.job_file import read_job_file
 from musterpoint.local.output import MessageOutput
-from musterpoint.local.platforms.table import PLAYED, played
+from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
 from musterpoint.local.unheeded import Given, behind_the_program, without_effect
 
@@ -115,8 +117,6 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
     asked = flags.parse_args(command.head)
     if not asked.file:
         return command, asked
-    from musterpoint.local.job_file import read_job_file
-
     file = read_job_file(asked.file, flags_taken(flags))
     asked = flags.parse_args((*file.options, *command.head))
     if not command.program:
@@ -144,9 +144,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add(
         "--platform",
-        **one_of("--platform", tuple(PLAYED)),
-        default=next(iter(PLAYED)),
-        help=f"whose control plane is played [{next(iter(PLAYED))}]",
+        **one_of("--platform", playable(), read_platform),
+        default=DEFAULT,
+        help=f"whose control plane is played [{DEFAULT}]",
     )
     add(
         "--host-names",
@@ -290,7 +290,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
 
 def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
     """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
-    if asked.platform == "sagemaker":
+    if platforms.load(asked.platform).own_program is not None:
         if command.module:
             return job.find_directory(asked.source_dir, cwd), command.program
         return job.find_program(command.program, asked.source_dir, cwd)

@@ -18,6 +18,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, warn_of_missing_model
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import made
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
@@ -44,7 +45,7 @@ from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
-from musterpoint.core.supervise.state import Outcome, Rules
+from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def run(request: Request, check: Check | None = None) -> int:
         if job.started is not None and job.started.local_size > 1:
             from musterpoint.core.started_per_rank import meet
 
-            met = meet(runtime, request.environ, job, job.started)
+            met = meet(runtime, request.environ, job, job.started, options.secret)
             if isinstance(met, int):
                 runtime.close(ends=True)
                 return met
@@ -130,8 +131,8 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
     runtime.output.reserve()
-    if job.platform == "azureml":
-        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
+    if notices := platforms.load(job.platform).notices:
+        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(notices))  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
     if roster.max_restarts:
         outcome = _with_restarts(attempt, roster, peers)
@@ -319,7 +320,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
     return JobFacts(
-        job.platform,
+        platforms.load(job.platform).missing_channel,
         local,
         channels,
         plan.launcher if plan else "",
@@ -348,4 +349,5 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         log_rules=host.log_rules if host else (),
+        start_timeout=max(options.rollcall_timeout, SHORTEST_START),
     )

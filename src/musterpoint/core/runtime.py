@@ -15,8 +15,8 @@ from musterpoint.base.settings import EVENTS, OUTER, Settings, without_own
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
-from musterpoint.core.job.sagemaker import base_of, paths_of
 from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.processes.signals import STOPPING, Signals
@@ -99,13 +99,14 @@ class Runtime:
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
 
-    def watch_scheduled_events(self) -> None:
-        """Watches the events of Azure that end this machine, where its metadata service answers."""
+    def watch_scheduled_events(self, address: str) -> None:
+        """Watches the events that end this machine, where Azure's metadata service answers at ``address``."""
         from musterpoint.core.processes.scheduled_events import EventsWatch
 
         self._events = EventsWatch(
             self.sidecars,
             self.environ,
+            address,
             self.console.say,
             self.timeline.add,
             lambda: self.signals.deliver(signal.SIGTERM),

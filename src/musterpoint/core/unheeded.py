@@ -27,6 +27,7 @@ from musterpoint.base.settings import (
     Settings,
 )
 from musterpoint.core.code.project import requirements_beside
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
 
@@ -171,5 +172,7 @@ def requirements(job: Job) -> list[str]:
 
     On SageMaker the container's own toolkit has installed them.
     """
-    found = requirements_beside(job.entry_point.program, job.paths.code) if job.platform != "sagemaker" else ""
+    if platforms.load(job.platform).installs:
+        return []
+    found = requirements_beside(job.entry_point.program, job.paths.code)
     return [f"{found} is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"] if found else []

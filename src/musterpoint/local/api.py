@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Launcher
+from musterpoint.local.words import to_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,8 +100,6 @@ def run(
         UsageError: an option, a file or this machine is wrong; it says what ``muster local`` says.
         TimeoutError: the job didn't end within ``timeout``; it has been stopped.
     """
-    from musterpoint.local.words import to_words
-
     given = {"hosts": hosts, "slots": slots, "launcher": launcher, **options}
     words = to_words(given, None, "local.run")
     command = [sys.executable, "-m", "musterpoint", "local", "--json", *words, "--", os.fspath(program)]

@@ -111,7 +111,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(f"warning: {warning}")
     left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
     mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
-    head = results.ALGORITHM_ERROR if job.platform == "sagemaker" else ""
+    head = played(job.platform).failure_head
     end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)

@@ -11,6 +11,7 @@ from typing import Callable, Collection, Mapping, NamedTuple
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.launch.plan import ONE_PER_HOST
 from musterpoint.local.job import LocalJob
+from musterpoint.local.platforms.table import played
 
 
 class Given(NamedTuple):
@@ -27,7 +28,7 @@ class Given(NamedTuple):
 
 
 def _host_names(given: Given) -> str:
-    if given.naming == "algo" or given.job.platform == "sagemaker":
+    if given.naming == "algo" or played(given.job.platform).namings:
         return ""
     return f"hosts of --platform {given.job.platform} are called as there, such as {given.job.hosts[0]}"
 

@@ -12,11 +12,13 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import InstanceGroup, Job
-from musterpoint.core.job.read import masker_of, platform_here, read_job
-from musterpoint.core.job.sagemaker import RESOURCES, base_of, paths_of
+from musterpoint.core.job.opt_ml import base_of, paths_of
+from musterpoint.core.job.read import masker_of, platform_of, read_job
+from musterpoint.core.job.sagemaker_files import RESOURCES
 from musterpoint.core.job.unnamed import misplaced
-from musterpoint.core.job.variables import OUTPUTS, Watched, of_platform
+from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
@@ -78,14 +80,14 @@ def preview_request(request: Request) -> Preview:
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
-    here = options.platform if options.platform != "auto" else platform_here(base, request.environ)
-    if request.program is None and here != "sagemaker" and options.platform != "plain":
+    platform = platform_of(options, request.environ, base)
+    if request.program is None and platform.own_program is None:
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
-            if here == "plain"
-            else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
-            "follow `muster launch` there"
+            if not platform.describes
+            else f"no PROGRAM was given, and on this platform ({platform.name}) the job's command names it: pass the "
+            "words that follow `muster launch` there"
         )
     watched = Watched(request.environ)
     job = read_job(watched, options, "", request.program, request.arguments, request.module)
@@ -103,9 +105,10 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
         given.setdefault(setting.name, set()).add(setting.value)
     foreign = plan.launcher not in SUPERVISED and plan.launcher not in ONE_PER_HOST
     found, seen = [], frozenset(environ.seen)
-    for name in of_platform(job.platform, environ):
+    platform = platforms.load(job.platform)
+    for name in of_platform(platform, environ):
         value = environ[name]
-        read = READ if name in seen or name.startswith(OUTPUTS) else NOT_NEEDED
+        read = READ if name in seen or name.startswith(platform.families) else NOT_NEEDED
         if name in plan.unset:
             fate = REMOVED
         elif given.get(name, {value}) != {value}:
@@ -143,10 +146,8 @@ def seen_from(job: Job, host: str) -> Job:
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
     paths = job.paths
-    if job.platform == "azureml":
-        from musterpoint.core.job.azureml_outputs import of_node
-
-        paths = of_node(paths, job.hosts.index(host))
+    if paths_at := platforms.load(job.platform).paths_at:
+        paths = paths_at(paths, job.hosts.index(host))
     return job._replace(
         paths=paths,
         started=started,

@@ -16,6 +16,7 @@ from musterpoint.core.code import interpreter
 from musterpoint.core.fabric import accelerate
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.core.job import platforms
 from musterpoint.core.job.variables import of_platform
 from musterpoint.core.launch.explain import words_of
 from musterpoint.core.launch.page import page_of
@@ -103,7 +104,7 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
         for part in page_of(shown.subject, shown.plans, shown.plans, (), Masker(), shown.used, everything=True).hosts:
             assert all(row.reason for block in part.blocks for row in block.rows), (launcher, part.title)
         explained = {each.name: each.reason for each in shown.used}
-        assert set(of_platform(shown.job.platform, SETS[name])) <= set(explained)
+        assert set(of_platform(platforms.load(shown.job.platform), SETS[name])) <= set(explained)
         assert all(explained.values())
         for host, plan in zip(shown.job.hosts, shown.plans, strict=True):
             own = [each.value for each in plan.environment if "musterpoint/node-" in each.value]

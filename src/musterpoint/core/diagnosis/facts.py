@@ -3,6 +3,7 @@
 import time
 from typing import Callable, Iterable, NamedTuple
 
+from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
 
@@ -13,7 +14,8 @@ class RankEnd(NamedTuple):
     ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
     ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
     stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
-    ended the rank's stub before.
+    ended the rank's stub before. ``aborted``: the rank had called ``MPI_Abort``, as its MPI printed;
+    ``ends_anyhow``: under this MPI ranks that were given up end with any status.
     """
 
     rank: int
@@ -25,6 +27,8 @@ class RankEnd(NamedTuple):
     stdout_tail: bytes = b""
     mpi: bool = False
     given_up: bool = False
+    aborted: bool = False
+    ends_anyhow: bool = False
 
 
 class ServiceOrLauncherEnd(NamedTuple):
@@ -62,12 +66,13 @@ class ProgramFiles:
 class JobFacts(NamedTuple):
     """What of the job a hint depends on.
 
-    ``platform``: its name. ``local``: whether ``muster local`` plays it. ``channels``: names of its input channels.
-    ``launcher``: what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
+    ``missing_channel``: what makes the platform's hint about one (:class:`Platform`). ``local``: whether
+    ``muster local`` plays it. ``channels``: names of its input channels. ``launcher``:
+    what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
     ``debugged``: a rank has a person's terminal.
     """
 
-    platform: str = "sagemaker"
+    missing_channel: Callable[[str, str, bool], str] = no_channels
     local: bool = False
     channels: tuple[str, ...] = ()
     launcher: str = "script"

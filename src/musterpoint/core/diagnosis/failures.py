@@ -12,7 +12,7 @@ from typing import Callable, Iterable, Sequence
 
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
-from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
+from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import classify, program_output, program_source
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
@@ -26,6 +26,9 @@ ABORTED = 134
 """The exit code after SIGABRT."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
+OPEN_MPI_ECHOES = (OPEN_MPI_GAVE_UP, 195)
+"""And -61, ``PMIX_ERR_LOST_CONNECTION``: with which it ends ranks whose daemon has gone, as the system sees it."""
+MPI_RAISED = b"mpi4py.MPI.Exception: "
 
 
 def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
@@ -34,12 +37,23 @@ def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
     """
     tails = (end.tail, end.stdout_tail)
-    if end.mpi:
+    if end.aborted:
         tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
     blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
     failure = _of_program(blank, end, tails, context)
-    given_up = end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and failure.kind == "user")
-    return failure._replace(kind="peer") if given_up and failure.kind != "oom" else failure
+    return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
+
+
+def _is_echo(end: RankEnd) -> bool:
+    """Whether an MPI made a rank end for another one's sake.
+
+    Open MPI may end the stub of a rank first that ends with its own code then: the one that it gave to ``MPI_Abort``.
+    """
+    if not end.given_up:
+        return end.mpi and end.status == OPEN_MPI_GAVE_UP
+    if end.ends_anyhow or end.status is None or end.status < 0 or end.status in OPEN_MPI_ECHOES:
+        return True
+    return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
 
 
 def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
@@ -231,6 +245,16 @@ def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> F
         "started: the platform ended it, or it ran out of memory"
     )
     return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
+def never_started(ranks: Sequence[int], starter: str, seconds: float, context: DiagnosisContext) -> Failure:
+    """``ranks`` of this host are expected, and ``starter`` hasn't started them."""
+    them = "it" if len(ranks) == 1 else "them"
+    text = (
+        f"muster: {numbers(ranks)} of {context.host} didn't start within {seconds:g} s: {starter} was to start {them}, "
+        "and still waits, for another host or for something on this one"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:

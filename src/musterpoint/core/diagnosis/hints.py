@@ -38,10 +38,7 @@ class Hint(NamedTuple):
 def _channel(case: Case) -> str:
     name = case.found["channel"].lower()
     has = f"it has {', '.join(case.job.channels)}" if case.job.channels else "it has none"
-    if case.job.platform != "sagemaker":
-        return f"there are no channels on this platform: set SM_CHANNEL_{name.upper()} to a directory with the data"
-    here = f"muster local --channel {name}=PATH" if case.job.local else f"fit({{'{name}': ...}})"
-    return f"the job has no input channel {name} ({has}): {here} gives it one"
+    return case.job.missing_channel(name, has, case.job.local)
 
 
 def _no_ranks(case: Case) -> str:

@@ -74,7 +74,7 @@ _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
 )
 _STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals\.\w+: |unknown signal )(\d+)")
-_ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process \d+$", re.M)
+_ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process (\d+)$", re.M)
 _MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
@@ -157,12 +157,12 @@ def inner_code(tail: bytes, rank: int | None = None) -> int | None:
     return None
 
 
-def abort_code(tail: bytes) -> int | None:
-    """The code that a program gave to ``MPI_Abort``, from what MPICH and Intel MPI print of it; None if it didn't.
+def abort_code(tail: bytes, rank: int) -> int | None:
+    """The code that ``rank`` gave to ``MPI_Abort``, from what MPICH and Intel MPI print of it; None if it didn't.
 
     With Open MPI it is the exit code anyway.
     """
-    asked = _ABORT.search(tail)
+    asked = next((said for said in _ABORT.finditer(tail) if int(said[2]) == rank), None)
     return (int(asked[1]) & 0xFF or 1) if asked else None
 
 

@@ -8,6 +8,8 @@ host.
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from typing import Iterable, Mapping
 
 from musterpoint.core.fabric.configured import configured, fits_any
@@ -121,8 +123,6 @@ def _longest_match(address: int | None, routes: list[_Route]) -> str:
 
 def _routes4(root: str) -> list[_Route]:
     """``/proc/net/route``: destination and mask are hexadecimal words in this machine's byte order."""
-    import sys
-
     routes = []
     for line in read(os.path.join(root, "proc/net/route")).splitlines()[1:]:
         fields = line.split()
@@ -161,8 +161,6 @@ def ipv4_number(address: str) -> int | None:
 
 
 def _ipv6_number(address: str) -> int | None:
-    import socket
-
     try:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6, address.partition("%")[0]), "big")
     except OSError:

@@ -5,6 +5,7 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Launcher, Settings
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
 from musterpoint.core.launch.plan import ONE_PER_HOST, RAY_PORTS, SUPERVISED, LaunchPlan, told_local_rank
@@ -113,12 +114,11 @@ def _as_started(job: Job, settings: Settings, typed: bool) -> tuple[Launcher, st
         return launcher, f"the platform has started {plural(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
-    once = "srun --ntasks-per-node=1" if job.platform == "slurm" else "process_count_per_instance: 1"
     asked = f"--slots {settings.slots}" if asks in ("auto", *SUPERVISED) else f"--launcher {asks}"
     raise LauncherError(
         f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
         "would start ranks of its own: leave the option out, or let the platform start one process per host "
-        f"({once})"
+        f"({platforms.load(job.platform).once_per_host})"
     )
 
 
@@ -240,7 +240,7 @@ def _servers(launcher: Launcher, settings: Settings, job: Job) -> tuple[int, int
     from musterpoint.core.launch.tensorflow.tasks import BESIDE, default_port, roles_of, tasks_of
 
     alone = len(job.group_hosts) == 1 and settings.tf_port is None
-    first = default_port(launcher, job.platform) if settings.tf_port is None else settings.tf_port
+    first = default_port(launcher, job) if settings.tf_port is None else settings.tf_port
     if launcher == "tensorflow":
         return first, 0 if alone else 1
     if alone and not roles_of(job, settings):
@@ -292,7 +292,7 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.core.launch.ssh import with_ssh
 
         made = with_ssh(inputs, made)
-    if inputs.job.platform != "azureml" or not any("$" in word for word in inputs.workspace.argv):
+    if not platforms.load(inputs.job.platform).unexpanded or not any("$" in word for word in inputs.workspace.argv):
         return made
     from musterpoint.core.launch.expansion import expand
 

@@ -2,6 +2,7 @@
 
 from musterpoint.base.settings import Launcher, Settings
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import plural
 from musterpoint.core.launch.inputs import capacity_of
@@ -10,12 +11,13 @@ from musterpoint.core.launch.plan import ONE_PER_HOST
 
 def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launcher = "script") -> str:
     """A warning where this host's slots differ from its GPUs or Neuron cores; else empty."""
-    if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
+    key = platforms.load(job.platform).slots_key
+    if key and not settings.slots and devices.slots > capacity_of(job, settings, devices):
         room = capacity_of(job, settings, devices)
         unused = devices.accelerators[1]
         return (
             f"warning: this host has {plural(devices.slots, unused)}, and the job asks for {plural(room, 'process')} "
-            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
+            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: {key})"
         )
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")

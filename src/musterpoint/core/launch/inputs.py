@@ -11,9 +11,11 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.mpi import Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, StartedRank
+from musterpoint.core.job.platform import Platform, StartedBy
 from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
-from musterpoint.core.launch.smdistributed import wanted
+from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ SMDISTRIBUTED = os.path.join(os.path.dirname(_PACKAGE), "musterpoint_smdistribut
 """The folder by which Python finds musterpoint's ``smdistributed``."""
 STARTUP = os.path.join(_PACKAGE, "embedded", "startup", "path")
 """The folder by which Python finds our tasks for its start (:mod:`musterpoint.embedded.startup`)."""
-EXPECTED = ("what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it")
-"""The reasons of the variables that are exported for scripts: on SageMaker, and elsewhere."""
 TASKS = "MUSTER_STARTUP"
 """The variable that names the tasks."""
 
@@ -81,6 +81,11 @@ class LaunchInputs(NamedTuple):
         return len(self.roster.group)
 
     @property
+    def platform(self) -> Platform:
+        """What is special about the job's platform."""
+        return platforms.load(self.job.platform)
+
+    @property
     def started(self) -> StartedRank | None:
         """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
         started = self.job.started
@@ -114,7 +119,7 @@ class LaunchInputs(NamedTuple):
         startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
         startups += [STARTUP] if self._tasks else []
         first = [folder for folder in startups if folder not in folders]
-        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
+        last = [STANDINS] if self.platform.standins and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     @property
@@ -144,6 +149,12 @@ class LaunchInputs(NamedTuple):
         folder = self.environ.get("TMPDIR") or "/tmp"
         path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
         return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
+
+    @property
+    def _token(self) -> tuple[EnvSetting, ...]:
+        """What ranks of smdistributed know each other by."""
+        value = token(self.roster, self.settings) if wanted(self.job, self.environ) else ""
+        return (EnvSetting(TOKEN, value, "by which ranks of smdistributed know each other"),) if value else ()
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -192,23 +203,23 @@ class LaunchInputs(NamedTuple):
             cpu_sets=self.cpu_sets,
         )
 
-    @property
-    def _expected(self) -> str:
-        return EXPECTED[0] if self.job.platform == "sagemaker" else EXPECTED[1]
-
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow") or self.started is not None:
+        numbers = self.platform.numbers
+        if numbers is None or self.started is not None:
             return ()
-        from musterpoint.core.launch.numbering import misleading
-
-        return misleading(self.job.platform, self.launcher, self.environ)
+        started_by: StartedBy = "launcher"
+        if self.launcher in ONE_PER_HOST:
+            started_by = "once"
+        elif self.launcher in SUPERVISED:
+            started_by = "ranks"
+        return numbers.stale(self.environ, started_by)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
-        expected = self._expected
+        expected = self.platform.exports_reason
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
@@ -228,6 +239,7 @@ class LaunchInputs(NamedTuple):
                 "how often the ranks were started again, by torchrun's name",
             ),
             *self._tasks,
+            *self._token,
             *self._progress,
             *self._later_warnings,
             *self.network,

@@ -10,8 +10,8 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.explain import BOOT_SHOWN, Words, program_name, quoted, words_of
-from musterpoint.core.launch.inputs import EXPECTED
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 
 MOST_OTHERS = 6

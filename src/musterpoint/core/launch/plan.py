@@ -223,6 +223,7 @@ class LaunchPlan(NamedTuple):
     local_rank_flag: how that argument begins.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
     under_mpi: whether an mpirun of the platform's started the entry points.
+    prints_abort: whether the ranks' MPI prints a line of its own when a rank calls ``MPI_Abort`` (MPICH and its kin).
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
@@ -249,6 +250,7 @@ class LaunchPlan(NamedTuple):
     meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
+    prints_abort: bool = False
     expands: bool = False
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: SshServer | None = None
@@ -318,6 +320,7 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "local_rank_at": _COUNT,
     "local_rank_flag": _TEXT,
     "under_mpi": (bool,),
+    "prints_abort": (bool,),
     "expands": (bool,),
     "temporary": _TEXT,
 }

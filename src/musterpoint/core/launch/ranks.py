@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.platform import RankPlace
 from musterpoint.core.launch.horovod import Gloo, plan_gloo
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.meeting import rendezvous
@@ -75,8 +76,9 @@ def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
 
 def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
     """The variables by which the platform itself would number this rank."""
-    if inputs.job.platform not in ("slurm", "kubeflow"):
+    numbers, roster = inputs.platform.numbers, inputs.roster
+    if numbers is None:
         return ()
-    from musterpoint.core.launch.numbering import numbers
-
-    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)
+    slots = tuple(seat.slots for seat in roster.group)
+    place = RankPlace(roster.first_rank + local_rank, local_rank, roster.node_rank, slots)
+    return tuple(EnvSetting(*variable) for variable in numbers.of_rank(inputs.environ, place))

@@ -1,12 +1,15 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
+import hashlib
+import hmac
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Launcher
+from musterpoint.base.settings import Launcher, Settings
 from musterpoint.core.job.fields import count, parse
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.core.rollcall.roster import Roster
 
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
@@ -14,6 +17,8 @@ MODELPARALLEL = "smdistributed.modelparallel"
 KINDS = ("smdistributed_dataparallel", "smdistributed_modelparallel")
 PARAMETERS = "mp_parameters"
 VARIABLE = "SM_HP_MP_PARAMETERS"
+TOKEN = "SMDISTRIBUTED_TOKEN"
+"""The variable by which ranks prove to each other that they are of one job, where they meet without torch."""
 
 
 def wanted(job: Job, environ: Mapping[str, str]) -> bool:
@@ -36,6 +41,17 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
     model = job.distribution.kind == "smdistributed_modelparallel" or job.distribution.parameters is not None
     given = environ.get(VARIABLE, "").strip() not in ("", "{}")
     return (*((DATAPARALLEL,) if job.distribution.dataparallel else ()), *((MODELPARALLEL,) if model or given else ()))
+
+
+def token(roster: Roster, settings: Settings) -> str:
+    """The value of :data:`TOKEN`, which all hosts make alike; empty where nothing is known to the job's hosts alone."""
+    if settings.secret:
+        known = f"{settings.secret} {roster.attempt}"
+    elif settings.rollcall == "full" or len(roster.group) == 1:
+        known = f"{roster.session} {roster.attempt}"
+    else:
+        return ""  # each host made a session of its own
+    return hmac.new(known.encode(), b"smdistributed", hashlib.sha256).hexdigest()
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """The files that tell the control plane how the job ended. Nothing here raises: problems are returned."""
 
 import errno
+import json
 import os
 import stat
 from typing import Any, Callable, Literal, Mapping, NamedTuple
 
-from musterpoint.base import exit_codes
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.job.model import Paths
@@ -43,8 +43,6 @@ def write(
             output.remove(failure)  # an empty one, or an earlier run's
         problems.append(write_file(output, success, b""))
     if output.folder:
-        import json
-
         text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
         problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
@@ -108,10 +106,6 @@ def _overwrite(fd: int, data: bytes) -> None:
         os.ftruncate(fd, len(data))
 
 
-RETRYABLE = ("peer", "infra", "stopped")
-"""Classes after which the same job may well succeed."""
-
-
 class OutcomeRecord(NamedTuple):
     """What ``outcome.json`` holds: how the job ended.
 
@@ -135,12 +129,13 @@ class OutcomeRecord(NamedTuple):
     def from_outcome(cls, outcome: Outcome) -> "OutcomeRecord":
         failure, made = outcome.failure, (outcome.attempts, outcome.attempts)
         if failure is not None:
-            retryable = failure.kind in RETRYABLE and failure.code != exit_codes.INTERNAL
+            from musterpoint.core.diagnosis.retry import why_not_again  # only failures need it
+
             return cls(
                 outcome.code,
                 failure.cause,
                 failure.kind,
-                retryable,
+                not why_not_again(failure),
                 failure.host,
                 failure.rank,
                 failure.signal,
@@ -171,8 +166,6 @@ def write_timeline(
     """
     if not output.folder:
         return []
-    import json
-
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
     problem = write_file(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

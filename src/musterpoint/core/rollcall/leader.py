@@ -56,7 +56,7 @@ class LeaderCall:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self._context = context
-        self._loop, self._timeouts, log = context
+        self._loop, self._timeouts, log = context.loop, context.timeouts, context.log
         self._say, self._record = log.say, log.record
         self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
         self._seen_as = participant.endpoint
@@ -306,7 +306,7 @@ class LeaderCall:
         call = self._calls[link]
         call.state.session.received(self._loop.clock())
         if wire.is_beat(payload):
-            wire.beat_count(payload)
+            wire.read_beat(payload)
         else:
             self._message(call, wire.unpack(payload))
         if changes := self._seats.answered(call):

@@ -144,6 +144,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    def unstarted(self, session: int) -> list[tuple[int, int]]:
+        """The ranks of a session (global, local) whose program doesn't run yet."""
+        first = self.sessions[session].plan.first_rank
+        return [(first + local, local) for _, local in self._ranks.unstarted(session)]
+
     @property
     def awaited_ranks(self) -> set[int]:
         """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
@@ -297,7 +302,8 @@ class HostProcesses:
         self._context.record("rank-registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
-            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
+            abort = session.plan.prints_abort
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:

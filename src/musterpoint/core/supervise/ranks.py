@@ -27,10 +27,10 @@ class Rank:
     stub's pid.
 
     ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
-    because its stub is gone. ``mpi``: an MPI started it.
+    because its stub is gone. ``mpi``: an MPI started it, which ``prints_abort`` when the program calls ``MPI_Abort``.
     """
 
-    __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "stub")
+    __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "prints_abort", "stub")
 
     def __init__(
         self,
@@ -40,9 +40,11 @@ class Rank:
         connection: Connection | None = None,
         stub: int = 0,
         mpi: bool = False,
+        prints_abort: bool = False,
     ) -> None:
         self.key, self.number, self.name = key, number, name
         self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
+        self.prints_abort = prints_abort
         self.orphan_status: int | None = None
 
     @property
@@ -102,6 +104,11 @@ class Ranks:
     def is_missing(self, key: Key) -> bool:
         """Whether this rank is expected and hasn't come up."""
         return key in self._expected and key not in self._ranks
+
+    def unstarted(self, session: int) -> list[Key]:
+        """The ranks of a session whose program doesn't run yet, whoever is to start it."""
+        ranks = self._ranks
+        return sorted(key for key in self._expected if key[0] == session and not (key in ranks and ranks[key].pid))
 
     def is_expected(self, rank: Rank) -> bool:
         return rank.key in self._expected
@@ -181,19 +188,25 @@ class Ranks:
         return rank is not None
 
     def _abort_code(self, rank: Rank) -> int | None:
-        """The code with which a rank asked its MPI to end the job; None if it didn't."""
-        if not rank.mpi:
+        """The code with which a rank asked its MPI to end the job; None if it didn't.
+
+        The MPI kills the rank's stub then. A program that only prints such a line, as its own or as another rank's,
+        still has its stub when it ends, and that knows its true status.
+        """
+        if not rank.prints_abort or rank.connection is not None:
             return None
         for tail in (self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)):
             if ABORTED in tail:
                 from musterpoint.core.diagnosis.program_output import abort_code
 
-                if (code := abort_code(tail)) is not None:
+                if (code := abort_code(tail, rank.number)) is not None:
                     return code
         return None
 
     def ended(self, rank: Rank, status: int | None) -> None:
-        """A rank ended. Its ``MPI_Abort`` code goes before ``status``, as MPICH's programs end with any status."""
+        """A rank ended. Where its MPI ended its stub because it called ``MPI_Abort``, the code that it gave goes before
+        ``status``: the program may run on then, and end with any.
+        """
         if rank.key not in self._expected:
             return
         self._expected.discard(rank.key)
@@ -220,6 +233,7 @@ class Ranks:
             tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
             given_up = rank.mpi and rank.connection is None and aborted is None
             end = RankEnd(rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up)
+            end = end._replace(aborted=aborted is not None, ends_anyhow=rank.prints_abort)
             failure = self._failure_of(rank.session, end) if failed else None
         self._held_back = RankEnded(rank.key, failure), end
         self._orphans_had_time = False

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Callable, Collection, Literal, Mapping, NamedTuple, Union
+from typing import Callable, Collection, Mapping, NamedTuple, Union
 
-from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure
 from musterpoint.core.channel.attempts import Progress, Ready
+from musterpoint.core.diagnosis.retry import RestartOn, failed_before_its_ranks, why_not_again
 
-RestartOn = Literal["infra", "user"]
-SIGNALS = (6, 7, 9, 11, 15)
-"""SIGABRT (NCCL's watchdog ends a rank so), SIGBUS, SIGKILL, SIGSEGV and SIGTERM: ends of a rank that another attempt
-may not see. An illegal instruction or a division by zero comes again."""
-_FOUND_BY_US = (exit_codes.STALLED, exit_codes.LOG_RULE)
 LONGER = 1.1
 """An attempt that took this many times as long as the one before it took longer; less is chance."""
 
@@ -59,24 +54,6 @@ class End(NamedTuple):
 RestartDecision = Union[Restart, Wait, End]
 
 
-def obstacle(failure: Failure, on: RestartOn) -> str:
-    """Why a job isn't started again after ``failure``; empty: it may be."""
-    if failure.cause == "host":
-        return ""
-    if failure.cause == "muster":
-        killed = failure.code == exit_codes.LAUNCHER and failure.signal in SIGNALS  # a launcher, or a server beside it
-        return "" if killed or failure.code in _FOUND_BY_US else "the same would happen again"
-    if failure.cause != "user":
-        return f"it is the {failure.cause}'s doing"
-    if on == "user" or failure.kind in ("infra", "peer"):
-        return ""
-    if failure.kind == "oom":
-        return "it would need as much memory again (--restart-on user tries it)"
-    if failure.signal in SIGNALS:
-        return ""
-    return "it is the program's own error (--restart-on user starts it again after those, too)"
-
-
 def decide_restart(
     rules: RestartRules,
     ended: EndedAttempt,
@@ -85,8 +62,10 @@ def decide_restart(
     left: Collection[str] = (),
 ) -> RestartDecision:
     """What follows when all ``hosts`` are ready. ``away``: those that are lost; ``left``: those that said goodbye."""
-    if why := obstacle(ended.failure, rules.on):
+    if why := why_not_again(ended.failure, rules.on):
         return End(why)
+    if failed_before_its_ranks(ended.failure):
+        return End("its ranks had not been started, so there is nothing to start again on the same hosts")
     if ended.number >= rules.most:
         return End(f"--max-restarts {rules.most} allows no more")
     for check in _CHECKS:

@@ -150,8 +150,8 @@ def test_a_service_of_the_users_fails_as_a_rank_does() -> None:
 
 def test_the_code_of_an_abort() -> None:
     line = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0"
-    assert abort_code(line) == 5
-    assert abort_code(b"Abort(5)") is None
+    assert abort_code(line, 0) == 5
+    assert abort_code(b"Abort(5)", 5) is None
 
 
 def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:

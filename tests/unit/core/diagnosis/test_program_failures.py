@@ -137,13 +137,16 @@ def test_a_long_message_leaves_room_for_who_and_where() -> None:
     assert frames == ['  File "t.py", line 1, in f', "    g()"]
 
 
-def of_mpi(name: str, status: int | None, given_up: bool = False) -> Failure:
+def of_mpi(
+    name: str, status: int | None, given_up: bool = False, hydra: bool = False, aborted: bool = False
+) -> Failure:
     tail = (TAILS / f"{name}.txt").read_bytes()
-    return failure_of_rank(end(status, tail)._replace(mpi=True, given_up=given_up), HERE)
+    of_mpi = end(status, tail)._replace(mpi=True, given_up=given_up, ends_anyhow=hydra, aborted=aborted)
+    return failure_of_rank(of_mpi, HERE)
 
 
 def test_a_rank_that_aborted_its_world_is_explained_with_what_it_wrote_until_then() -> None:
-    failure = of_mpi("mpich_abort", 5)
+    failure = of_mpi("mpich_abort", 5, aborted=True)
     assert failure.reason.split("\n") == [
         "Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 2",
         "rank 5 (local rank 1) on algo-3, exit code 5",
@@ -156,15 +159,25 @@ def test_a_rank_that_aborted_its_world_is_explained_with_what_it_wrote_until_the
     [
         ("quiet", 14, False, "peer"),  # Open MPI 5's way to say that another rank is gone
         ("quiet", 7, False, "user"),
+        ("quiet", 14, True, "peer"),
         ("quiet", 195, True, "peer"),
+        ("quiet", 195, False, "user"),
         ("quiet", -9, True, "peer"),
-        ("during", 1, True, "peer"),
+        ("quiet", None, True, "peer"),
+        ("quiet", 7, True, "user"),  # it called MPI_Abort, and mpirun was quicker to end its stub than it to end
+        ("during", 1, True, "user"),
+        ("mpi_lost", 1, True, "peer"),
         ("mpich_finalize", 15, False, "peer"),
         ("cuda_oom", 1, True, "oom"),
     ],
 )
 def test_ends_that_an_mpi_makes(name: str, status: int, given_up: bool, kind: str) -> None:
     assert of_mpi(name, status, given_up).kind == kind
+
+
+@pytest.mark.parametrize(("status", "kind"), [(7, "peer"), (15, "peer"), (1, "peer")])
+def test_ranks_that_mpich_gave_up_end_with_anything(status: int, kind: str) -> None:
+    assert of_mpi("during", status, given_up=True, hydra=True).kind == kind
 
 
 def test_the_same_status_means_nothing_elsewhere() -> None:

@@ -341,23 +341,30 @@ def test_nothing_makes_it_fail(parts: list[str | bytes], start: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("mpich_raise", 1), ("mpich_abort", 5), ("mpich_finalize", None), ("abort", None)]
+    ("name", "rank", "code"),
+    [
+        ("mpich_raise", 3, 1),
+        ("mpich_abort", 2, 5),
+        ("mpich_abort", 0, None),  # what another rank said, printed once more
+        ("mpich_finalize", 2, None),
+        ("abort", 0, None),
+    ],
 )
-def test_the_code_that_was_given_to_mpi_abort(name: str, code: int | None) -> None:
-    assert abort_code(TAILS[name]) == code
+def test_the_code_that_was_given_to_mpi_abort(name: str, rank: int, code: int | None) -> None:
+    assert abort_code(TAILS[name], rank) == code
 
 
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        (b"Abort(256) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 256) - process 0", 1),
-        (b"Abort(0) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 0) - process 0", 1),
+        (b"Abort(9) on node 0 (rank 12 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 256) - process 12", 1),
+        (b"Abort(0) on node 0 (rank 12 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 0) - process 12", 1),
         (b"Abort(3): application called MPI_Abort(comm=0x84000002, -1) - process 12", 255),
         (b"print('application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0')", None),
     ],
 )
 def test_the_code_is_one_that_a_process_can_end_with(line: bytes, code: int | None) -> None:
-    assert abort_code(b"before\n" + line + b"\nafter") == code
+    assert abort_code(b"before\n" + line + b"\nafter", 12) == code
 
 
 def test_what_comes_after_the_call_is_aftermath() -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.settings import Platform
-from musterpoint.core.job import directories
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import NAMES, made, with_directories
 from musterpoint.core.job.model import EntryPoint, Job, Paths
+from musterpoint.core.job.opt_ml import BASE
+from musterpoint.core.job.platform import Platform
 
-PLATFORMS: list[tuple[Platform, str]] = [
+PLATFORMS: list[tuple[str, str]] = [
     ("plain", "work/muster-jobs/my-job"),
     ("slurm", "work/muster-jobs/my-job"),
     ("azureml", "work/outputs"),
@@ -22,19 +23,26 @@ PLATFORMS: list[tuple[Platform, str]] = [
 ]
 
 
-def job(platform: Platform, name: str = "my job", paths: Paths = Paths()) -> Job:  # noqa: B008
+def job(platform: str, name: str = "my job", paths: Paths = Paths()) -> Job:  # noqa: B008
     return Job(platform, name, ("a",), "a", ("a",), EntryPoint("t.py"), paths=paths)
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(directories, "BASE", str(tmp_path / "opt" / "ml"))
+    load, base = platforms.load, str(tmp_path / "opt" / "ml")
+
+    def moved(name: str) -> Platform:
+        """The platform with its directories below the test's own."""
+        platform = load(name)
+        return platform._replace(folder=base) if platform.folder == BASE else platform
+
+    monkeypatch.setattr(platforms, "load", moved)
     (tmp_path / "work").mkdir()
     return tmp_path / "work"
 
 
 @pytest.mark.parametrize(("platform", "place"), PLATFORMS)
-def test_every_platform_has_them(platform: Platform, place: str, work: Path) -> None:
+def test_every_platform_has_them(platform: str, place: str, work: Path) -> None:
     planned = job(platform)
     planned = planned._replace(paths=with_directories(planned, str(work)))
     assert os.listdir(work) == [], "muster plan makes nothing"

@@ -6,7 +6,7 @@ from typing import Callable, Mapping
 
 import pytest
 
-from musterpoint.base.settings import Platform, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.devices import Devices
@@ -75,7 +75,7 @@ def plan() -> Callable[..., LaunchPlan]:
         workspace: Workspace = WORKSPACE,
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
-        platform: Platform = "sagemaker",
+        platform: str = "sagemaker",
         accelerate: Accelerate = NO_GPUS,
         memory: Memory = UNKNOWN,
         ports: tuple[int, ...] = (),

@@ -7,7 +7,8 @@ from typing import Callable, get_args
 import pytest
 
 from musterpoint.base.settings import Launcher
-from musterpoint.core.launch.numbering import KUBEFLOW, SLURM
+from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
+from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
 
 SLOTS = {"a": 2, "b": 2, "c": 1}

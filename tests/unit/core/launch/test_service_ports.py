@@ -48,8 +48,9 @@ def test_wanted(launcher: str, settings: dict[str, Any], job: Job, ports: tuple[
 
 def test_azureml_has_another_first_port() -> None:
     assert wanted_ports("tensorflow", NONE, Settings(), job(2)._replace(platform="azureml")) == (2222,)
-    assert default_port("tensorflow", "azureml") == default_port("parameter-server", "plain") == 2222
-    assert default_port("tensorflow", "plain") == 7777
+    there, here = job(2)._replace(platform="azureml"), job(2)._replace(platform="plain")
+    assert default_port("tensorflow", there) == default_port("parameter-server", here) == 2222
+    assert default_port("tensorflow", here) == 7777
 
 
 def test_horovod_has_a_server_on_the_leader() -> None:

@@ -332,6 +332,7 @@ CASES = [
     (Outcome(7, USER, "", Secondary(2)), "user", "user", False, "ValueError: x\n2 other ranks failed the same way"),
     (Outcome(137, USER._replace(kind="oom")), "user", "oom", False, "ValueError: x"),
     (Outcome(1, USER._replace(kind="peer")), "user", "peer", True, "ValueError: x"),
+    (Outcome(139, USER._replace(code=139, signal=11)), "user", "user", True, "ValueError: x"),
     (Outcome(76, USER._replace(kind="infra", cause="host")), "host", "infra", True, "ValueError: x"),
     (Outcome(70, USER._replace(code=70, kind="infra", cause="muster")), "muster", "infra", False, USER.reason),
     (Outcome(3, None), "muster", "infra", True, "muster: ended with exit code 3 for a reason nobody reported"),

@@ -26,7 +26,7 @@ ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MP
 class Slot:
     """One expected rank with a stub of its own; the program is a process that sleeps."""
 
-    def __init__(self, mpi: bool = True) -> None:
+    def __init__(self, mpi: bool = True, prints_abort: bool = False) -> None:
         self.loop = Loop()
         self.read, self.write = os.pipe()
         self.pump = Pump(out_fd=self.write, err_fd=self.write)
@@ -40,7 +40,7 @@ class Slot:
         self.output, err = self.pump.open(0)
         assert err == self.output, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
-        self.rank = Rank((0, 0), 0, "", connection, 1, mpi)
+        self.rank = Rank((0, 0), 0, "", connection, 1, mpi, prints_abort)
         self.ranks.add(self.rank)
         self.ranks.set_pid(self.rank, self.program.pid)
 
@@ -76,26 +76,63 @@ def slot() -> Iterator[Slot]:
     slot.close()
 
 
-def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
+@pytest.fixture
+def mpich() -> Iterator[Slot]:
+    slot = Slot(prints_abort=True)
+    yield slot
+    slot.close()
+
+
+def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(mpich: Slot) -> None:
     """MPICH and Intel MPI end the stub, which isn't the program that called."""
-    slot.says(b"working\n" + ABORT + b"still working\n")
-    slot.ranks.lost_stub(slot.rank)
-    assert slot.end == (5, "user", ABORT.decode().strip())
-    assert slot.program.wait(500) == -9
+    mpich.says(b"working\n" + ABORT + b"still working\n")
+    mpich.ranks.lost_stub(mpich.rank)
+    assert mpich.end == (5, "user", ABORT.decode().strip())
+    assert mpich.program.wait(500) == -9
 
 
 @pytest.mark.parametrize("status", [0, 15, -11, 5])
-def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
-    slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(mpich: Slot, status: int) -> None:
+    mpich.rank.connection = None  # its stub is lost
+    mpich.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+    mpich.ranks.ended(mpich.rank, status)
+    assert mpich.end is not None
+    assert mpich.end[:2] == (5, "user")
+
+
+@pytest.mark.parametrize("prints_abort", [True, False])
+@pytest.mark.parametrize("status", [0, 1, 7])
+def test_a_program_that_only_prints_such_a_line_ends_as_its_stub_says(prints_abort: bool, status: int) -> None:
+    slot = Slot(prints_abort=prints_abort)
+    slot.says(ABORT)
     slot.ranks.ended(slot.rank, status)
+    assert (slot.end and slot.end[0]) == (status or None)
+    slot.close()
+
+
+@pytest.mark.parametrize(("prints_abort", "line"), [(False, ABORT), (True, ABORT.replace(b"process 0", b"process 3"))])
+def test_a_line_of_another_mpi_or_rank_is_no_end(prints_abort: bool, line: bytes) -> None:
+    """The MPI ends its stub for another rank's sake."""
+    slot = Slot(prints_abort=prints_abort)
+    slot.says(line)
+    slot.ranks.lost_stub(slot.rank)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.close()
+
+
+def test_an_abort_whose_stub_open_mpi_ended_first_is_the_ranks_own(slot: Slot) -> None:
+    slot.ranks.lost_stub(slot.rank)
+    assert slot.events == []
+    slot.ranks.reaped(slot.program.pid, 7)
     assert slot.end is not None
-    assert slot.end[:2] == (5, "user")
+    assert slot.end[:2] == (7, "user")
 
 
-def test_the_users_own_words_lead(slot: Slot) -> None:
-    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
-    slot.ranks.ended(slot.rank, 15)
-    assert slot.end == (5, "user", "ValueError: boom")
+def test_the_users_own_words_lead(mpich: Slot) -> None:
+    mpich.rank.connection = None  # its stub is lost
+    mpich.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
+    mpich.ranks.ended(mpich.rank, 15)
+    assert mpich.end == (5, "user", "ValueError: boom")
 
 
 @pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, get_args
 
 import pytest
 
-from musterpoint.base.failure import Failure, lost_host
+from musterpoint.base.failure import Cause, Failure, Kind, lost_host
 from musterpoint.core.channel.attempts import Ready
+from musterpoint.core.diagnosis.retry import failed_before_its_ranks, why_not_again
+from musterpoint.core.report.files import OutcomeRecord
 from musterpoint.core.supervise.restart_rules import (
     End,
     EndedAttempt,
@@ -16,8 +19,8 @@ from musterpoint.core.supervise.restart_rules import (
     Wait,
     attempts_sentence,
     decide_restart,
-    obstacle,
 )
+from musterpoint.core.supervise.state import Outcome
 
 ERROR = Failure("algo-2", 1, "user", "user", "ValueError: boom", 3, 1)
 KILLED = ERROR._replace(code=137, kind="infra", signal=9)
@@ -27,40 +30,38 @@ ECC = ERROR._replace(kind="infra")
 LOST = lost_host("algo-2", "it closed the connection")
 STALLED = Failure("algo-1", 74, "muster", "infra", "muster: stalled")
 MADE, NONE, UNKNOWN = Ready("made"), Ready("none"), Ready()
-
-
-def crashed(signo: int) -> Failure:
-    return ERROR._replace(code=128 + signo, signal=signo)
+BOTH = {"algo-1": UNKNOWN, "algo-2": UNKNOWN}
 
 
 def ours(code: int) -> Failure:
     return Failure("algo-1", code, "muster", "infra", "muster: it can't be")
 
 
-@pytest.mark.parametrize(
-    ("failure", "infra", "user"),
-    [
-        (KILLED, True, True),
-        *((crashed(signo), True, True) for signo in (6, 7, 11, 15)),
-        *((crashed(signo), False, True) for signo in (2, 4, 8)),
-        (PEER, True, True),
-        (ECC, True, True),
-        (LOST, True, True),
-        (STALLED, True, True),
-        (STALLED._replace(code=75), True, True),
-        (ERROR, False, True),
-        (ERROR._replace(code=64), False, True),
-        (OOM, False, True),
-        *((ours(code), False, False) for code in (64, 69, 70, 71, 72)),
-        (ours(72)._replace(signal=9), True, True),
-        (ours(72)._replace(signal=4), False, False),
-    ],
-)
-def test_what_is_retriable(failure: Failure, infra: bool, user: bool) -> None:
-    assert (not obstacle(failure, "infra"), not obstacle(failure, "user")) == (infra, user)
+CAUSES: tuple[Cause, ...] = ("user", "muster", "host")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CODES = (1, 64, 69, 70, 71, 72, 74, 75, 76, 78, 134, 137, 139)
+EVERY = [
+    Failure("algo-2", code, cause, kind, "it failed", signal=signo)
+    for cause, kind, code, signo in itertools.product(CAUSES, KINDS, CODES, (None, 4, 6, 7, 8, 9, 11, 15))
+]
 
 
-BOTH = {"algo-1": UNKNOWN, "algo-2": UNKNOWN}
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_job_that_is_started_again_is_retryable_and_the_log_says_why_another_is_not(cause: str) -> None:
+    """For every kind of failure: the rule of restarts, ``outcome.json`` and the sentence in the log."""
+    for failure in (each for each in EVERY if each.cause == cause):
+        decision = decide_restart(RestartRules(1), EndedAttempt(0, 60.0, None, failure), BOTH)
+        record = OutcomeRecord.from_outcome(Outcome(failure.code, failure))
+        not_again = why_not_again(failure)
+        assert record.retryable == (not not_again), failure
+        if failed_before_its_ranks(failure) and not not_again:
+            assert decision == End(
+                "its ranks had not been started, so there is nothing to start again on the same hosts"
+            )
+        else:
+            assert decision == (End(not_again) if not_again else Restart()), failure
+
+
 NOTHING = {"algo-1": NONE, "algo-2": UNKNOWN}
 FIRST = EndedAttempt(0, 60.0, None, KILLED)
 SECOND = EndedAttempt(1, 60.0, 60.0, KILLED)

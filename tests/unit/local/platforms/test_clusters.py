@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Platform, from_environ
+from musterpoint.base.settings import from_environ
 from musterpoint.core.job.read import read_job
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
-from musterpoint.local.platforms.table import PLAYED, played
+from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
 
-JOBS: list[tuple[Platform, dict[str, object], int | None]] = [
+JOBS: list[tuple[str, dict[str, object], int | None]] = [
     ("slurm", {}, None),
     ("kubernetes", {}, None),
     ("kubeflow", {}, None),
@@ -35,7 +35,7 @@ def hosts_of(platform: LocalPlatform, folder: Path, distribution: dict[str, obje
 @pytest.mark.parametrize("number", [1, 2, 11])
 @pytest.mark.parametrize(("name", "distribution", "slots"), JOBS)
 def test_every_host_finds_its_place(
-    name: Platform, distribution: dict[str, object], slots: int | None, number: int, tmp_path: Path
+    name: str, distribution: dict[str, object], slots: int | None, number: int, tmp_path: Path
 ) -> None:
     platform = played(name)
     for host in hosts_of(platform, tmp_path, distribution, number):
@@ -50,7 +50,7 @@ def test_every_host_finds_its_place(
 
 def test_the_host_gets_the_command_that_a_manifest_has(tmp_path: Path) -> None:
     for name in ("slurm", "kubernetes", "kubeflow"):
-        platform = PLAYED[name]()
+        platform = played(name)
         (host, _) = hosts_of(platform, tmp_path, {}, 2)
         (process,) = platform.processes(host._replace(job=host.job._replace(arguments=("--lr", "1"))))
         assert list(process.argv[1:]) == ["-m", "musterpoint", "launch", "t.py", "--lr", "1"]
@@ -67,7 +67,7 @@ def test_the_host_gets_the_command_that_a_manifest_has(tmp_path: Path) -> None:
         ("kubeflow", {"nodes": 2}),
     ],
 )
-def test_a_distribution_that_it_has_not_is_refused(name: Platform, distribution: dict[str, object]) -> None:
+def test_a_distribution_that_it_has_not_is_refused(name: str, distribution: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"^--distribution"):
         played(name).read_distribution(distribution, 2)
 

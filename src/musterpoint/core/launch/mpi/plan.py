@@ -130,6 +130,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         world_size=world,
         first_rank=before,
         daemons=command.daemons,
+        prints_abort=mpi.flavour != OPEN_MPI,
         cpu_sets=() if _binds(inputs, mpi, command, options) else plan.cpu_sets,
     )
 

@@ -84,7 +84,7 @@ def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> Env
         if one.runs != BESIDE:
             address = config.address(inputs, one.host, one.place)
             cluster.setdefault(one.role, []).append(address)
-    text = config.encode(cluster, task.role, task.number, inputs.job.platform)
+    text = config.encode(cluster, task.role, task.number, inputs.platform.tensorflow_keys)
     return EnvSetting(config.NAME, text, f"this process is {task.name}")
 
 

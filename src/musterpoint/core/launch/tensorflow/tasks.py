@@ -10,7 +10,8 @@ training" guide.
 from typing import Final, Literal, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PARAMETER_SERVER_PORT, TENSORFLOW_PORT, Launcher, Settings
+from musterpoint.base.settings import PARAMETER_SERVER_PORT, Launcher, Settings
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 
 Runs = Literal["rank", "server", "beside"]
@@ -100,6 +101,6 @@ def _counted(hosts: tuple[str, ...], counts: dict[str, int]) -> list[Task]:
     return tasks
 
 
-def default_port(launcher: Launcher, platform: str) -> int:
+def default_port(launcher: Launcher, job: Job) -> int:
     """The first port of a TensorFlow launcher's servers where ``--tf-port`` doesn't say."""
-    return PARAMETER_SERVER_PORT if launcher == "parameter-server" or platform == "azureml" else TENSORFLOW_PORT
+    return PARAMETER_SERVER_PORT if launcher == "parameter-server" else platforms.load(job.platform).tensorflow_port

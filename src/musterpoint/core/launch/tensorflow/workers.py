@@ -27,7 +27,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
         {"worker": [config.address(inputs, host, 0) for host in workers]},
         "worker",
         roster.node_rank,
-        inputs.job.platform,
+        inputs.platform.tensorflow_keys,
     )
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")

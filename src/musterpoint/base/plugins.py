@@ -1,0 +1,47 @@
+"""Launchers and platforms of other packages: entry points of theirs, looked up only for a name that isn't ours."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from musterpoint.base.errors import UsageError
+
+LAUNCHERS = "musterpoint.launchers"
+PLATFORMS = "musterpoint.platforms"
+"""The groups of entry points."""
+
+Kind = TypeVar("Kind")
+
+
+def names(group: str) -> tuple[str, ...]:
+    """The names that installed packages add to ``group``, sorted."""
+    return tuple(sorted({point.name for point in entry_points(group=group)}))
+
+
+def load(group: str, name: str, kind: type[Kind]) -> Kind:
+    """The object of class ``kind`` that an installed package calls ``name`` in ``group``.
+
+    Raises:
+        UsageError: there is none, several packages have one, it can't be imported, or it is something else.
+    """
+    found = tuple(entry_points(group=group, name=name))
+    if len(found) != 1:
+        several = f"{len(found)} installed packages have one: {', '.join(map(_origin, found))}; uninstall all but one"
+        raise UsageError(
+            f"{name}: {several if found else f'no installed package has an entry point of that name in {group}'}"
+        )
+    point = found[0]
+    try:
+        made = point.load()
+    except Exception as error:  # any code of others may run here
+        words = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{name}: {_origin(point)} can't be imported for it ({point.value}): {words}") from error
+    if not isinstance(made, kind) or getattr(made, "name", name) != name:
+        expected = f"a {kind.__module__}.{kind.__qualname__} whose name is {name}"
+        raise UsageError(f"{name}: {point.value} of {_origin(point)} is {type(made).__name__}, expected {expected}")
+    return made
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"the package {point.dist.name}" if point.dist is not None else "a package"

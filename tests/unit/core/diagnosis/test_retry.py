@@ -1,0 +1,51 @@
+"""After which failures a job may be tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.base.failure import Failure, lost_host
+from musterpoint.core.diagnosis.retry import why_not_again
+
+ERROR = Failure("algo-2", 1, "user", "user", "ValueError: boom", 3, 1)
+KILLED = ERROR._replace(code=137, kind="infra", signal=9)
+OOM = KILLED._replace(kind="oom")
+PEER = ERROR._replace(kind="peer")
+ECC = ERROR._replace(kind="infra")
+LOST = lost_host("algo-2", "it closed the connection")
+STALLED = Failure("algo-1", 74, "muster", "infra", "muster: stalled")
+
+
+def crashed(signo: int) -> Failure:
+    return ERROR._replace(code=128 + signo, signal=signo)
+
+
+def ours(code: int) -> Failure:
+    return Failure("algo-1", code, "muster", "infra", "muster: it can't be")
+
+
+@pytest.mark.parametrize(
+    ("failure", "infra", "user"),
+    [
+        (KILLED, True, True),
+        *((crashed(signo), True, True) for signo in (6, 7, 11, 15)),
+        *((crashed(signo), False, True) for signo in (2, 4, 8)),
+        (PEER, True, True),
+        (ECC, True, True),
+        (LOST, True, True),
+        (STALLED, True, True),
+        (STALLED._replace(code=75), True, True),
+        (ERROR, False, True),
+        (ERROR._replace(code=64), False, True),
+        (OOM, False, True),
+        (OOM._replace(cause="muster", code=75), False, True),
+        *((ours(code), False, False) for code in (64, 70, 72)),
+        *((ours(code)._replace(kind="user"), False, False) for code in (64, 71, 72)),
+        *((ours(code), True, True) for code in (69, 71, 78)),  # what was missing may be there next time
+        (ours(72)._replace(kind="peer"), True, True),  # mpirun ended by itself: a rank or a host is gone
+        (ours(72)._replace(signal=9), True, True),
+        (ours(72)._replace(signal=4), False, False),
+    ],
+)
+def test_what_is_retriable(failure: Failure, infra: bool, user: bool) -> None:
+    assert (not why_not_again(failure, "infra"), not why_not_again(failure, "user")) == (infra, user)

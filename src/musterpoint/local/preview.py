@@ -63,8 +63,8 @@ def preview_local(
         )
         ports = "" if hosts.interface else "; they share its ports, so free ones are chosen at the start"
         count = f"{len(job.hosts)} local host{'s' if len(job.hosts) > 1 else ''}"
-        own = f"each host's code is a copy of {job.source_dir} of its own, made at the start"
-        notes = (*made.notes, f"{count}, {hosts.name}: {hosts.about}{ports}", own)
+        own = f"at the start every host gets its own copy of {job.source_dir}"
+        notes = (*made.notes, own, f"{count}, {hosts.name}: {hosts.about}{ports}")
         return hosts.name, made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
 
 

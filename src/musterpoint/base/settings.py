@@ -96,6 +96,12 @@ class Settings(NamedTuple):
         return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
 
 
+Path = Literal["", "here", "code", "output", "command"]
+"""Where a relative path begins: ``here``, where it was typed; ``code``: there, else beside the user's code; ``output``:
+here, and it need not exist; ``command``: here if it has a slash, else it is a name that PATH finds. Empty: no path.
+"""
+
+
 class Option(NamedTuple):
     """One option of a job.
 
@@ -110,6 +116,7 @@ class Option(NamedTuple):
     ``launchers``: those that read it; empty: all.
     ``names``: all values that it can have, where the type doesn't say so.
     ``plugins``: the group of entry points in which installed packages add to the values.
+    ``path``: that the value is one, and where a relative one is looked up.
     """
 
     field: str
@@ -124,6 +131,7 @@ class Option(NamedTuple):
     launchers: tuple[Launcher, ...] = ()
     names: tuple[str, ...] = ()
     plugins: str = ""
+    path: Path = ""
 
     @property
     def flag(self) -> str:
@@ -320,7 +328,7 @@ OPTIONS: tuple[Option, ...] = (
            launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
-           "option; else the one that runs musterpoint", inherited=True),
+           "option; else the one that runs musterpoint", inherited=True, path="command"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
            "HOW", launchers=("torchrun",)),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
@@ -335,7 +343,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
            "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
            "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
-           unless_given="none"),
+           unless_given="none", path="code"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
@@ -370,7 +378,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",
            "RANKS", _ranks),
-    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
+    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW",
            unless_given="none; muster local with several ranks per host: rank"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
@@ -385,8 +393,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
            launchers=("parameter-server",)),
-    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
-           unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
+    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate; also beside the code",
+           "FILE", unless_given="the one that `accelerate config` writes, where there is one", path="code",
+           launchers=("accelerate",)),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
            "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
            aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
@@ -406,7 +415,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
            "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
     Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
-           unless_given="requirements.txt beside the code, where an installer is asked for"),
+           unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
@@ -414,7 +423,7 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="the one group with accelerators"),
     Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME",
            names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
-    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
+    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none", path="here"),
     Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
@@ -461,6 +470,8 @@ EVENTS = "MUSTER_EVENTS"
 """Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
 SHOW_RANKS = "MUSTER_SHOW_RANKS"
 """Set by ``muster local``: where a host has several ranks, each line of theirs begins with the rank."""
+SHOWN = "MUSTER_SHOWN"
+"""Set by ``muster local``: ``PATH=OTHER``, a directory of this host, and where people who read its log find it."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -471,5 +482,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, MODULE, LOCAL, SHOW_RANKS, SOCKET_TOKEN, EVENTS}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SHOW_RANKS, SHOWN, SOCKET_TOKEN, EVENTS}
     return {name: value for name, value in environ.items() if name not in own}

@@ -125,7 +125,7 @@ def prepare_host(
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.core.fabric.accelerate import ask_accelerate
 
-        accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
+        accelerate = ask_accelerate(interpreter, (), _here(options.accelerate_config), job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
         smdistributed.check(job, environ, lambda name: name in _among((name,), workspace.interpreter, environ, ask))
     modules = of_launcher.among(modules_for(choice.launcher))
@@ -159,6 +159,11 @@ def _log_rules(job: Job, options: Settings) -> "tuple[LogRule, ...]":
     rules = read_log_rules(options.log_rules, job.paths.code)
     check_channel(rules, len(job.hosts), options.rollcall)
     return rules
+
+
+def _here(path: str) -> str:
+    """A file that is here as an absolute path; any other path as it is, for where the code is."""
+    return os.path.abspath(path) if path and os.path.exists(path) else path
 
 
 def _file(requirements: str) -> str:
@@ -210,7 +215,7 @@ def _typed_accelerate(
         return job, options, None, None
     from musterpoint.core.fabric.accelerate import ask_accelerate
 
-    found = ask_accelerate(interpreter, words, options.accelerate_config, job.paths.code, environ, ask)
+    found = ask_accelerate(interpreter, words, _here(options.accelerate_config), job.paths.code, environ, ask)
     job, slots = as_typed(job, options, found)
     return job, options._replace(slots=slots or options.slots), found, slots
 

@@ -20,6 +20,7 @@ from musterpoint.base.settings import (
     OUTER,
     PROGRAM_ARGS,
     SHOW_RANKS,
+    SHOWN,
     SOCKET_TOKEN,
     TERMINAL,
     Launcher,
@@ -43,6 +44,7 @@ INTERNAL = frozenset(
         OUTER,
         PROGRAM_ARGS,
         SHOW_RANKS,
+        SHOWN,
         SOCKET_TOKEN,
         TERMINAL,
         # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)

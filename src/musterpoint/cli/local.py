@@ -25,6 +25,7 @@ from musterpoint.local.job_file import read_job_file
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
+from musterpoint.local.typed_paths import typed_path
 from musterpoint.local.unheeded import Given, without_effect
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
@@ -208,6 +209,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     rules = BY_FIELD["log_rules"].variable
     options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     if asked.requirements:

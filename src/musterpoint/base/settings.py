@@ -9,10 +9,11 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
 
-Launcher = Literal[
+LAUNCHERS = (
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
     "ssh",
-]  # fmt: skip
+)  # fmt: skip
+"""The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
 PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
 """The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
@@ -39,7 +40,7 @@ PARAMETER_SERVER_PORT = 2222
 class Settings(NamedTuple):
     """The values of all options. None or an empty string: not given; the default then depends on the job."""
 
-    launcher: Literal["auto", Launcher] = "auto"
+    launcher: str = "auto"
     slots: int | None = None
     python: str = ""
     rendezvous: Rendezvous = "static"
@@ -113,7 +114,8 @@ class Option(NamedTuple):
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
     ``older``: an earlier name of the variable, which still counts.
-    ``launchers``: those that read it; empty: all.
+    ``of_some``: whether only some launchers read it: those whose object says so. Others warn that it has no effect.
+    ``refused``: whether the others refuse it instead.
     ``names``: all values that it can have, where the type doesn't say so.
     ``plugins``: the group of entry points in which installed packages add to the values.
     ``path``: that the value is one, and where a relative one is looked up.
@@ -128,7 +130,8 @@ class Option(NamedTuple):
     secret: bool = False
     inherited: bool = False
     older: str = ""
-    launchers: tuple[Launcher, ...] = ()
+    of_some: bool = False
+    refused: bool = False
     names: tuple[str, ...] = ()
     plugins: str = ""
     path: Path = ""
@@ -316,21 +319,20 @@ def _signal(text: str) -> str:
     return name
 
 
-_OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
-
 OPTIONS: tuple[Option, ...] = (
-    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME",
+           names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
            "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
            "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
-           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
+           of_some=True),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True, path="command"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           "HOW", launchers=("torchrun",)),
+           "HOW", of_some=True),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
@@ -384,26 +386,26 @@ OPTIONS: tuple[Option, ...] = (
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
-           unless_given="none", launchers=("ray",)),
+           unless_given="none", of_some=True),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
-           "one", launchers=_OF_TENSORFLOW),
+           "one", of_some=True),
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
-           launchers=_OF_TENSORFLOW),
+           of_some=True),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
-           launchers=("parameter-server",)),
+           of_some=True),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate; also beside the code",
            "FILE", unless_given="the one that `accelerate config` writes, where there is one", path="code",
-           launchers=("accelerate",)),
+           of_some=True),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
            "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
            aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
-           unless_given="none", launchers=("torchrun",)),
+           unless_given="none", of_some=True, refused=True),
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+           "slots: always", "HOW", of_some=True),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
            "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
     Option("topology", "this host's switches for --host-order topology, the network's root first, such as "

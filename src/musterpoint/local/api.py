@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Launcher
 from musterpoint.local.words import to_words
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def run(
     *arguments: object,
     hosts: int = 1,
     slots: int | None = None,
-    launcher: Launcher | None = None,
+    launcher: str | None = None,
     timeout: float | None = None,
     environ: Mapping[str, str] | None = None,
     **options: Unpack[Options],

@@ -9,7 +9,7 @@ import os
 from typing import Callable, Collection, Mapping, NamedTuple
 
 from musterpoint.base.untrusted import open_regular
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.table import played
 
@@ -47,7 +47,7 @@ def _internet(given: Given) -> str:
 
 def _host_slots(given: Given) -> str:
     launcher = given.job.options.get("MUSTER_LAUNCHER", "")
-    if not given.job.host_slots or launcher not in ONE_PER_HOST:
+    if not given.job.host_slots or launcher in ("", "auto") or not find(launcher).once:
         return ""
     return f"--launcher {launcher} starts the program once per host; --launcher torchrun or ranks one rank per slot"
 

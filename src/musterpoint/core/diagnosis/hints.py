@@ -9,7 +9,7 @@ import re
 from typing import Callable, NamedTuple
 
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.table import find
 
 
 class Case(NamedTuple):
@@ -42,7 +42,7 @@ def _channel(case: Case) -> str:
 
 
 def _no_ranks(case: Case) -> str:
-    if case.job.launcher not in ONE_PER_HOST:
+    if not case.job.launcher or not find(case.job.launcher).once:
         return ""
     return (
         f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "

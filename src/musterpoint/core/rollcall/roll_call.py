@@ -79,8 +79,6 @@ class RollCall:
         from musterpoint.core.job.unnamed import misplaced
 
         self._misplaced = misplaced(unnamed)
-        if unnamed.port:
-            self._settings = self._settings._replace(rollcall_port=unnamed.port)
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             from musterpoint.core.channel.timeouts import Timeouts
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, Option, chosen
+from musterpoint.core.launch.table import readers
 from musterpoint.core.runtime import Request
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def topic(option: Option) -> str:
     if option.field in COMMON:
         return "common options of the job"
     found = next((title for title, fields in TOPICS.items() if option.field in fields), "")
-    return found or f"launcher {' or '.join(option.launchers or ('mpi',))}"
+    return found or f"launcher {' or '.join(readers(option.field))}"
 
 
 def _place(option: Option) -> tuple[int, int]:

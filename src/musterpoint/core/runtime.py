@@ -11,7 +11,7 @@ from musterpoint.base.errors import PREPARING, StoppedEarly
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import EVENTS, OUTER, Settings, without_own
+from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.job.model import Job, Paths
@@ -66,7 +66,7 @@ class Runtime:
         texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
         self._variables = {**request.environ, **texts}
         self.masker = Masker(self._variables, arguments=request.arguments or ())
-        self.console = Console(lambda text: self.masker.mask(text))
+        self.console = Console(lambda text: self.masker.mask(text), shown=request.environ.get(SHOWN, ""))
         self.timeline = Timeline()
         self.timeline.add("entry-point-started", version=__version__)
         if request.environ.get(EVENTS):

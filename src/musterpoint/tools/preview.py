@@ -20,11 +20,12 @@ from musterpoint.core.job.sagemaker_files import RESOURCES
 from musterpoint.core.job.unnamed import misplaced
 from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
-from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan
-from musterpoint.core.launch.ranks import IDENTITY
-from musterpoint.core.prepare import plan_host, prepare_host, user_environment
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
+from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.ports import agreed_master_port
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -103,7 +104,7 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
     given: dict[str, set[str]] = {}
     for setting in (*plan.environment, *chain.from_iterable(of_ranks)):
         given.setdefault(setting.name, set()).add(setting.value)
-    foreign = plan.launcher not in SUPERVISED and plan.launcher not in ONE_PER_HOST
+    foreign = find(plan.launcher).starts == "foreign"
     found, seen = [], frozenset(environ.seen)
     platform = platforms.load(job.platform)
     for name in of_platform(platform, environ):
@@ -171,14 +172,15 @@ def preview(
         MusterError: the program is missing, or the launcher can't be had here.
     """
     views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
-    prepared = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
+    wanted = [what_is_wanted(view.job, view.options, view.environ) for view in views]
+    prepared = [prepare_host(each, view.environ, typed) for each, view in zip(wanted, views, strict=True)]
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
-    for view, host in zip(views, prepared, strict=True):
+    for view, each, host in zip(views, wanted, prepared, strict=True):
         known = {**_known_addresses(view.options), **addresses}
         roster = assumed_roster(view.job, view.options, slots.__getitem__, known, __version__)
         rosters.append(roster)
-        plans.append(plan_host(view.job, view.options, host, roster, view.environ))
+        plans.append(plan_host(each.job, each.settings, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice

@@ -9,7 +9,7 @@ import re
 from typing import Callable, NamedTuple
 
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.table import find
 
 
 class Case(NamedTuple):
@@ -42,7 +42,7 @@ def _channel(case: Case) -> str:
 
 
 def _no_ranks(case: Case) -> str:
-    if case.job.launcher not in ONE_PER_HOST:
+    if not case.job.launcher or not find(case.job.launcher).once:
         return ""
     return (
         f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "
@@ -123,6 +123,8 @@ def _out_of_memory(case: Case) -> str:
 
 
 def _debugger(case: Case) -> str:
+    if case.job.debugged:
+        return ""
     return (
         "a rank has no terminal, so breakpoint() reads the end of its input: muster local --debug "
         f"{case.job.rank or 0} PROGRAM gives this rank yours"
@@ -130,6 +132,8 @@ def _debugger(case: Case) -> str:
 
 
 def _input(case: Case) -> str:
+    if case.job.debugged:
+        return ""
     return (
         "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
         f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"

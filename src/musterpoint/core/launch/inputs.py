@@ -5,27 +5,24 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Launcher, Settings
+from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.mpi import Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platform import Platform, StartedBy
-from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
+from musterpoint.core.launch.launcher import Launcher
+from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
+from musterpoint.core.launch.table import find
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
-    from musterpoint.core.fabric.accelerate import Accelerate
-    from musterpoint.core.fabric.memory import Memory
     from musterpoint.core.fabric.ssh import Ssh
 
 LOOPBACK = "127.0.0.1"
-RANKS_SERVERS = ("horovod", "xgboost", "jax")
-"""Modules whose ranks meet at a server on the leader, in the order of its ports."""
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
 STANDINS = os.path.join(_PACKAGE, "embedded", "standins")
@@ -42,7 +39,7 @@ TASKS = "MUSTER_STARTUP"
 class LaunchInputs(NamedTuple):
     """All that the plan of one host depends on.
 
-    launcher: what starts the group's ranks.
+    launcher: what starts the group's ranks, by its name.
     job: what the platform asked for.
     workspace: the user's program on this host.
     roster: all hosts, and which one this is.
@@ -51,15 +48,13 @@ class LaunchInputs(NamedTuple):
     environ: the variables this process was started with; none of them is replaced without a reason.
     exports: the platform's variables for scripts, by name and value.
     network: the fabric's settings for this host.
-    modules: those of :func:`musterpoint.core.launch.choose.modules_for` that the user's interpreter has.
-    mpi: this host's MPI, for launcher ``mpi``.
-    memory: this host's memory, for launcher ``ray``.
-    accelerate: what accelerate says, for launcher ``accelerate``.
+    modules: those of the launcher's that the user's interpreter has.
+    known: what else the launcher has to know of this host: the answer of its ``survey``.
     cpu_sets: the processors of each slot; empty: the system's choice.
     ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
-    launcher: Launcher
+    launcher: str
     job: Job
     workspace: Workspace
     roster: Roster
@@ -69,11 +64,14 @@ class LaunchInputs(NamedTuple):
     exports: tuple[tuple[str, str], ...] = ()
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
-    mpi: Mpi | None = None
-    memory: "Memory | None" = None
-    accelerate: "Accelerate | None" = None
+    known: object = None
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: "Ssh | None" = None
+
+    @property
+    def kind(self) -> Launcher:
+        """The launcher."""
+        return find(self.launcher)
 
     @property
     def hosts(self) -> int:
@@ -89,7 +87,7 @@ class LaunchInputs(NamedTuple):
     def started(self) -> StartedRank | None:
         """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
         started = self.job.started
-        runs = started is not None and self.launcher in SUPERVISED and started.local_size == self.roster.seat.slots
+        runs = started is not None and self.kind.takes_started and started.local_size == self.roster.seat.slots
         return started if runs else None
 
     @property
@@ -125,21 +123,12 @@ class LaunchInputs(NamedTuple):
     @property
     def _tasks(self) -> tuple[EnvSetting, ...]:
         """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
-        names = ["jax_cluster"] if self.launcher == "jax" else []
+        names = [*self.kind.startup]
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
         names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
-
-    @property
-    def _later_warnings(self) -> tuple[EnvSetting, ...]:
-        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
-        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
-        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
-        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
-            return ()
-        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
 
     @property
     def _progress(self) -> tuple[EnvSetting, ...]:
@@ -169,11 +158,11 @@ class LaunchInputs(NamedTuple):
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))
 
     def port(self, module: str) -> int:
-        """The leader's port for the server of ``module``, of those that launcher ``ranks`` uses.
+        """The leader's port for the server of ``module``, one of the launcher's ``servers``.
 
         It was offered in the roll call; where none asked for any, it follows the master port.
         """
-        servers = [name for name in RANKS_SERVERS if name in self.modules or name == module]
+        servers = [name for name in self.kind.servers if name in self.modules or name == module]
         offered, at = self.roster.group[0].ports, servers.index(module)
         return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
 
@@ -198,7 +187,8 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
+            unset=tuple(dict.fromkeys((*self.kind.hidden(self.environ), *unset, *self._misleading()))),
+            independent=self.kind.independent,
             notes=notes,
             cpu_sets=self.cpu_sets,
         )
@@ -208,17 +198,13 @@ class LaunchInputs(NamedTuple):
         numbers = self.platform.numbers
         if numbers is None or self.started is not None:
             return ()
-        started_by: StartedBy = "launcher"
-        if self.launcher in ONE_PER_HOST:
-            started_by = "once"
-        elif self.launcher in SUPERVISED:
-            started_by = "ranks"
+        started_by: StartedBy = "once" if self.kind.once else "ranks" if self.kind.takes_started else "launcher"
         return numbers.stale(self.environ, started_by)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
-        ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
+        ranks = 0 if self.kind.once else self.roster.seat.slots
         expected = self.platform.exports_reason
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
@@ -241,7 +227,6 @@ class LaunchInputs(NamedTuple):
             *self._tasks,
             *self._token,
             *self._progress,
-            *self._later_warnings,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )
@@ -255,7 +240,7 @@ class LaunchInputs(NamedTuple):
         return (
             self.devices.cpu_only
             and self.roster.world_size > 1
-            and self.launcher != "deepspeed"
+            and _ON_CPUS.name not in self.kind.leaves_out
             and not self.job.distribution.kind.startswith("smdistributed")
             and not any("deepspeed" in word.lower() for word in words)
         )

@@ -33,6 +33,8 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
+    """Something that happened at one moment, ``at`` seconds. ``main``: it is what ended the job."""
+
     at: float
     kind: Kind
     text: str

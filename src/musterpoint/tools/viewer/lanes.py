@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened at one moment, ``at`` seconds. ``main``: it is what ended the job."""
+    """Something that happened ``at`` a moment, in seconds. ``main``: it is shown even where not every event is."""
 
     at: float
     kind: Kind

@@ -1,6 +1,7 @@
 """The attempts of a job on this host: most have one. Each plans this host's part, starts it and waits for its end."""
 
 import signal
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from musterpoint.base import settings
@@ -148,6 +149,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         channels,
         plan.launcher if plan else "",
         plan.local_ranks if plan else 0,
+        python=request.environ.get(settings.PYTHON) or sys.executable,
         debugged=bool(request.environ.get(settings.TERMINAL)),
     )
 

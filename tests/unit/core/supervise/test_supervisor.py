@@ -16,6 +16,8 @@ from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import READ, Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
+from musterpoint.core.channel.topic import Topic
+from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.log_rules import LogRule
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
@@ -217,6 +219,9 @@ class Others(LoneChannel):
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self.said.append(f"done {code}")
+
+    def topic(self, topic: Topic[Any]) -> Any:
+        return self if topic is start_requests.TOPIC else super().topic(topic)
 
     def started(self, number: int) -> None:
         self.said.append(f"started {number}")

@@ -361,10 +361,11 @@ class LeaderCall:
         for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
             self._say(warning)
         others = {name: call.state for name, call in calls.items()}
-        # under "script" programs may start ranks by themselves
-        script = any(call.hello.offer.launcher == "script" for call in calls.values())
-        opaque = self._grouped if script else frozenset[str]()
-        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks, roster.max_restarts)
+        independent = any(call.hello.offer.independent for call in calls.values())
+        opaque = self._grouped if independent else frozenset[str]()
+        hosts = JobHosts(
+            self._me, others, self._grouped, opaque, {} if independent else roster.ranks, roster.max_restarts
+        )
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
         rejoin = partial(self._rejoin, roster) if self._may_rejoin else None

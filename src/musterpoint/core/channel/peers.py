@@ -4,7 +4,7 @@ The supervisor sees other hosts only through this module and the topics. Three c
 leader's end of the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Annotated, Callable, Literal, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, NamedTuple, Protocol, Union
 
 from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
@@ -14,7 +14,6 @@ from musterpoint.core.channel.topic import Api, Topic
 
 if TYPE_CHECKING:
     from musterpoint.base.position import Position
-    from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart
 
 
 class JobFailed(NamedTuple):
@@ -177,6 +176,12 @@ class Stalled(NamedTuple):
     sentence: Annotated[str, Text(MOST_REASON, shown=True)]
 
 
+class TopicEvent(Protocol):
+    """Any other named tuple that a topic emits."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
 PeerEvent = Union[
     JobFailed,
     StopAll,
@@ -192,9 +197,7 @@ PeerEvent = Union[
     AllLooked,
     Stalled,
     StillRunning,
-    "AllReady",
-    "NextAttempt",
-    "NoRestart",
+    TopicEvent,
 ]
 
 

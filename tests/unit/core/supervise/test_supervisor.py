@@ -335,7 +335,7 @@ def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> Non
     """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
     bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
-    others.done = lambda code, failures=None: others._emit(AllDone())  # type: ignore[method-assign]
+    others.done = lambda code, failures=None: others.emit(AllDone())  # type: ignore[method-assign]
     outcome = bench.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
     assert outcome.code == 0
     assert sorted(bench.output.splitlines()) == ["2 0", "3 1"]

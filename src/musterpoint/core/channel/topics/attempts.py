@@ -98,6 +98,8 @@ class Attempts:
 
 
 class LeadersAttempts(LeaderHalf, Attempts):
+    """Collects who is ready, and begins the next attempt or ends all."""
+
     def begin(self) -> None:
         self._ready: dict[str, Ready] = {}
 
@@ -136,6 +138,8 @@ class LeadersAttempts(LeaderHalf, Attempts):
 
 
 class WorkersAttempts(WorkerHalf, Attempts):
+    """Says that this host is ready, and does what the leader decides."""
+
     def begin(self) -> None:
         self._ready = False
         self._end: Union[NoRestart, None] = None

@@ -87,6 +87,8 @@ class WhoWaits:
 
 
 class LeadersBarriers(LeaderHalf, Barriers):
+    """Counts who has arrived, and tells all hosts."""
+
     def begin(self) -> None:
         self._waits = WhoWaits(self._side.group)
 
@@ -110,6 +112,8 @@ class LeadersBarriers(LeaderHalf, Barriers):
 
 
 class WorkersBarriers(WorkerHalf, Barriers):
+    """Tells the leader; without one it waits for nobody."""
+
     def begin(self) -> None:
         self._points: list[str] = []
         self._reached = 0

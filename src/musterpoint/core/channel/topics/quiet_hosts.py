@@ -124,6 +124,8 @@ class WhoIsQuiet:
 
 
 class LeadersQuietHosts(LeaderHalf, QuietHosts):
+    """Collects who is quiet, and asks all hosts to look at their ranks."""
+
     def begin(self) -> None:
         self._quiet = WhoIsQuiet(self._side.group)
 

@@ -43,6 +43,8 @@ class LeadersRunningHosts(LeaderHalf, RunningHosts):
 
 
 class WorkersRunningHosts(WorkerHalf, RunningHosts):
+    """Asks the leader."""
+
     def ask_running(self) -> None:
         self._side.post(WhoRuns())
 

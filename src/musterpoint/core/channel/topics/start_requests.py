@@ -110,6 +110,8 @@ class LeadersStartRequests(LeaderHalf, StartRequests):
 
 
 class WorkersStartRequests(WorkerHalf, StartRequests):
+    """Hands requests to this host's supervisor; they are bounded, as each is kept until its daemon has ended."""
+
     def begin(self) -> None:
         self._open: dict[int, int] = {}
 

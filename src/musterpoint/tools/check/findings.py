@@ -239,6 +239,11 @@ CODES: Mapping[str, Code] = {
         "collectives are slow between all hosts alike; no host stands out",
         "look at which network they use (NCCL_DEBUG=INFO), at placement groups, and at the interface's speed",
     ),
+    "bandwidth-noisy": Code(
+        _W,
+        "some looked slow, and what else ran on the hosts may be why: too noisy to tell",
+        "measure again where nothing else runs; nobody is to blame yet",
+    ),
     "bandwidth-unmeasured": Code(
         _WF,
         "collectives between hosts weren't measured",

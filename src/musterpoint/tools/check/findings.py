@@ -125,9 +125,7 @@ CODES: Mapping[str, Code] = {
         "look at nvidia-smi on that host, and reset or replace it",
     ),
     "gpus-unchecked": Code(
-        _W,
-        "the health of the GPUs wasn't looked at",
-        "pip install 'musterpoint[gpu]' (nvidia-ml-py) where musterpoint runs",
+        _W, "the health of the GPUs wasn't looked at", "pip install nvidia-ml-py where musterpoint runs"
     ),
     "gpu-recovery": Code(
         _F,

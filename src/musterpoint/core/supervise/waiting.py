@@ -1,4 +1,4 @@
-"""Says for whom a host waits that is done: where ranks still run, and since when; ever more seldom."""
+"""Says for whom a host waits that is done: where ranks still run, and since when. The pauses between lines grow."""
 
 from __future__ import annotations
 

@@ -254,17 +254,16 @@ def optimizer_of(spec, parameters):
 def alone(replicas, optimizer, spec, step, divided):
     """One step of all replicas, in this process; the losses of each."""
     count, losses = spec["world"]["microbatches"], []
-    for replica, net in enumerate(replicas):
+    for net in replicas:
         for own, first in zip(net.buffers(), replicas[0].buffers()):
             own.data.copy_(first)
     for replica, net in enumerate(replicas):
         x, y = batch(spec, step, replica)
-        before = [each.grad for each in net.parameters()]
         for each in net.parameters():
             each.grad = None
         parts = zip(x.chunk(count), y.chunk(count))
         losses.append([body(net, net, *part, spec["loss"], torch.Tensor.backward).detach() for part in parts])
-        for each, grad in zip(net.parameters(), before):
+        for each in net.parameters():
             if each.grad is not None:
                 each.grad = each.grad / (count * len(replicas))
     for group in zip(*(net.parameters() for net in replicas)):

@@ -94,7 +94,8 @@ def find_error(
     while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     if top:
-        return _leading_error(lines, raised, top, tail)
+        culprit = _culprit(lines, top, status, source)
+        return _quoting(lines, raised, culprit, top[-1]) or _leading_error(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
     return error and error._replace(symptom=is_peer_lost(error.text))
@@ -104,11 +105,9 @@ def _ended_program(raised: Raised, status: int | None, source: Callable[[str], s
     """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
-    from musterpoint.core.diagnosis.program_source import goes_on
-
     outermost = raised.frames[0]
     text = source(outermost.file)
-    on = None if text is None else goes_on(text, outermost.line, outermost.code, raised.name)
+    on = None if text is None else _goes_on(text, raised)
     return (
         status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
     )
@@ -181,7 +180,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
-    if not wrapper and len(top) > 1 and _quotes(lines, top[-2], last):
+    if not wrapper and len(top) > 1 and _colon_before(lines, top[-2], last):
         whole = f"{top[-2].text}\n{last.text}"
         return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=_is_symptom(raised, top[-2]))
     if wrapper or several:
@@ -217,18 +216,70 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     return error._replace(rank=rank, local_rank=table.local_rank(rank) if table is not None else None)
 
 
-def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
-    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
+def _culprit(lines: list[Line], top: list[Raised], status: int | None, source: Callable[[str], str | None]) -> Raised:
+    """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
+
+    An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
+    (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
+    """
+    last = top[-1]
+    if last.fatal or last.group or any(map(_is_wrapper, top)) or not (status is None or status in RAISED):
+        return last
+    for at in reversed(range(len(top) - 1)):
+        one = top[at]
+        if one.label != last.label or one.fatal or one.group or last.start - one.end > STALE:
+            break
+        if not _is_whole(one):
+            continue
+        if _colon_before(lines, one, top[at + 1]):
+            return one
+        text = source(one.frames[0].file)
+        on = None if text is None else _goes_on(text, one)
+        quoted = on is False or (on is None and _is_users_own(one))
+        if not on and (not _is_whole(last) or (quoted and _adjoin(lines, one, top[at + 1]))):
+            return one
+        break
+    return last
+
+
+def _is_whole(raised: Raised) -> bool:
+    """Whether a traceback begins with the program's first line."""
+    first = raised.frames[0] if raised.headed and raised.frames else None
+    return first is not None and (first.function == "<module>" or "runpy" in first.file)
+
+
+def _goes_on(text: str, raised: Raised) -> bool | None:
+    from musterpoint.core.diagnosis.program_source import goes_on
+
+    return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
+
+
+def _quoting(lines: list[Line], raised: list[Raised], culprit: Raised, last: Raised) -> Error | None:
+    """The error of a ``culprit`` that isn't the ``last`` exception: its own words, then what it quotes."""
+    if culprit is last:
+        return None
+    following = next(one for one in raised if one.start > culprit.end)
+    quoted = _adjoin(lines, culprit, following) or _colon_before(lines, culprit, following)
+    text = f"{culprit.text}\n{last.text}" if quoted else culprit.text
+    return Error(text, "exception", _user_frames(culprit, culprit), symptom=_is_symptom(raised, culprit))
+
+
+def _adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether nothing stands between two tracebacks of one program, and the second wasn't raised while the first was
+    handled.
+    """
     between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
     return (
-        outer.text.endswith(":")
-        and ": " in outer.text
-        and not _is_wrapper(outer)
-        and outer.label == inner.label
+        outer.label == inner.label
         and not inner.chained
         and not inner.fatal
         and not any(text.strip() for text in between)
     )
+
+
+def _colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
+    return outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and _adjoin(lines, outer, inner)
 
 
 def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -259,7 +310,17 @@ def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once
         own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
     chosen = own or named or real
-    return chosen[-1] if chosen else None
+    return _quoting_it(raised, chosen[-1]) if chosen else None
+
+
+def _quoting_it(raised: list[Raised], one: Raised) -> Raised:
+    """The exception of the same rank that has ``one`` in its message; ``one`` itself where there is none."""
+    if _is_whole(one) or one.chained or one.aside or one.fatal:
+        return one
+    before = [other for other in raised if other.label == one.label and other.end < one.start]
+    outer = before[-1] if before else one
+    quotes = _is_whole(outer) and not (outer.group or outer.aside or outer.fatal or _is_wrapper(outer))
+    return outer if quotes and _is_users_own(outer) else one
 
 
 def _whole_group(raised: list[Raised], one: Raised) -> Raised:

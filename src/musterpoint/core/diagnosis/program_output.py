@@ -10,7 +10,7 @@ from typing import Callable, Literal, NamedTuple
 from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
-from musterpoint.core.diagnosis.torchrun_table import CRASHES, RAISED, Table
+from musterpoint.core.diagnosis.launchers_table import CRASHES, HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,
@@ -53,7 +53,7 @@ _WRAPPER = re.compile(
     r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
     r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
-    r"|SystemExit\b"
+    rf"|SystemExit\b|RuntimeError: {HOROVODRUN}"
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 _ERROR_LINE = re.compile(
@@ -64,8 +64,11 @@ _ERROR_LINE = re.compile(
 )
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that report a child's end; the child may have printed no error."""
-_FAILED_RANK = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
-"""What torchrun logs as soon as one of its ranks has failed."""
+_FAILED_RANK = re.compile(
+    r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )"
+    r"|Process \d+ exit with status code \d+\.$"
+)
+"""What torchrun and horovodrun log as soon as one of their ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Advice that tools print after an error."""
@@ -140,7 +143,7 @@ def _shape(text: str) -> str:
 def inner_code(tail: bytes, rank: int | None = None) -> int | None:
     """The child's exit code where the user's own launcher ended with 1; None if its output doesn't show it.
 
-    Sources: torchrun's table (of ``rank``, else of the root cause), ``CalledProcessError``,
+    Sources: its launcher's table (of ``rank``, else of the root cause), ``CalledProcessError``,
     ``torch.multiprocessing.spawn``.
     """
     text = "\n".join(line.text for line in lines_of(tail))
@@ -336,15 +339,15 @@ def _whole_group(raised: list[Raised], one: Raised) -> Raised:
 
 
 def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
-    """The error of a rank that raised nothing, from torchrun's table: perhaps a library's crash after losing a peer."""
+    """The error of a rank that raised nothing, from its launcher's table: perhaps a library's crash after a lost peer."""
     root = table.root
     if root.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, root.rank, root.local_rank, symptom=True)
     how = f"was killed by signal {-root.status}" if root.status < 0 else f"ended with exit code {root.status}"
-    text = f"the program's own torchrun says: its rank {root.rank} {how}"
+    text = f"the program's own {table.launcher} says: its rank {root.rank} {how}"
     if root.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
-        before = [line for line in lines if line.number < until and not line.label]
+        before = [line for line in lines if line.number < until and line.label in ("", str(root.rank))]
         words = _last_words(before) if root.status == 1 else _error_line(before)  # argparse ends with 2
         text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
     return Error(text, "line", (), True, True, root.rank, root.local_rank)

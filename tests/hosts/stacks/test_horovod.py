@@ -126,6 +126,7 @@ FAILS = """
 import os, sys
 import horovod.torch as hvd, torch
 hvd.init()
+hvd.allreduce(torch.ones(1))
 while hvd.rank() == 0:
     hvd.allreduce(torch.ones(1))
 {}

@@ -75,6 +75,18 @@ class Table(NamedTuple):
         ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
         return raised.label == str(self.root.rank) or (not raised.label and status in ends)
 
+    def ended_by_itself(self, label: str) -> bool:
+        """Whether the rank with this tag is known to have ended otherwise than by the launcher's SIGTERM."""
+        row = self.rows.get(int(label)) if label.isdecimal() else None
+        return row is not None and row.status != -_SIGTERM
+
+    def silent_cause(self, raised: "set[int]") -> Row | None:
+        """The rank that ended with a code of its own without a word, beside those that ``raised`` something; None: no
+        single one. To be asked where the first that ended only lost a peer: it may have been quicker.
+        """
+        ended = [row for row in self.rows.values() if row.rank not in raised and row.status > 1]
+        return ended[0] if len(ended) == 1 else None
+
     def local_rank(self, rank: int) -> int | None:
         """Where a rank ran; None: it isn't in the table."""
         return self.rows[rank].local_rank if rank in self.rows else None

@@ -188,8 +188,11 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=_is_symptom(raised, top[-2]))
     if wrapper or several:
         inner = _innermost(raised, table)
-        if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
-            return _error_of_silent_rank(lines, table)
+        if wrapper and table and (inner is None or _is_symptom(raised, inner)):
+            said = {int(one.label) for one in raised if one.label.isdecimal()}
+            silent = table.silent_cause(said) if inner is not None else None
+            if silent is not None or inner is None or not table.may_be_of(inner):
+                return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = _whole_group(raised, inner or last)
     if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
@@ -213,7 +216,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.root.rank, local_rank=table.root.local_rank)
-    if not ((wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail):
+    tagged = any(f"{tag}:".encode() in tail for tag in (f"[rank{last.label}]", f"[{last.label}]<stderr>"))
+    if not ((wrapper or several) and last.label.isdecimal() and tagged):
         return error
     rank = int(last.label)
     return error._replace(rank=rank, local_rank=table.local_rank(rank) if table is not None else None)
@@ -311,7 +315,12 @@ def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     named = [one for one in real if table and one.label == str(table.root.rank)]
     own = [one for one in named or real if not _is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once
-        own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
+        own = [
+            one
+            for one in real
+            if (one.end < named[-1].start or (table and table.ended_by_itself(one.label)))
+            and not _is_symptom(raised, one)
+        ]
     chosen = own or named or real
     return _quoting_it(raised, chosen[-1]) if chosen else None
 
@@ -339,7 +348,7 @@ def _whole_group(raised: list[Raised], one: Raised) -> Raised:
 
 
 def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
-    """The error of a rank that raised nothing, from its launcher's table: perhaps a library's crash after a lost peer."""
+    """The error of a rank that raised nothing, from its launcher's table: perhaps a crash after a lost peer."""
     root = table.root
     if root.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, root.rank, root.local_rank, symptom=True)

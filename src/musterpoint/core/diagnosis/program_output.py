@@ -189,8 +189,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     if wrapper or several:
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or _is_symptom(raised, inner)):
-            said = {int(one.label) for one in raised if one.label.isdecimal()}
-            silent = table.silent_cause(said) if inner is not None else None
+            spoke = {int(one.label) for one in raised if one.label.isdecimal()}
+            silent = table.silent_cause(spoke) if inner is not None else None
             if silent is not None or inner is None or not table.may_be_of(inner):
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = _whole_group(raised, inner or last)

@@ -12,7 +12,7 @@ from typing import Callable, Iterable, Sequence
 
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
-from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
+from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import classify, program_output, program_source
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
@@ -245,6 +245,16 @@ def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> F
         "started: the platform ended it, or it ran out of memory"
     )
     return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
+def never_started(ranks: Sequence[int], starter: str, seconds: float, context: DiagnosisContext) -> Failure:
+    """``ranks`` of this host are expected, and ``starter`` hasn't started them."""
+    them = "it" if len(ranks) == 1 else "them"
+    text = (
+        f"muster: {numbers(ranks)} of {context.host} didn't start within {seconds:g} s: {starter} was to start {them}, "
+        "and still waits, for another host or for something on this one"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:

@@ -105,6 +105,11 @@ class Ranks:
         """Whether this rank is expected and hasn't come up."""
         return key in self._expected and key not in self._ranks
 
+    def unstarted(self, session: int) -> list[Key]:
+        """The ranks of a session whose program doesn't run yet, whoever is to start it."""
+        ranks = self._ranks
+        return sorted(key for key in self._expected if key[0] == session and not (key in ranks and ranks[key].pid))
+
     def is_expected(self, rank: Rank) -> bool:
         return rank.key in self._expected
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
     from musterpoint.core.supervise.ssh_sessions import SshSessions
     from musterpoint.core.supervise.stall_watch import StallWatch
+    from musterpoint.core.supervise.start_watch import StartWatch
     from musterpoint.core.supervise.waiting import WaitingWatch
 
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
@@ -75,6 +76,7 @@ class Supervisor:
         self._logs: LogWatch | None = None
         self._waiting: WaitingWatch | None = None
         self._ssh: SshSessions | None = None
+        self._starts: list[StartWatch] = []
 
     @property
     def token(self) -> str:
@@ -117,7 +119,7 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs, self._waiting, self._ssh):
+            for watch in (self._stalls, self._logs, self._waiting, self._ssh, *self._starts):
                 if watch is not None:
                     watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
@@ -148,6 +150,11 @@ class Supervisor:
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
+        if self._processes.unstarted(number):
+            from musterpoint.core.supervise.start_watch import StartWatch  # only where others start ranks
+
+            seconds = self._rules.start_timeout
+            self._starts.append(StartWatch(self._context, self._processes, number, seconds, self.on_event))
         if plan.ssh is not None and self._ssh is not None:
             self._ssh.open(number)
         if self._mpi is not None:
@@ -251,7 +258,7 @@ class Supervisor:
         """At a stop: which ranks it finds running here, or for whom this host was waiting."""
         running = sorted(self._processes.live_ranks)
         if running:
-            who = "the program" if self._processes.is_script else numbers(running)
+            who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
         elif self._waiting is not None:
             self._context.say(f"told to stop: {self._waiting.sentence}")

@@ -104,6 +104,19 @@ def find_error(
     return error and error._replace(symptom=is_peer_lost(error.text))
 
 
+def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:
+    """The error of a rank that told of the exception which ends it, beside ``said``, what was read in its output.
+
+    The output has more where both mean the same; and a launcher in a rank tells of the rank that it started itself.
+    """
+    last = chain[-1]
+    if status not in RAISED or _is_wrapper(last) or "ExceptionGroup" in last.name:
+        return said
+    if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
+        return said
+    return Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
+
+
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
     """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):

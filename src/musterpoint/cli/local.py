@@ -243,7 +243,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     if not command.module:
         job.refuse_notebook(command.program)
     if getattr(asked, "python", "") and not asked.image:
-        job.find_python(asked.python, environ)
+        job.find_python(asked.python, environ, cwd)
     source_dir, program = _program(command, asked, cwd)
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)

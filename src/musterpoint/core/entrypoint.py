@@ -9,6 +9,7 @@ end.
 """
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from musterpoint.base import exit_codes, settings
@@ -328,6 +329,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         channels,
         plan.launcher if plan else "",
         plan.local_ranks if plan else 0,
+        python=request.environ.get(settings.PYTHON) or sys.executable,
         debugged=bool(request.environ.get(settings.TERMINAL)),
     )
 

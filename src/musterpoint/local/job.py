@@ -177,9 +177,9 @@ def refuse_notebook(program: str) -> None:
         )
 
 
-def find_python(text: str, environ: Mapping[str, str]) -> None:
-    """A UsageError where ``text``, the option ``--python``, names no program that is here."""
-    path = text if "/" in text else shutil.which(text, path=environ.get("PATH")) or ""
+def find_python(text: str, environ: Mapping[str, str], cwd: str = "") -> None:
+    """A UsageError where ``text``, the option ``--python`` as it was typed in ``cwd``, names no program."""
+    path = os.path.join(cwd, text) if "/" in text else shutil.which(text, path=environ.get("PATH")) or ""
     if not (path and os.path.isfile(path) and os.access(path, os.X_OK)):
         looked = "there is no such file that can be run" if "/" in text else "there is no such program on PATH"
         raise UsageError(f"--python={text!r}: {looked}; give the path of a Python, such as .venv/bin/python")

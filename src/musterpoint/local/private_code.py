@@ -19,7 +19,7 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import CODE_COPY, CODE_COPY_OF
-from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.code.project import LOCAL_JOBS, REQUIREMENTS
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 
@@ -57,7 +57,7 @@ class Copies(NamedTuple):
 
 class PrivateCode:
     """The code of all hosts of ``job``. Used as :meth:`make`, then :meth:`command` and :meth:`environment` for each
-    host, and at last :meth:`settle`. Does nothing for containers, in which the code is read-only.
+    host, and at last :meth:`settle`. Containers have the code read-only, and what they write lies beside its mounts.
     """
 
     def __init__(self, job: LocalJob, layout: Layout, say: Callable[[str], None]) -> None:
@@ -207,7 +207,13 @@ class PrivateCode:
                     written.setdefault(name, []).append(host)
             except OSError as error:
                 self._say(f"warning: {copies.folder}: what didn't change can't be removed: {error.strerror}")
-        self._made, folders = {}, {copies.folder for copies in self._made.values()}
+        folders = {copies.folder for copies in self._made.values()}
+        for host in self._job.hosts if self._job.container is not None else ():
+            folder = os.path.join(self._layout.tree(host), "code")
+            folders.add(folder)
+            for name in _beside_mounts(folder, self._job.source_dir):
+                written.setdefault(name, []).append(host)
+        self._made = {}
         return _sentence(written, folders, self._job, self._layout)
 
 
@@ -292,6 +298,18 @@ def _changed(copies: Copies, source: str) -> list[str]:
             elif not os.path.islink(path) and not os.listdir(path):
                 os.rmdir(path)
     return sorted(kept)
+
+
+def _beside_mounts(folder: str, source: str) -> list[str]:
+    """What a container has written to its code: all that isn't the empty place of a mount."""
+    found = []
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(parent, name)
+            below = os.path.relpath(path, folder)
+            if not os.path.lexists(os.path.join(source, below)) and (os.lstat(path).st_size or below != REQUIREMENTS):
+                found.append(below)
+    return sorted(found)
 
 
 def _is_same_link(path: str, original: str) -> bool:

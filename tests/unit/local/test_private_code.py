@@ -165,6 +165,13 @@ def test_containers_have_theirs_read_only(tmp_path: Path) -> None:
     bench.job = bench.job._replace(container=Container("an-image"))
     code = bench.make()
     assert (code.environment("algo-1", "/opt/ml"), code.command("algo-1", "/opt/ml", ["a"])) == ({}, ["a"])
+    place = bench.place("algo-1")
+    (place / "pkg").mkdir(parents=True)
+    for name in ("train.py", "requirements.txt"):
+        (place / name).touch()  # where files are mounted
+    assert code.settle() == ""
+    (place / "snapshot.pt").write_text("s")
+    assert code.settle().startswith("written beside the code: snapshot.pt (algo-1); kept in ")
 
 
 MAIN = "import sys, pkg.m\npkg.m.f()\n"

@@ -80,7 +80,7 @@ def _missing_module(case: Case) -> str:
     wanted = {name, _PACKAGES.get(name, name)}
     listed = {_normal(line) for line in case.requirements.splitlines()}
     if not listed & {_normal(package) for package in wanted}:
-        return ""
+        return f"the program's Python is {case.job.python} (--python names another one)" if case.job.python else ""
     return (
         f"requirements.txt names it, and it isn't installed: --installer pip (MUSTER_INSTALLER=pip) installs "
         f"{'what it lists' if case.job.local else 'that file'} before the program starts"

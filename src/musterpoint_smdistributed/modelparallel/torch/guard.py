@@ -7,7 +7,7 @@ and only these are asked for afterwards. In these steps one microbatch runs afte
 what later ones may see (attributes, buffers that aren't a norm's own), it stays so: microbatches under way at once
 would see each other's values.
 
-Behind the first steps, and then ever more seldom, the ranks compare what they have of all attributes.
+After the first steps, and later from time to time with growing pauses, the ranks compare all attributes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.base.errors import RollCallError, StoppedEarly
-from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerLost, StopAll
+from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.rollcall.roster import Offer
 
 from ...meeting import OFFER, SHORT_CUT

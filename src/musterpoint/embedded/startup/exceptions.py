@@ -1,7 +1,7 @@
 """Has a rank tell the supervisor of the exception that ends it, as facts: type, message, and where it was raised.
 
 It comes before the program's exit functions run, and before what other libraries print. The program's own
-``sys.excepthook`` runs as ever, also one that it sets later: then nothing is told, and the output is read as before.
+``sys.excepthook`` runs as without us; where it sets another one later, nothing is told, and the output alone is read.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ FORKS = """
 import os, sys, time
 sys.stdout.flush()
 pid = os.fork()
-print("child" if pid == 0 else f"pid {pid}", flush=True)
+os.write(1, b"child%c" % 10 if pid == 0 else b"pid %d%c" % (pid, 10))
 time.sleep(600)
 """
 

@@ -18,9 +18,10 @@ from typing import Any, cast
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import Loop
+from musterpoint.core.election import Meeting, Place
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
-from musterpoint.core.started_per_rank import Leader, _Follower
+from musterpoint.core.started_per_rank import Leader, _Follower, prove
 
 NASTY: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 15, 9, 255, 256, 2**63, 10**400, 1.5, "", "1", "\ud800", "\0", "a\x1b[2J", [],
@@ -28,7 +29,11 @@ NASTY: tuple[Any, ...] = (
     {"argv": ["/bin/true"], "set": [], "unset": {}}, {"argv": ["/bin/true"], "set": {"A=B": "\ud800"}, "unset": ["A"]},
     {"argv": [["x"]], "set": {"A": 1}, "unset": None}, "x" * 5000,
 )  # fmt: skip
-KEYS = ("rank", "local_rank", "world_size", "signal", "start", "end", "kill", "refused", "", "other")
+KEYS = (
+    "rank", "local_rank", "world_size", "signal", "start", "end", "kill", "refused", "", "other", "nonce", "proof",
+    "key", "lost",
+)  # fmt: skip
+TOKEN = "the entry points' token"
 RAW = (
     b"\n", b"{}\n", b"[]\n", b"1\n", b'"x"\n', b"{\n", b"\xff\xfe\n", b"[" * 200_000 + b"\n",
     b'{"a":' * 100_000 + b"\n",
@@ -92,7 +97,8 @@ def _leads(lines: list[bytes], dice: random.Random) -> str:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
         listener.listen(64)
-        leader = Leader(cast(Runtime, runtime), listener, StartedRank(0, 0, 3, 3), 0)
+        met = Meeting(Place("/nonexistent", "fuzz"), listener, True, TOKEN)
+        leader = Leader(cast(Runtime, runtime), met, StartedRank(0, 0, 3, 3), 0)
         try:
             for data in lines:
                 if not ends or dice.random() < 0.4:
@@ -101,12 +107,13 @@ def _leads(lines: list[bytes], dice: random.Random) -> str:
                 _turns(runtime)
             last = _connected(name)
             ends.append(last)
-            last.sendall(json.dumps({"rank": 2, "local_rank": 2, "world_size": 3}).encode() + b"\n")
             _turns(runtime, 12)
-            if 2 not in leader._ranks and not leader._wrong:
+            _send_proved(last, {"rank": 2, "local_rank": 2, "world_size": 3})
+            _turns(runtime, 12)
+            if 2 not in leader._ranks:
                 return "one that fits isn't taken"
-            if any(signo not in (2, 15) for signo in runtime.delivered):
-                return f"signals {runtime.delivered} were delivered"
+            if leader._wrong or runtime.delivered:
+                return f"strangers decided something: {leader._wrong!r}, {runtime.delivered}"
             if len(os.listdir("/proc/self/fd")) > MOST_FILES:
                 return "descriptors add up"
             leader.end(0)
@@ -128,8 +135,15 @@ def _follows(lines: list[bytes], dice: random.Random) -> str:
     near, far = socket.socketpair()
     job = SimpleNamespace(arguments=(), current_host="here")
     try:
-        follower = _Follower(cast(Runtime, runtime), near, {}, cast(Any, job), StartedRank(1, 1, 2, 2))
+        met = Meeting(Place("/nonexistent", "fuzz"), near, False, TOKEN)
+        follower = _Follower(cast(Runtime, runtime), met, {}, cast(Any, job), StartedRank(1, 1, 2, 2))
         near.setblocking(False)
+        if dice.random() < 0.5:  # the one that leads, gone mad
+            far.sendall(b'{"nonce": "theirs"}\n')
+            follower._read(1)
+            greeting = json.loads(far.recv(65536))
+            key = prove(TOKEN, greeting, "theirs")[1].encode()
+            lines = [data.replace(b"}", b', "key": "' + key + b'"}', 1) for data in lines]
         for data in lines:
             _send(far, data, dice)
             follower._read(1)
@@ -150,6 +164,14 @@ def _follows(lines: list[bytes], dice: random.Random) -> str:
 def _sentence(error: MusterError) -> str:
     text = str(error)
     return "" if text.isprintable() and len(text) < 600 else f"no sentence: {text[:200]!r}"
+
+
+def _send_proved(sock: socket.socket, said: dict[str, Any]) -> None:
+    """An entry point of the job says who it is."""
+    sock.settimeout(5)
+    nonce = json.loads(sock.recv(65536))["nonce"]
+    said = {**said, "nonce": "mine"}
+    sock.sendall(json.dumps({**said, "proof": prove(TOKEN, said, nonce)[0]}).encode() + b"\n")
 
 
 def _connected(name: str) -> socket.socket:

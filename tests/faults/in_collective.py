@@ -70,6 +70,12 @@ SLOW = (
 )  # fmt: skip
 
 
+LEAVES = """
+    if "horovod" in sys.modules:
+        import horovod.torch as hvd
+        atexit.register(hvd.shutdown)
+"""
+"""Where leaving is what the others notice: they fail long before the rank that raised has ended."""
 SLEEPS_IN_C = """
 import ctypes
 
@@ -143,6 +149,12 @@ IN_COLLECTIVE = (
         "raises-waited", "a rank raises while the others wait for it in a collective",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True,
         body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    Fault(
+        "raises-late", "a rank raises while the others wait for it, and its exit functions take 20 s",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=20,
+        body=f"{JOINED}if VICTIM:\n    import atexit\n    atexit.register(time.sleep, 20)\n    strike()\n{LEAVES}"
+             f"    raise LookupError('no such shard: 17')\n{WAITS}",
     ),
     Fault(
         "mpi-abort", "a rank calls `MPI_Abort` while the others wait for it, and would end with 0",

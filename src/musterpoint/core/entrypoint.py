@@ -17,13 +17,14 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.finish import finish, warn_of_missing_model
+from musterpoint.core.finish import finish
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import made
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.launch.choose import TENSORFLOW
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import (
     PreparedHost,
     empty_offer,
@@ -35,16 +36,17 @@ from musterpoint.core.prepare import (
     prepare_host,
     user_environment,
     warn_of_build_locks,
+    what_is_wanted,
 )
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.signals import STOPPING
-from musterpoint.core.processes.streams import OutputOptions, ranks_of
+from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.rollcall.ports import is_free, next_master_port
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
-from musterpoint.core.supervise.state import Outcome, Rules
+from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def run(request: Request, check: Check | None = None) -> int:
         if job.started is not None and job.started.local_size > 1:
             from musterpoint.core.started_per_rank import meet
 
-            met = meet(runtime, request.environ, job, job.started)
+            met = meet(runtime, request.environ, job, job.started, options.secret)
             if isinstance(met, int):
                 runtime.close(ends=True)
                 return met
@@ -130,17 +132,18 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
     runtime.output.reserve()
-    if job.platform == "azureml":
-        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
+    if notices := platforms.load(job.platform).notices:
+        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(notices))  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
     if roster.max_restarts:
         outcome = _with_restarts(attempt, roster, peers)
     else:
         _supervisor, outcome = attempt.run(roster, peers)
     peers.close()
-    in_tensorflow = host is not None and host.choice.launcher in TENSORFLOW
-    if in_tensorflow and job.in_group and roster.me == job.leader and not outcome.code:
-        warn_of_missing_model(runtime)
+    afterwards = find(host.choice.launcher).afterwards if host is not None else None
+    asked = afterwards is not None and job.in_group and roster.me == job.leader and not outcome.code
+    if asked and afterwards is not None and (warning := afterwards(job.paths)):
+        runtime.console.say(f"warning: {warning}")
     return outcome
 
 
@@ -176,7 +179,7 @@ class Attempt(NamedTuple):
         runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
         if plan is not None and self.host is not None and self.host.devices.gpus and not roster.attempt:
             _watch_gpus(runtime, self.request)
-        pump = _pump(job, options, plan)
+        pump = _pump(job, options, plan, settings.SHOW_RANKS in environ)
         runtime.console.write_through(pump.write_message)
         for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
             pump.give(rank, out, err)
@@ -186,6 +189,7 @@ class Attempt(NamedTuple):
             about_job=facts,
             ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
+            code_copy_of=environ.get(settings.CODE_COPY_OF, ""),
         )
         rules = _rules(job, options, plan, self.host)
         supervisor = Supervisor(context, rules, peers, roster)
@@ -234,7 +238,8 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     # a program from a command line is here already, and its packages are left to the user unless an installer is named
     asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
     tools = (lambda: runtime.tools(job, options)) if asked else None
-    host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
+    wanted = what_is_wanted(job, options, request.environ, runtime.ask)
+    host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
     offer = offer_of(job, options, host)
     if host.ssh is None:
         return host, offer
@@ -271,7 +276,7 @@ def _call_the_roll(
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(stop)
     if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
-        runtime.console.say(roster.summary(offer.launcher))
+        runtime.console.say(roster.summary(offer.launcher, offer.independent))
     return roster, peers
 
 
@@ -288,9 +293,11 @@ def _watch_gpus(runtime: Runtime, request: Request) -> None:
     runtime.loop.call_later(AFTER, look)
 
 
-def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
+def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:
+    """``show_ranks``: each line has its rank where this host has several, unless the job's options say otherwise."""
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
-    output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
+    several: Prefix = "rank" if show_ranks and plan is not None and plan.local_ranks > 1 else "none"
+    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir)
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
 
@@ -315,7 +322,14 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
+    return JobFacts(
+        platforms.load(job.platform).missing_channel,
+        local,
+        channels,
+        plan.launcher if plan else "",
+        plan.local_ranks if plan else 0,
+        debugged=bool(request.environ.get(settings.TERMINAL)),
+    )
 
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:
@@ -334,8 +348,9 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         finish_on_failure=options.on_failure == "finish",
         outside=not job.in_group,
         outside_stops=options.outside == "stop",
-        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        tolerates_lost_peers=plan.independent if plan else False,
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         log_rules=host.log_rules if host else (),
+        start_timeout=max(options.rollcall_timeout, SHORTEST_START),
     )

@@ -1,29 +1,31 @@
 """Where the platform has started several entry points on one host, one for each rank: they elect one that leads.
 
 The one that leads has the host's part in the roll call, its supervisor and its reports. The others meet it at a socket
-in Linux' abstract namespace, whose name only one process can have at a time: when that one dies before ranks run, the
-name is free and another leads. Each starts its own rank as a child, through the rank stub, so that the platform (an
-mpirun) sees its own process tree; its output goes to its own stdout. All end with the job's code.
+(:mod:`musterpoint.core.election`); when that one dies before ranks run, another leads. Each starts its own rank as a
+child, through the rank stub, so that the platform (an mpirun) sees its own process tree; its output goes to its own
+stdout. All end with the job's code.
 
-Lines are JSON objects. From the others: ``{"rank", "local_rank", "world_size"}``, with stdout and stderr as ancillary
-data, then ``{"signal"}``. From the one that leads: ``{"start": {"argv", "set", "unset"}}``, ``{"kill": true}`` for the
-rank, ``{"end": code}``, ``{"refused": why}``.
+Lines are JSON objects. The one that leads begins with ``{"nonce", "local_rank"}``. The others say ``{"rank",
+"local_rank", "world_size", "lost", "nonce", "proof"}``, with stdout and stderr as ancillary data, then ``{"signal"}``;
+``lost`` are local ranks of those that led before and have ended. Then the one that leads says ``{"start": {"argv",
+"set", "unset"}}``, ``{"kill": true}`` for the rank, ``{"end": code}`` or ``{"refused": why}``, each with ``"key"``.
+Proof and key show that both know the token of this host's entry points.
 """
 
 from __future__ import annotations
 
-import binascii
-import errno
 import json
 import os
 import signal
 import socket
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import LauncherError, RollCallError, StoppedEarly
 from musterpoint.base.loop import READ
 from musterpoint.base.untrusted import printable
+from musterpoint.core.channel.session import random_token, same_token
+from musterpoint.core.election import Meeting, Place, elect, file_name, leave
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import is_same_user, peer_of
@@ -32,72 +34,53 @@ from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.embedded.programs.registry import Texts
 
-_LONGEST_NAME = 100
-_MOST_WAITING = 4096
 _LONGEST_LINE = 16 * 1024 * 1024
 """Bytes of a line; the longest one has a rank's argv and variables, which the kernel bounds at 6 MiB."""
 _MOST_DESCRIPTORS = 2
 _LONGEST_REFUSAL = 400
 _MOST_STRANGERS = 64
 """Connections that haven't said who they are, beside those of the entry points that are missing."""
-_AGAIN = 0.01
-"""Seconds until a socket that takes no connection is tried again."""
 _MOST_TRIES = 1000
-"""Tries after which such a socket is given up: not a time, which would pass while the machine is suspended."""
+"""How often another one is met that ends before it has said anything."""
 
 
 def name_of(job: Job, environ: Mapping[str, str]) -> str:
-    """The socket's name: the same for every entry point of the job on this host, and for no others."""
+    """What the files where they meet are called: the same for every entry point of the job here, and for no others."""
     run = job.name or environ.get("PMIX_NAMESPACE") or f"{environ.get('MASTER_ADDR')}:{job.master_port}"
-    key = f"{os.geteuid()}-{job.current_host}-{run}".encode("utf-8", "surrogateescape")
-    return f"\0musterpoint-{binascii.crc32(key):08x}-" + key.decode("ascii", "replace")[: _LONGEST_NAME - 32]
+    return file_name(job.current_host, run)
 
 
-def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: StartedRank) -> Leader | int:
+def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: StartedRank, secret: str) -> Leader | int:
     """Elects one of this host's entry points. The one that leads gets a :class:`Leader`; the others get their exit
     code, when the job is over.
 
     Raises:
-        LauncherError: another user's process has the socket, or this entry point doesn't fit the others.
+        LauncherError: they can't meet, or this entry point doesn't fit the others.
         StoppedEarly: this process was told to stop while it found nobody to tell.
     """
-    name, loop = name_of(job, environ), runtime.loop
-    tries = 0
-    while True:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(name)
-        except OSError as error:
-            listener.close()
-            if error.errno != errno.EADDRINUSE:
-                raise LauncherError(f"the entry points of this host can't meet: {error.strerror}") from None
-        else:
-            listener.listen(_MOST_WAITING)
-            return Leader(runtime, listener, started, len(job.arguments))
-        leader = _connected(name)
-        if leader is None:
-            runtime.check_stop(job.own_name)
-            tries += 1
-            if tries > _MOST_TRIES:
-                raise LauncherError("the socket where this host's entry points meet is taken, and nobody answers there")
-            loop.turn(_AGAIN)  # its owner doesn't listen yet, or has just ended: nothing tells when to try again
-            continue
-        code = _Follower(runtime, leader, environ, job, started).run()
+    name = name_of(job, environ)
+    lost: set[int] = set()
+    for _ in range(_MOST_TRIES):
+        runtime.check_stop(job.own_name)
+        met = elect(runtime.loop, name, secret, lambda: runtime.check_stop(job.own_name))
+        if met.leads:
+            return Leader(runtime, met, started, len(job.arguments), lost)
+        follower = _Follower(runtime, met, environ, job, started, lost)
+        code = follower.run()
+        if follower.led_by is not None:
+            lost.add(follower.led_by)
         if code is not None:
             return code
+    raise LauncherError("the entry point that leads this host ends again and again before it has said anything")
 
 
-def _connected(name: str) -> socket.socket | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.connect(name)
-    except OSError:
-        sock.close()
-        return None
-    if not is_same_user(sock):
-        sock.close()
-        raise LauncherError("a process of another user stands where this host's entry points meet: end that process")
-    return sock
+def prove(token: str, said: Mapping[str, Any], theirs: str) -> tuple[str, str]:
+    """How an entry point that has ``said`` this answers the nonce ``theirs``, and the key that shows who leads."""
+    from musterpoint.core.channel import secret
+
+    words = " ".join(str(said.get(name)) for name in ("rank", "local_rank", "world_size", "nonce"))
+    proof, key = secret.prove(token, words.encode("utf-8", "surrogatepass"), theirs)
+    return proof, key.hex()
 
 
 class _Lines:
@@ -106,6 +89,7 @@ class _Lines:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.descriptors: list[int] = []
+        self.nonce = self.key = ""
         self._buffer = b""
 
     def receive(self) -> list[dict[str, Any]] | None:
@@ -136,7 +120,7 @@ class _Lines:
         """Sends ``value``; nothing happens where the other end is gone."""
         self.sock.settimeout(5.0)
         try:
-            data = json.dumps(value).encode() + b"\n"
+            data = json.dumps({**value, "key": self.key} if self.key else value).encode() + b"\n"
             sent = socket.send_fds(self.sock, [data], descriptors) if descriptors else 0
             self.sock.sendall(data[sent:])
         except OSError:
@@ -153,18 +137,32 @@ class _Lines:
 class Leader:
     """The entry point that leads; it gathers the others in the runtime's loop.
 
-    ``arguments``: how many its program has.
+    ``arguments``: how many its program has; ``lost``: the local ranks of those that led before and have ended.
     """
 
-    def __init__(self, runtime: Runtime, listener: socket.socket, started: StartedRank, arguments: int) -> None:
-        self._runtime, self._listener, self._started, self._arguments = runtime, listener, started, arguments
+    def __init__(
+        self, runtime: Runtime, met: Meeting, started: StartedRank, arguments: int, lost: Collection[int] = ()
+    ) -> None:
+        self._runtime, self._started, self._arguments = runtime, started, arguments
+        self._place: Place | None
+        self._place, listener, _leads, self._token = met
+        self._listener = listener
         self._others: dict[int, _Lines] = {}
         self._ranks: dict[int, int] = {}
         self._new: dict[int, _Lines] = {}
+        self._gone: dict[int, int] = {}
         self._wrong = ""
         self._on_lost: Callable[[int, int], None] | None = None
+        self._led_before(lost)
         listener.setblocking(False)
         runtime.loop.watch(listener.fileno(), READ, self._accept)
+
+    def _led_before(self, lost: Iterable[Any]) -> None:
+        """These don't come any more: no platform starts one of a host's entry points again."""
+        mine = self._started
+        for local in lost:
+            if type(local) is int and 0 <= local < mine.local_size and local != mine.local_rank:
+                self._wrong = self._wrong or _ended_early(local)
 
     def gather(self, seconds: float) -> None:
         """Waits until every entry point of this host is here.
@@ -184,11 +182,16 @@ class Leader:
                 missing = [str(place) for place in range(self._started.local_size) if place not in here]
                 raise RollCallError(
                     f"this host's entry points of local rank {', '.join(missing)} weren't here within {seconds:g} s: "
-                    f"the platform starts {self._started.local_size} of them"
+                    f"the platform starts {self._started.local_size} of them, and they meet in {self._folder}, which "
+                    "all of them must have"
                 )
             loop.turn(left)
         if self._wrong:
             raise LauncherError(self._wrong)
+
+    @property
+    def _folder(self) -> str:
+        return self._place.folder if self._place is not None else "a directory"
 
     @property
     def outlets(self) -> dict[int, tuple[int, int]]:
@@ -209,11 +212,16 @@ class Leader:
             other.send({"start": {"argv": words, "set": dict(given), "unset": list(gone)}})
 
     def watch(self, on_lost: Callable[[int, int], None]) -> None:
-        """From now on ``on_lost`` gets the rank and local rank of each entry point that has ended before this one."""
+        """``on_lost`` gets the rank and local rank of each entry point that ends before this one, or has already."""
         self._on_lost = on_lost
+        for local, rank in self._gone.items():
+            on_lost(rank, local)
 
     def end(self, code: int) -> None:
         """Ends the others with ``code``, and whatever they still run."""
+        if self._place is not None:
+            leave(self._place)  # while it still listens: nobody else has a socket there
+            self._place = None
         self._runtime.loop.forget(self._listener.fileno())
         self._listener.close()
         for other in (*self._others.values(), *self._new.values()):
@@ -240,6 +248,8 @@ class Leader:
             return
         sock.setblocking(False)
         other = self._new[sock.fileno()] = _Lines(sock)
+        other.nonce = random_token()
+        other.send({"nonce": other.nonce, "local_rank": self._started.local_rank})
         self._runtime.loop.watch(sock.fileno(), READ, lambda _ready: self._read(other, None))
 
     def _read(self, other: _Lines, local: int | None) -> None:
@@ -263,6 +273,10 @@ class Leader:
         self._new.pop(fd, None)
         rank, local, world = (value.get(name) for name in ("rank", "local_rank", "world_size"))
         mine = self._started
+        if not self._knows_token(other, value):
+            self._runtime.loop.forget(fd)
+            other.close()
+            return None
         if type(rank) is not int or type(local) is not int or not 0 <= local < mine.local_size:
             why = f"local rank {local!r:.40} isn't one of this host's {mine.local_size}"
         elif local == mine.local_rank or local in self._others:
@@ -274,6 +288,7 @@ class Leader:
             )
         else:
             self._others[local], self._ranks[local] = other, rank
+            self._led_before(lost if isinstance(lost := value.get("lost"), list) else ())
             self._runtime.loop.watch(fd, READ, lambda _ready: self._read(other, local))
             return local
         self._wrong = self._wrong or why
@@ -281,6 +296,14 @@ class Leader:
         self._runtime.loop.forget(fd)
         other.close()
         return None
+
+    def _knows_token(self, other: _Lines, value: Mapping[str, Any]) -> bool:
+        """Whether an entry point of this job sent ``value``; nobody else decides anything here."""
+        expected, key = prove(self._token, value, other.nonce)
+        if not same_token(str(value.get("proof")), expected):
+            return False
+        other.key = key
+        return True
 
     def _lost(self, other: _Lines, local: int | None) -> None:
         fd = other.sock.fileno()
@@ -291,21 +314,35 @@ class Leader:
             return
         self._others.pop(local, None)
         other.sock.close()  # its stdout stays open: the pump may still write to it
+        self._gone[local] = self._ranks[local]
         if self._on_lost is not None:
             self._on_lost(self._ranks[local], local)
         elif not self._wrong:
-            self._wrong = f"the entry point of local rank {local} has ended before any rank was started"
+            self._wrong = _ended_early(local)
 
 
 class _Follower:
-    """Another entry point: starts its rank when the one that leads says so, and ends as that one says."""
+    """Another entry point: starts its rank when the one that leads says so, and ends as that one says.
+
+    :attr:`led_by`: the local rank of the one that leads.
+    """
 
     def __init__(
-        self, runtime: Runtime, sock: socket.socket, environ: Mapping[str, str], job: Job, started: StartedRank
+        self,
+        runtime: Runtime,
+        met: Meeting,
+        environ: Mapping[str, str],
+        job: Job,
+        started: StartedRank,
+        lost: Collection[int] = (),
     ) -> None:
+        self.led_by: int | None = None
+        self._lost = lost
         self._runtime, self._environ, self._job, self._started = runtime, environ, job, started
-        self._leader_pid = peer_of(sock)[0]
-        self._lines = _Lines(sock)
+        self._token = met.token
+        self._leader_pid = peer_of(met.sock)[0]
+        self._lines = _Lines(met.sock)
+        self._expected = ""
         self._texts = Texts()
         self._child = 0
         self._code: int | None = None
@@ -317,8 +354,6 @@ class _Follower:
         loop, signals = self._runtime.loop, self._runtime.signals
         tree.adopt_orphans()
         signals.route_to(self._on_signal)
-        rank, local, world = self._started[:3]
-        self._lines.send({"rank": rank, "local_rank": local, "world_size": world}, (1, 2))
         loop.watch(self._lines.sock.fileno(), READ, self._read)
         try:
             while not self._over:
@@ -339,7 +374,8 @@ class _Follower:
             _reap()
         elif signo in STOPPING:
             self._stop = signo
-            self._lines.send({"signal": int(signo)})
+            if self._expected:
+                self._lines.send({"signal": int(signo)})
 
     def _read(self, _ready: int) -> None:
         try:
@@ -347,7 +383,11 @@ class _Follower:
         except ValueError:
             values = None
         for value in values or ():
-            if isinstance(value.get("start"), dict):
+            if not self._expected:
+                self._greet(value)
+            elif not same_token(str(value.get("key")), self._expected):
+                raise LauncherError("what leads this host's entry points doesn't know their token: end that process")
+            elif isinstance(value.get("start"), dict):
                 self._start(value["start"])
             elif value.get("end") in range(256):
                 self._code, self._over = value["end"], True
@@ -363,6 +403,21 @@ class _Follower:
                     f"{self._started.local_rank} is ended too"
                 )
                 self._code = exit_codes.HOST_LOST
+
+    def _greet(self, value: Mapping[str, Any]) -> None:
+        """Says who this is, to whoever knows the token."""
+        theirs = value.get("nonce")
+        if not isinstance(theirs, str) or not theirs.isascii():
+            raise LauncherError("what leads this host's entry points says something else than expected: end it")
+        led_by = value.get("local_rank")
+        self.led_by = led_by if type(led_by) is int else None
+        rank, local, world = self._started[:3]
+        said = {"rank": rank, "local_rank": local, "world_size": world, "lost": sorted(self._lost)}
+        greeting = {**said, "nonce": random_token()}
+        greeting["proof"], self._expected = prove(self._token, greeting, theirs)
+        self._lines.send(greeting, (1, 2))
+        if self._stop:
+            self._lines.send({"signal": int(self._stop)})
 
     def _start(self, order: Mapping[str, Any]) -> None:
         argv, given, unset = order.get("argv"), order.get("set"), order.get("unset")
@@ -382,6 +437,10 @@ class _Follower:
             raise LauncherError(f"local rank {self._started.local_rank} can't be started: {error}") from None
         finally:
             os.close(stdin)
+
+
+def _ended_early(local: int) -> str:
+    return f"the entry point of local rank {local} has ended before any rank was started"
 
 
 def _is_texts(value: Any) -> bool:

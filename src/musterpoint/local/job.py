@@ -6,11 +6,13 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
+from musterpoint.base.settings import PLATFORMS
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -88,7 +90,7 @@ class LocalJob(NamedTuple):
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None
-    platform: str = "sagemaker"
+    platform: str = PLATFORMS[0]
     module: bool = False
 
     @property
@@ -164,6 +166,23 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     raise UsageError(
         f"PROGRAM={program!r}: there is no such file in --source-dir {source}; give its path relative to that directory"
     )
+
+
+def refuse_notebook(program: str) -> None:
+    """A UsageError where ``program`` is a notebook, which no Python runs."""
+    if program.endswith(".ipynb"):
+        raise UsageError(
+            f"PROGRAM={program!r} is a notebook: make a script of it (jupyter nbconvert --to script {program}) and run "
+            "that"
+        )
+
+
+def find_python(text: str, environ: Mapping[str, str]) -> None:
+    """A UsageError where ``text``, the option ``--python``, names no program that is here."""
+    path = text if "/" in text else shutil.which(text, path=environ.get("PATH")) or ""
+    if not (path and os.path.isfile(path) and os.access(path, os.X_OK)):
+        looked = "there is no such file that can be run" if "/" in text else "there is no such program on PATH"
+        raise UsageError(f"--python={text!r}: {looked}; give the path of a Python, such as .venv/bin/python")
 
 
 def find_directory(source_dir: str, cwd: str) -> str:
@@ -281,9 +300,7 @@ def read_gpus(text: str) -> str:
 
 
 def check(job: LocalJob) -> LocalJob:
-    """The job itself, if the platform would take its name and shares channels out; else a UsageError."""
+    """The job itself, if a platform would take its name; else a UsageError."""
     if not NAME.fullmatch(job.name):
         raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")
-    if job.sharded and job.platform != "sagemaker":
-        raise UsageError(f"--sharded={job.sharded[0]}: only SageMaker shares files out, not --platform {job.platform}")
     return job

@@ -29,6 +29,11 @@ def check(secret: str, opening: bytes, nonce: str, proof: str) -> bytes | None:
     return key if compare_digest(proof.encode(), expected.encode()) else None
 
 
+def derived(secret: str, purpose: str) -> str:
+    """A token for one ``purpose``, which says nothing about the ``secret`` or about other tokens of it."""
+    return digest(secret.encode("utf-8", "surrogateescape"), f"muster token {purpose}".encode(), "sha256").hex()
+
+
 SIZE = 16
 """Bytes of a MAC: half of an HMAC-SHA256."""
 

@@ -12,7 +12,7 @@ from typing import Callable, Iterable, Sequence
 
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
-from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
+from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import classify, program_output, program_source
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
@@ -87,6 +87,8 @@ def _of_program(
     tail = tails[0] or tails[1]
     try:
         error = _error_in(tails, status, context)
+        if isinstance(end, RankEnd) and end.raised is not None:
+            error = program_output.as_told(error, end.raised.with_code(context.files.read), status)
     except Exception:  # a bug in reading the output must not lose the exit code
         error = None
     inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None
@@ -245,6 +247,16 @@ def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> F
         "started: the platform ended it, or it ran out of memory"
     )
     return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
+def never_started(ranks: Sequence[int], starter: str, seconds: float, context: DiagnosisContext) -> Failure:
+    """``ranks`` of this host are expected, and ``starter`` hasn't started them."""
+    them = "it" if len(ranks) == 1 else "them"
+    text = (
+        f"muster: {numbers(ranks)} of {context.host} didn't start within {seconds:g} s: {starter} was to start {them}, "
+        "and still waits, for another host or for something on this one"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:

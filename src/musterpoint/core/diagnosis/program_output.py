@@ -104,6 +104,19 @@ def find_error(
     return error and error._replace(symptom=is_peer_lost(error.text))
 
 
+def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:
+    """The error of a rank that told of the exception which ends it, beside ``said``, what was read in its output.
+
+    The output has more where both mean the same; and a launcher in a rank tells of the rank that it started itself.
+    """
+    last = chain[-1]
+    if status not in RAISED or _is_wrapper(last) or "ExceptionGroup" in last.name:
+        return said
+    if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
+        return said
+    return Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
+
+
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
     """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
@@ -189,8 +202,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     if wrapper or several:
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or _is_symptom(raised, inner)):
-            said = {int(one.label) for one in raised if one.label.isdecimal()}
-            silent = table.silent_cause(said) if inner is not None else None
+            spoke = {int(one.label) for one in raised if one.label.isdecimal()}
+            silent = table.silent_cause(spoke) if inner is not None else None
             if silent is not None or inner is None or not table.may_be_of(inner):
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = _whole_group(raised, inner or last)

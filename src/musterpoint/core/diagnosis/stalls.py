@@ -237,8 +237,11 @@ def got_on(position: Position) -> Position:
 
 
 def place_of(positions: Sequence[Position]) -> tuple[Position, ...]:
-    """The places of all ranks, to be compared with those of the next look."""
-    return tuple(sorted(one._replace(call=0) for one in positions))
+    """The places of all ranks, to be compared with those of the next look.
+
+    On a loaded machine a rank that waits busily may not get the processor while it is looked at.
+    """
+    return tuple(sorted(one._replace(call=0, moving=False) for one in positions))
 
 
 def busy_sentence(positions: Sequence[Position]) -> str:

@@ -26,6 +26,7 @@ from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher,
 from musterpoint.embedded.programs.registry import Program, Texts
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.raised_facts import RaisedFacts
     from musterpoint.core.supervise.meeting import MeetingWatch
 
 _DIGITS = 10
@@ -41,9 +42,9 @@ class Session(NamedTuple):
     owner: Connection | None
 
     @property
-    def is_mpi(self) -> bool:
+    def under_mpi(self) -> bool:
         """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
-        return bool(self.plan.daemons) or self.plan.launcher == "mpi" or self.plan.under_mpi
+        return bool(self.plan.daemons) or self.plan.under_mpi
 
 
 class HostProcesses:
@@ -79,7 +80,7 @@ class HostProcesses:
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._ranks.expect(keys, plan.world_size)
-        self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        self._emit(SessionOpened(session.number, keys, plan.foreign, session.under_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
@@ -144,6 +145,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    def unstarted(self, session: int) -> list[tuple[int, int]]:
+        """The ranks of a session (global, local) whose program doesn't run yet."""
+        first = self.sessions[session].plan.first_rank
+        return [(first + local, local) for _, local in self._ranks.unstarted(session)]
+
     @property
     def awaited_ranks(self) -> set[int]:
         """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
@@ -159,9 +165,9 @@ class HostProcesses:
         return any(session.plan.local_ranks for session in self.sessions.values())
 
     @property
-    def is_script(self) -> bool:
+    def independent(self) -> bool:
         """Whether what runs here is one program of its own, and no ranks."""
-        return all(session.plan.launcher == "script" for session in self.sessions.values())
+        return all(session.plan.independent for session in self.sessions.values())
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -298,7 +304,7 @@ class HostProcesses:
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
             abort = session.plan.prints_abort
-            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi, abort)
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.under_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:
@@ -375,6 +381,10 @@ class HostProcesses:
         self._context.record("nested-launcher-failed", code=failure.code)
         self._ranks.reported(failure)
 
+    def has_raised(self, facts: "RaisedFacts") -> Failure | None:
+        """A rank tells of the exception that ends it; see :meth:`Ranks.has_raised`."""
+        return None if self.is_ending else self._ranks.has_raised(facts)
+
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""
         while True:
@@ -395,7 +405,7 @@ class HostProcesses:
         number, process = ended.session, ended.process
         name = self._pump_name(number, process.name)
         tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
-        mpi = self.sessions[number].is_mpi and process.role == "launcher"
+        mpi = self.sessions[number].under_mpi and process.role == "launcher"
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 SIGINT, SIGTERM = 2, 15
 RANKS_ENDED = "ranks-ended"
+SHORTEST_START = 300.0
+"""Seconds that what starts ranks gets at least: a launcher may read its packages from a slow file system."""
 
 Phase = Literal["running", "judging", "ending", "waiting", "leaving", "over"]
 """In the order in which a job passes them.
@@ -32,7 +34,7 @@ class Rules(NamedTuple):
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
     distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
     is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``, which is about the
-    faults of ``log_rules``, too.
+    faults of ``log_rules``, too. ``start_timeout`` is seconds in which others have to start this host's ranks.
     """
 
     host: str
@@ -45,6 +47,7 @@ class Rules(NamedTuple):
     tolerates_lost_peers: bool = False
     stall_timeout: float | None = None
     stall_ends: bool = True
+    start_timeout: float = 900.0
     log_rules: "tuple[LogRule, ...]" = ()
 
 

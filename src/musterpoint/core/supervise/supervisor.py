@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
     from musterpoint.core.supervise.ssh_sessions import SshSessions
     from musterpoint.core.supervise.stall_watch import StallWatch
+    from musterpoint.core.supervise.start_watch import StartWatch
     from musterpoint.core.supervise.waiting import WaitingWatch
 
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
@@ -75,6 +76,7 @@ class Supervisor:
         self._logs: LogWatch | None = None
         self._waiting: WaitingWatch | None = None
         self._ssh: SshSessions | None = None
+        self._starts: list[StartWatch] = []
 
     @property
     def token(self) -> str:
@@ -117,7 +119,7 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs, self._waiting, self._ssh):
+            for watch in (self._stalls, self._logs, self._waiting, self._ssh, *self._starts):
                 if watch is not None:
                     watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
@@ -148,6 +150,11 @@ class Supervisor:
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
+        if self._processes.unstarted(number):
+            from musterpoint.core.supervise.start_watch import StartWatch  # only where others start ranks
+
+            seconds = self._rules.start_timeout
+            self._starts.append(StartWatch(self._context, self._processes, number, seconds, self.on_event))
         if plan.ssh is not None and self._ssh is not None:
             self._ssh.open(number)
         if self._mpi is not None:
@@ -251,7 +258,7 @@ class Supervisor:
         """At a stop: which ranks it finds running here, or for whom this host was waiting."""
         running = sorted(self._processes.live_ranks)
         if running:
-            who = "the program" if self._processes.is_script else numbers(running)
+            who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
         elif self._waiting is not None:
             self._context.say(f"told to stop: {self._waiting.sentence}")
@@ -334,6 +341,8 @@ class Supervisor:
             return self._ssh.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
+        if line.startswith(handover.RAISED):
+            return self._raised(connection, line)
         if line.strip() != handover.HELLO or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
@@ -346,6 +355,18 @@ class Supervisor:
         self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
+        return True
+
+    def _raised(self, connection: Connection, line: str) -> bool:
+        """A rank is on its way out by an exception: the cause, should others fail for it before it has ended."""
+        from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+
+        failure = self._processes.has_raised(RaisedFacts.from_line(line))
+        connection.ignore()
+        connection.send("heard")
+        goes_on = self._state.phase in ("running", "judging") and not self._state.stopped_by
+        if failure is not None and goes_on and not self._rules.finish_on_failure:
+            self._peers.failed(failure)
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:

@@ -203,6 +203,7 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     facts["source"] = source_of(pid, main.get("frames", [])[:1])
     folder = link(f"/proc/{pid}/cwd") + "/"
     facts["python"] = python_threads(pid, threads)
+    threads = [thread for thread in threads if not is_ours(thread)]
     for thread in threads:
         thread.pop("tid", None)
         thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
@@ -210,12 +211,16 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     return facts
 
 
+def is_ours(thread: Facts) -> bool:
+    return any(OWN in file for _, file, _ in thread["frames"])
+
+
 def python_threads(pid: int, threads: list[Facts]) -> list[Any] | None:
     """The numbers of the threads that run Python; None where more than the main one do, and which is not known.
 
-    Our own, which hands out what torch's flight recorder knows, only waits until it is asked.
+    Our own only wait until they are asked.
     """
-    found = [thread.get("tid") for thread in threads if not any(OWN in file for _, file, _ in thread["frames"])]
+    found = [thread.get("tid") for thread in threads if not is_ours(thread)]
     if len(found) == 1:
         return [pid]
     return None if None in found else found
@@ -293,7 +298,7 @@ def parsed(text: str) -> list[Facts] | None:
     for thread in threads:
         if thread["frames"] and thread["frames"][-1][0] in ("<module>", "_run_module_as_main"):
             thread["name"] = "MainThread"
-    return [thread for thread in threads if not any(OWN in file for _, file, _ in thread["frames"])] or None
+    return threads or None
 
 
 class Flight:

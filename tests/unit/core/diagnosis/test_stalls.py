@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.position import LONGEST, Position, PositionKind
-from musterpoint.core.diagnosis.stalls import LOOKS, busy_sentence, got_on, numbers, position, stall, stands_still
+from musterpoint.core.diagnosis.stalls import (
+    LOOKS,
+    busy_sentence,
+    got_on,
+    numbers,
+    place_of,
+    position,
+    stall,
+    stands_still,
+)
 
 STACKS = Path(__file__).parent / "stacks"
 WAIT = "ranks 0–2 wait in all_reduce (train.py:11); rank 3"
@@ -134,6 +143,11 @@ def test_a_call_without_a_name_is_a_wait_once_nobody_can_be_waited_for(
     positions: list[Position], looks: int, still: bool
 ) -> None:
     assert stands_still(positions, looks) is still
+
+
+def test_places_are_the_same_though_a_busy_wait_did_not_get_the_processor() -> None:
+    assert place_of([CALL, ASLEEP]) == place_of([ASLEEP, CALL._replace(moving=False, call=3)])
+    assert place_of([CALL, ASLEEP]) != place_of([CALL, ASLEEP._replace(words="is in read at data.py:9")])
 
 
 def test_who_sleeps_is_blamed_and_not_who_is_in_a_call() -> None:

@@ -1,0 +1,68 @@
+"""``tensorflow``: the program once per host, with the TF_CONFIG that ``MultiWorkerMirroredStrategy`` reads.
+
+Every host of the group is a worker, in rank order; worker 0 is the chief. One host alone gets no TF_CONFIG, as on the
+platforms, unless ``--tf-port`` asks for it. The program decides how workers exchange gradients (RING, NCCL).
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from musterpoint.base.settings import Settings
+from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import Job
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Asked, Launcher, always
+from musterpoint.core.launch.plan import LaunchPlan, rank_process
+from musterpoint.core.launch.tensorflow import config
+from musterpoint.core.launch.tensorflow.model import missing_model
+from musterpoint.core.launch.tensorflow.once import plan_existing, plan_once
+from musterpoint.core.launch.tensorflow.tasks import first_port, fixed_ports
+
+
+def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
+    """This host's worker."""
+    roster = inputs.roster
+    task = config.existing_task(inputs.environ)
+    if task is not None:
+        return plan_existing(inputs, task)
+    if inputs.hosts == 1 and inputs.settings.tf_port is None:
+        note = "one host: no TF_CONFIG is set; --tf-port asks for one"
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))._replace(world_size=1)
+    workers = [seat.name for seat in roster.group]
+    text = config.encode(
+        {"worker": [config.address(inputs, host, 0) for host in workers]},
+        "worker",
+        roster.node_rank,
+        inputs.platform.tensorflow_keys,
+    )
+    chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
+    setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
+    notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
+    return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
+
+
+def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
+    """One server; none where the program is alone."""
+    alone = len(job.group_hosts) == 1 and settings.tf_port is None
+    return () if alone else (first_port(LAUNCHER, job, settings),)
+
+
+def _slots(_host: str, _job: Job, _settings: Settings, environ: Mapping[str, str]) -> int:
+    task = config.existing_task(environ)
+    return 0 if task is not None and task.serves else 1
+
+
+LAUNCHER = Launcher(
+    name="tensorflow",
+    summary="the program once per host, as a worker of MultiWorkerMirroredStrategy, with TF_CONFIG",
+    starts="host",
+    plan=plan_tensorflow,
+    asked_by={"multi_worker_mirrored_strategy": Asked("the job asks for multi_worker_mirrored_strategy")},
+    needs_addresses=always("tensorflow"),
+    slots=_slots,
+    ports=_ports,
+    fixed_ports=fixed_ports,
+    reads=("tf_port", "tf_hosts"),
+    afterwards=missing_model,
+)

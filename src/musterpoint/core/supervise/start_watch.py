@@ -1,0 +1,61 @@
+"""Watches that every rank is started which others start: a launcher, MPI's daemon, or another entry point of this host.
+
+What starts a rank may stand still, or wait for what never comes; then nothing else would end the job.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from musterpoint.base.failure import numbers
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import Broken, LocalEvent
+from musterpoint.core.supervise.host_processes import HostProcesses
+
+SAID_AFTER = 60.0
+"""Seconds after which a line says which ranks are awaited."""
+
+
+class StartWatch:
+    """Ranks of ``session`` that don't run after ``seconds`` are this host's failure."""
+
+    def __init__(
+        self,
+        context: SupervisorContext,
+        processes: HostProcesses,
+        session: int,
+        seconds: float,
+        emit: Callable[[LocalEvent], None],
+    ) -> None:
+        self._context, self._processes, self._session = context, processes, session
+        self._seconds, self._emit = seconds, emit
+        loop = context.loop
+        self._timers = [loop.call_later(seconds, self._judge)]
+        if seconds > SAID_AFTER:
+            self._timers.append(loop.call_later(SAID_AFTER, self._tell))
+
+    @property
+    def _starter(self) -> str:
+        plan = self._processes.sessions[self._session].plan
+        return "its entry point" if plan.of_others else plan.launcher
+
+    def _tell(self) -> None:
+        missing = self._processes.unstarted(self._session)
+        if missing and not self._processes.is_ending:
+            which = numbers([rank for rank, _ in missing])
+            self._context.say(
+                f"{which} of this host still wait{'s' if len(missing) == 1 else ''} for {self._starter} to be started"
+            )
+
+    def _judge(self) -> None:
+        missing = self._processes.unstarted(self._session)
+        if missing and not self._processes.is_ending:
+            from musterpoint.core.diagnosis import failures
+
+            ranks = [rank for rank, _ in missing]
+            self._context.record("ranks-never-started", ranks=len(missing))
+            self._emit(Broken(failures.never_started(ranks, self._starter, self._seconds, self._context.diagnosis)))
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()

@@ -371,7 +371,7 @@ def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
 
 
 def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Start) -> None:
-    offer = OFFER._replace(launcher="script")
+    offer = OFFER._replace(launcher="script", independent=True)
     leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
     for host in (leader, worker):
         host.gathered()
@@ -384,7 +384,7 @@ def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Sta
 
 
 def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
-    offer = OFFER._replace(launcher="script")
+    offer = OFFER._replace(launcher="script", independent=True)
     leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
     for host in (leader, worker):
         host.gathered()

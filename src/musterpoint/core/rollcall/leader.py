@@ -164,7 +164,7 @@ class LeaderCall:
     def _claim(self, link: Link, call: Call, proved: bool) -> None:
         self._calls[link] = call
         # a secret proves no place: another host may have been given the same one
-        changes = self._seats.claim(call, proved and self._places is None)
+        changes = self._seats.claim(call, proved and self._places is None, member=proved)
         if not any(change.call is call for change in changes if not isinstance(change, Contested)):
             link.send(wire.pack("wait"))
         self._apply(changes)

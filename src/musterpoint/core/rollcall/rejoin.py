@@ -1,7 +1,8 @@
 """Hosts that the platform has started anew while the job runs: they take their old seats in the next attempt.
 
-Who may take a seat is decided as in the roll call (:mod:`musterpoint.core.rollcall.admission`). The host's earlier
-session has to be over first: a host that still answers keeps its seat.
+Who may take a seat is decided as in the roll call (:mod:`musterpoint.core.rollcall.admission`), but an address that the
+host's name doesn't resolve to gets none, unless the host had it before. The host's earlier session has to be over
+first: a host that still answers keeps its seat.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from musterpoint.core.channel.beats import Beats, Sweeper
 from musterpoint.core.channel.link import Context, Link, LinkOwner
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.session import OVER, HostState, Session
-from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
+from musterpoint.core.rollcall.admission import (
+    TAKEN,
+    Call,
+    Change,
+    Check,
+    Claim,
+    Contested,
+    Holder,
+    Seated,
+    Seats,
+    ruling,
+)
 from musterpoint.core.rollcall.hello import Hello, validate
 from musterpoint.core.rollcall.listener import Listener
 from musterpoint.core.rollcall.roster import Offer, Roster
@@ -71,7 +83,10 @@ class Rejoin:
         check: Check = "off" if settings.secret else settings.rollcall_check
         self._checked = check != "off"
         others = [seat.name for seat in members.roster.seats if seat.name != members.roster.me]
-        self._seats = Seats(others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._seats = Seats(
+            others, check, self._timeouts.mismatch, self._timeouts.sign_of_life, lambda name: earlier(name).address
+        )
+        self._check = check
         self._follower = Follower(context, names, self._resolved)
         self._calls: dict[Link, Call] = {}
         self._proved: set[Link] = set()
@@ -114,8 +129,6 @@ class Rejoin:
             if link is None or link not in self._calls:
                 continue
             if isinstance(change, Seated):
-                if change.warning:
-                    self._context.log.say(f"warning: {change.warning}; nobody else came, so it may have the seat")
                 self._follower.drop(call.name)
                 self._ask_earlier(link, call)
             elif isinstance(change, Contested):
@@ -126,16 +139,21 @@ class Rejoin:
     def _ask_earlier(self, link: Link, call: Call) -> None:
         """The seat is this call's, if the host's earlier session is over, or doesn't answer."""
         earlier = self._earlier(call.name)
-        if earlier.state.session.state == OVER:
+        lives = earlier.state.session.state != OVER
+        at_name, at_holder = self._seats.matches(call.name, call.address), call.address == earlier.address
+        claim = Claim(link in self._proved, at_name=at_name, at_holder=at_holder)
+        ruled = ruling(claim, Holder(lives, running=True), self._check)
+        if ruled == "seat":
+            if lives:
+                self._lose(earlier)
             self._seat(link, call)
-        elif link in self._proved:
-            self._lose(earlier)
-            self._seat(link, call)
-        else:
+        elif ruled == "ask":
             self._context.log.record("asked-for-a-sign", host=call.name)
             earlier.state.beat()
             asked = self._loop.clock()
             self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, asked))
+        else:
+            self._turn_away(link, call, TAKEN)
 
     def _check_answer(self, link: Link, call: Call, asked: float) -> None:
         if link not in self._calls:

@@ -119,13 +119,14 @@ class Reconnects:
         if ours and call is not None and hello.incarnation == call.incarnation:
             self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
             return
-        why = places.late(hello, link.peer, call) if ours else NO_SEAT
-        self._refuse(link, why)
         if not ours:
+            self._refuse(link, NO_SEAT)
             return
+        refusal = places.late(hello, link.peer, call)
+        self._refuse(link, refusal.reason if proved else refusal.answer)
         if link.peer not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(link.peer)
-            self._context.log.say(f"warning: a caller at {link.peer} was refused: {why}")
+            self._context.log.say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
         if call is not None:
             at_holder = link.peer == call.address
             self._displace(call, Claim(proved and call.title == hello.name, member=proved, at_holder=at_holder))

@@ -28,9 +28,9 @@ from musterpoint.core.rollcall.admission import (
     Seats,
     ruling,
 )
-from musterpoint.core.rollcall.hello import Hello, validate
+from musterpoint.core.rollcall.hello import NO_SEAT, Hello, validate
 from musterpoint.core.rollcall.listener import Listener
-from musterpoint.core.rollcall.roster import Offer, Roster
+from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 
 
 class Members(NamedTuple):
@@ -40,15 +40,19 @@ class Members(NamedTuple):
     roster: Roster
     settings: Settings
 
-    def refusal(self, hello: Hello, proved: bool) -> str:
-        """Why ``hello`` can't have its host's seat; empty: it may."""
+    def refusal(self, hello: Hello, proved: bool, known: bool) -> str:
+        """Why ``hello`` can't have its host's seat; empty: it may. ``known``: it calls from that host's address."""
         me = self.roster.me
         seats = {seat.name: seat for seat in self.roster.seats if seat.name != me}
         grouped = frozenset(name for name, seat in seats.items() if seat.grouped)
         refused = validate(hello, me, self.offer, frozenset(seats), grouped, proved)
         if refused is not None:
             return refused.reason if proved else refused.answer
-        seat = seats[hello.host]
+        why = self._difference(hello, seats[hello.host])
+        return why if proved or known or not why else NO_SEAT
+
+    @staticmethod
+    def _difference(hello: Hello, seat: Seat) -> str:
         if hello.offer.ssh_key != seat.ssh_key:
             return f"{hello.host} has new keys for ssh, which the other hosts can't learn while the job runs"
         if seat.grouped and (hello.offer.slots, hello.offer.capacity) != (seat.slots, seat.capacity):
@@ -96,7 +100,9 @@ class Rejoin:
 
     def claim(self, link: Link, hello: Hello, proved: bool) -> None:
         """A caller says that it is a host of the job, started anew."""
-        if why := self._members.refusal(hello, proved):
+        address = link.peer
+        known = self._seats.matches(hello.host, address) or self._earlier(hello.host).address == address
+        if why := self._members.refusal(hello, proved, known):
             self._listener.refuse(link, why)
             return
         now = self._loop.clock()

@@ -6,13 +6,15 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .hosts.s3 import S3, Faulty
+from .own_network import own_network
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,11 +57,29 @@ RANK_NAMES = (
     "WORLD_SIZE",
 )
 
-# How long an example takes says how busy the machine is. The option --hypothesis-profile=fewer is for interpreters
-# other than the one that has run all examples.
-settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is. Every run draws the same examples, so that what was tried is
+# what lands; --hypothesis-profile=new draws others, and more of them (scripts/fuzz --properties). "fewer" is for
+# interpreters other than the one that has run all examples.
+settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("fewer", settings.get_profile("all"), max_examples=25)
+settings.register_profile("new", settings.get_profile("all"), derandomize=False, max_examples=1000, print_blob=True)
 settings.load_profile("all")
+
+
+OF_THE_MACHINE = ("images", "faults/test_containers.py")
+"""Tests that need the network of this machine, by where they stand: containers are reached through it."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Every other test, with its fixtures, is in a network that is its process's own.
+
+    Several workers, and several runs, are on one machine, and some ports and names have to be fixed.
+    """
+    of_the_machine = item.path.relative_to(ROOT / "tests").as_posix().startswith(OF_THE_MACHINE)
+    with nullcontext() if of_the_machine else own_network():
+        result = yield
+        return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -23,6 +23,7 @@ from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import MusterError
 from musterpoint.core.job.read import masker_of, masker_of_files, read_job
 from musterpoint.core.launch.explain import to_json
+from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.layout import draw
 from musterpoint.core.launch.page import Subject, page_of
 from musterpoint.core.prepare import plan_host, prepare_host
@@ -241,7 +242,7 @@ def _try(environ: dict[str, str], names: list[str]) -> str:
         try:
             options = settings.from_environ(environ)
             job = read_job(environ, options)
-            ready = prepare_host(job, options, environ)
+            ready = prepare_host(Wanted(job, options), environ)
             roster = assumed_roster(job, options, lambda host: 2, {})
             plan = plan_host(job, options, ready, roster, environ)
             masker = masker_of(environ, job)

@@ -32,7 +32,7 @@ LONGEST = 4000
 
 READERS = {
     path.stem: sorted(set(re.findall(r"\"([A-Z][A-Z0-9]*_[A-Z0-9_]+)\"", path.read_text(encoding="utf-8"))))
-    for path in sorted((Path(musterpoint.__file__).parent / "job").glob("*.py"))
+    for path in sorted((Path(musterpoint.__file__).parent / "core" / "job").rglob("*.py"))
 }
 NAMES = {module: names for module, names in READERS.items() if len(names) > 1}
 OPTIONS = [option.variable for option in settings.OPTIONS]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ..unit.fabric.trees import unpack
+from ..unit.core.fabric.trees import unpack
 
 MACHINES = {
     "nd96asr_v4": (

@@ -60,8 +60,12 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     assert "ValueError: <img src=x onerror=" in answers
     assert browser.title.startswith("program-"), "the error's text is text"
     names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#svg text") if each.text]
-    assert {"▾ algo-1 · 1", "▾ algo-2 · 1", "rank 0", "rank 1", "rank 2", "rank 3"} <= {*names}
-    assert shapes(browser, "path[stroke='var(--failure)']") == 1, "one rank has a cross"
+    assert {"▾ algo-1", "▾ algo-2 ✖ failed first", "rank 0", "rank 1", "rank 2", "rank 3 ✖"} <= {*names}
+    assert shapes(browser, "path.first") == 1, "one rank has a cross"
+    legend = browser.find_element(By.ID, "legend").text
+    assert "failed first" in legend
+    assert "before its entry point" in legend
+    assert "Every host ended with code 1." in legend
     whole, bars = shown(browser), shapes(browser, "rect[rx='2']")
     assert bars >= 10
     lanes = browser.find_element(By.ID, "svg")
@@ -85,4 +89,42 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     light = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
     browser.find_element(By.ID, "theme").click()
     assert browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") != light
+    search.clear()
+    browser.set_window_size(520, 1000)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
+    assert browser.execute_script("return LEFT") < 20, "the lanes have the whole width"
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return [printing, view[0] === whole[0], view[1] === whole[1]]") == [True] * 3
     assert browser.get_log("browser") == []
+
+
+RESTARTED = """
+import os, signal, time
+print("attempt", os.environ["MUSTER_ATTEMPT"], flush=True)
+if os.environ["MUSTER_ATTEMPT"] == "0":
+    if os.environ["RANK"] == "2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+"""
+
+
+def test_the_page_of_a_job_that_was_started_again(local: Any, browser: Any) -> None:
+    words = ["--hosts", "2", "--slots", "2", "--launcher", "ranks", "--max-restarts", "1"]
+    ran = local.run(*words, local.program(RESTARTED))
+    assert ran.code == 0, ran.stderr
+    page = local.folder / "report.html"
+    words = [local.python, "-m", "musterpoint", "report", "--html", page, ran.output]
+    subprocess.run(words, env=local.environ, check=True, timeout=500)
+    browser.get(page.as_uri())
+    answers = browser.find_element(By.ID, "answers").text
+    assert "The job went well in attempt 2 of 2" in answers
+    assert "What ended attempt 1 of 2: rank 2 on algo-2" in answers
+    assert "killed by SIGKILL (exit code 137). All ranks ran again" in answers
+    names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#svg text") if each.text]
+    assert [name for name in names if name.startswith("rank")] == ["rank 0", "rank 1", "rank 2 ✖", "rank 3"]
+    assert {"attempt 1 of 2", "attempt 2 of 2"} <= {*names}
+    whole = shown(browser)
+    browser.find_element(By.CSS_SELECTOR, "#attempts button:last-child").click()
+    assert shown(browser) != whole
+    assert shapes(browser, "path.first") == 0, "nothing failed in the second attempt"
+    assert [entry for entry in browser.get_log("browser") if "chrome://" not in entry["message"]] == []

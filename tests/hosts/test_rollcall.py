@@ -139,7 +139,7 @@ def test_a_leader_that_hears_nobody_names_itself_and_the_others_name_it(network:
         host.say("failed peer")
     verdicts = [ended["event"][0] for ended in wait_all(hosts, "JobFailed")]
     assert [verdict[:2] for verdict in verdicts] == [["algo-1", 76]] * 3
-    assert "it has heard none of the other 2 hosts for 15 s" in verdicts[0][4]
+    assert "it has heard none of the other 2 hosts for 20 s" in verdicts[0][4]
     assert "hosts algo-1 and algo-2 lost each other" in verdicts[1][4]
     assert "hosts algo-1 and algo-3 lost each other" in verdicts[2][4]
 

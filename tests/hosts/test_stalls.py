@@ -126,3 +126,18 @@ def test_a_busy_rank_is_said_and_a_stall_may_be_borne(local: Any, py_spy: None, 
     ran = local.finish(process)
     assert ran.code == 0
     assert "rank 0: still" in ran.left("algo-1", "data/muster/algo-1/stacks.txt")
+
+
+@pytest.mark.netns
+def test_every_path_that_is_said_exists_where_it_is_said(local: Any) -> None:
+    """A host's own ``/opt/ml`` is in the job's directory for who reads the log."""
+    program = local.program("import time\nprint('x', flush=True)\ntime.sleep(600)\n")
+    words = ["--backend", "netns", "--hosts", "2", "--launcher", "ranks", "--slots", "1", "--stall-timeout", "3"]
+    ran = local.run(*words, program)
+    assert ran.code == 74, ran.stderr
+    paths = [
+        line.partition("are in ")[2] for line in ran.stdout.splitlines() if "the stacks of the ranks here are" in line
+    ]
+    assert len(paths) == 2
+    assert all(Path(path).is_file() for path in paths), paths
+    assert "/opt/ml/" not in ran.stdout.replace("hosts/algo-1/opt/ml/", "").replace("hosts/algo-2/opt/ml/", "")

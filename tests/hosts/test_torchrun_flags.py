@@ -17,7 +17,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
-from musterpoint.core.launch.choose import build_plan
+from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat

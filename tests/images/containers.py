@@ -128,7 +128,7 @@ class Job:
     def __init__(self, client: docker.DockerClient, folder: Path) -> None:
         self.client, self.folder = client, folder
         self.token = f"muster-test-{uuid.uuid4().hex[:12]}"
-        self.labels = {LABEL: self.token}
+        self.labels = {LABEL: self.token, LABEL + ".run": os.environ.get("MUSTER_TEST_RUN", "")}
         self.network = client.networks.create(self.token, driver="bridge", labels=self.labels, check_duplicate=True)
         self.others: list[Any] = []
         self.hosts: dict[str, Host] = {}

@@ -24,11 +24,16 @@ def _write_all(data: bytes) -> None:
 
 
 class Console:
-    """``mask`` hides secrets in every line; ``sink`` gets the bytes to write."""
+    """``mask`` hides secrets in every line; ``sink`` gets the bytes to write. ``shown``: ``PATH=OTHER``, a directory
+    here and where people find it who read what is said: theirs is named.
+    """
 
-    def __init__(self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all) -> None:
+    def __init__(
+        self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all, shown: str = ""
+    ) -> None:
         self._mask = mask
         self._sink = sink
+        self._here, _, self._there = shown.partition("=")
 
     def write_through(self, sink: Callable[[bytes], None]) -> None:
         """From now on lines go to ``sink`` instead."""
@@ -37,6 +42,8 @@ class Console:
     def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
         """Prints a message; its further lines are indented. ``mask`` replaces the console's own."""
         masked = (mask or self._mask)(text)
+        if self._there:
+            masked = masked.replace(self._here + os.sep, self._there + os.sep)
         first, *rest = printable(masked, _LONGEST, lines=True).splitlines() or [""]  # it may quote a variable or a file
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
         self._sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))

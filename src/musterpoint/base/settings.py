@@ -9,10 +9,11 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
 
-Launcher = Literal[
+LAUNCHERS = (
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
     "ssh",
-]  # fmt: skip
+)  # fmt: skip
+"""The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
 PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
 """The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
@@ -39,7 +40,7 @@ PARAMETER_SERVER_PORT = 2222
 class Settings(NamedTuple):
     """The values of all options. None or an empty string: not given; the default then depends on the job."""
 
-    launcher: Literal["auto", Launcher] = "auto"
+    launcher: str = "auto"
     slots: int | None = None
     python: str = ""
     rendezvous: Rendezvous = "static"
@@ -90,6 +91,17 @@ class Settings(NamedTuple):
     installer: Installer = "auto"
     requirements: str = ""
 
+    @property
+    def describes_hosts(self) -> bool:
+        """Whether an option says how many hosts there are, which place this one has, or where they meet."""
+        return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
+
+
+Path = Literal["", "here", "code", "output", "command"]
+"""Where a relative path begins: ``here``, where it was typed; ``code``: there, else beside the user's code; ``output``:
+here, and it need not exist; ``command``: here if it has a slash, else it is a name that PATH finds. Empty: no path.
+"""
+
 
 class Option(NamedTuple):
     """One option of a job.
@@ -102,9 +114,11 @@ class Option(NamedTuple):
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
     ``older``: an earlier name of the variable, which still counts.
-    ``launchers``: those that read it; empty: all.
+    ``of_some``: whether only some launchers read it: those whose object says so. Others warn that it has no effect.
+    ``refused``: whether the others refuse it instead.
     ``names``: all values that it can have, where the type doesn't say so.
     ``plugins``: the group of entry points in which installed packages add to the values.
+    ``path``: that the value is one, and where a relative one is looked up.
     """
 
     field: str
@@ -116,9 +130,11 @@ class Option(NamedTuple):
     secret: bool = False
     inherited: bool = False
     older: str = ""
-    launchers: tuple[Launcher, ...] = ()
+    of_some: bool = False
+    refused: bool = False
     names: tuple[str, ...] = ()
     plugins: str = ""
+    path: Path = ""
 
     @property
     def flag(self) -> str:
@@ -303,21 +319,20 @@ def _signal(text: str) -> str:
     return name
 
 
-_OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
-
 OPTIONS: tuple[Option, ...] = (
-    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME",
+           names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
            "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
            "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
-           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
+           of_some=True),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
-           "option; else the one that runs musterpoint", inherited=True),
+           "option; else the one that runs musterpoint", inherited=True, path="command"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           "HOW", launchers=("torchrun",)),
+           "HOW", of_some=True),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
@@ -330,7 +345,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
            "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
            "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
-           unless_given="none"),
+           unless_given="none", path="code"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
@@ -365,30 +380,31 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",
            "RANKS", _ranks),
-    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
+    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
-           unless_given="none", launchers=("ray",)),
+           unless_given="none", of_some=True),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
-           "one", launchers=_OF_TENSORFLOW),
+           "one", of_some=True),
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
-           launchers=_OF_TENSORFLOW),
+           of_some=True),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
-           launchers=("parameter-server",)),
-    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
-           unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
+           of_some=True),
+    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate; also beside the code",
+           "FILE", unless_given="the one that `accelerate config` writes, where there is one", path="code",
+           of_some=True),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
            "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
            aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
-           unless_given="none", launchers=("torchrun",)),
+           unless_given="none", of_some=True, refused=True),
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+           "slots: always", "HOW", of_some=True),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
            "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
     Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
@@ -400,7 +416,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
            "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
     Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
-           unless_given="requirements.txt beside the code, where an installer is asked for"),
+           unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
@@ -408,7 +424,7 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="the one group with accelerators"),
     Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME",
            names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
-    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
+    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none", path="here"),
     Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
@@ -451,6 +467,8 @@ TERMINAL = "MUSTER_DEBUG_TERMINAL"
 """Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 EVENTS = "MUSTER_EVENTS"
 """Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
+SHOWN = "MUSTER_SHOWN"
+"""Set by ``muster local``: ``PATH=OTHER``, a directory of this host, and where people who read its log find it."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -461,5 +479,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN, EVENTS}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SHOWN, SOCKET_TOKEN, EVENTS}
     return {name: value for name, value in environ.items() if name not in own}

@@ -11,6 +11,11 @@ from musterpoint.base import exit_codes
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, given
+from musterpoint.core.runtime import Request
+from musterpoint.tools.check import show
+from musterpoint.tools.check.findings import worst
+from musterpoint.tools.check.run import check
+from musterpoint.tools.check.subject import Wanted
 
 EXAMPLES = """
 Alone it looks at this host. Where the platform's variables, or the options that `muster launch` takes, name several
@@ -35,16 +40,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     asked = _parser().parse_args(list(argv))
-    from musterpoint.tools.check import show
-
     if asked.list:
         sys.stdout.write(show.codes_list())
         return exit_codes.OK
-    from musterpoint.core.runtime import Request
-    from musterpoint.tools.check.findings import worst
-    from musterpoint.tools.check.run import check
-    from musterpoint.tools.check.subject import Wanted
-
     wanted = Wanted(asked.bandwidth or asked.expect > 0, asked.expect, tuple(asked.port))
     checked = check(Request(environ, given(asked), "check"), wanted)
     if asked.json:

@@ -15,7 +15,9 @@ from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD
+from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
+from musterpoint.core.runtime import Request
 
 NAME = "muster_driver"
 """The one-file launcher under this name is the driver."""
@@ -42,9 +44,6 @@ def _run(environ: Mapping[str, str]) -> int:
             f"{ENTRY_SCRIPT} is not set: this file is the driver of a SageMaker SDK v3 job, which its sm_train.sh "
             f"runs; elsewhere, rename it launcher.py and run `python launcher.py PROGRAM [ARGS...]`"
         )
-    from musterpoint.cli import job
-    from musterpoint.core.runtime import Request
-
     # passed on as variables, so that a wrong one is reported like any other error of the job
     options = variables(environ.get(CONFIG, ""))
     return job.run(Request({**environ, **options}, program=program, arguments=None, typed=True))

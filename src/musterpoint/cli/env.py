@@ -13,8 +13,8 @@ from musterpoint.base.masking import Masker
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
 from musterpoint.core.fabric.devices import survey
-from musterpoint.core.job.read import platform_here
-from musterpoint.core.job.sagemaker import base_of
+from musterpoint.core.job import platforms
+from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.tools.preview import preview_request
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     request, asked = read_request(_parser, argv, environ)
-    if request.program is None and platform_here(base_of(environ), environ) == "plain":
+    if request.program is None and not platforms.here(environ, base_of(environ)).describes:
         # any program sees these variables
         request = request._replace(program=sys.executable, typed=True)
     preview = preview_request(request)

@@ -6,8 +6,10 @@ import os
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request
+from musterpoint.core import nested
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure
@@ -29,8 +31,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    from musterpoint.core import nested
-
     nested.report(failure, environ)
 
 
@@ -41,9 +41,6 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
             "point the hyperparameter train-script (--train-script PROGRAM)"
         )
-    from musterpoint.cli import job
-    from musterpoint.core import nested
-
     code = nested.launch_nested(request)
     return job.run(request) if code is None else code
 

@@ -16,13 +16,16 @@ from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.job import platforms
 from musterpoint.core.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
+from musterpoint.local.job_file import read_job_file
 from musterpoint.local.output import MessageOutput
-from musterpoint.local.platforms.table import PLAYED, played
+from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
+from musterpoint.local.typed_paths import typed_path
 from musterpoint.local.unheeded import Given, without_effect
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
@@ -86,8 +89,6 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
     asked = flags.parse_args(command.head)
     if not asked.file:
         return command, asked
-    from musterpoint.local.job_file import read_job_file
-
     file = read_job_file(asked.file, flags_taken(flags))
     asked = flags.parse_args((*file.options, *command.head))
     if not command.program:
@@ -115,9 +116,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add(
         "--platform",
-        **one_of("--platform", tuple(PLAYED)),
-        default=next(iter(PLAYED)),
-        help=f"whose control plane is played [{next(iter(PLAYED))}]",
+        **one_of("--platform", playable(), read_platform),
+        default=DEFAULT,
+        help=f"whose control plane is played [{DEFAULT}]",
     )
     add(
         "--host-names",
@@ -208,6 +209,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     rules = BY_FIELD["log_rules"].variable
     options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     if asked.requirements:
@@ -251,7 +253,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
 
 def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
     """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
-    if asked.platform == "sagemaker":
+    if platforms.load(asked.platform).own_program is not None:
         if command.module:
             return job.find_directory(asked.source_dir, cwd), command.program
         return job.find_program(command.program, asked.source_dir, cwd)

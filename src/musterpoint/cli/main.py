@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Mapping, NamedTuple, Sequence
 
 import musterpoint
@@ -32,6 +33,14 @@ COMMANDS = {
     "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
     "completion": Entry("musterpoint.cli.completion", "a script that completes all this in bash, zsh or fish"),
 }
+
+FILE_NAMES = {
+    "train": "musterpoint.cli.train",
+    "muster_driver": "musterpoint.cli.driver",
+    "torchrun": "musterpoint.cli.torchrun",
+}
+"""What the one-file launcher runs under these names."""
+WITHOUT_ARGUMENTS = ("train", "muster_driver")
 
 _INSTALLED_ONLY = ("musterpoint.local", "musterpoint.tools.viewer", "musterpoint.cli.completion")
 """What the one-file launcher leaves out."""
@@ -74,8 +83,6 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
     entry = COMMANDS.get(words[0])
     if entry is None:
         raise UsageError(f"muster {words[0]}: no such command{_meant(words[0])}; expected one of {', '.join(COMMANDS)}")
-    from importlib import import_module
-
     try:
         command = import_module(entry.module)
     except ModuleNotFoundError as error:
@@ -99,20 +106,8 @@ def _meant(word: str) -> str:
 def run_file(path: str) -> int:
     """Runs the command that the one-file launcher, ``path``, is named after; ``muster launch`` for any other name."""
     name = os.path.splitext(os.path.basename(path))[0]
-    if name == "train":
-        from musterpoint.cli import train
-
-        return train.main()
     if name == "muster":
         return main()
-    if name == "torchrun":
-        from musterpoint.cli import torchrun
-
-        return torchrun.main(sys.argv[1:])
-    if name == "muster_driver":
-        from musterpoint.cli import driver
-
-        return driver.main()
-    from musterpoint.cli import launch
-
-    return launch.main(sys.argv[1:])
+    command = import_module(FILE_NAMES.get(name, COMMANDS["launch"].module))
+    code: int = command.main() if name in WITHOUT_ARGUMENTS else command.main(sys.argv[1:])
+    return code

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, Option, chosen
+from musterpoint.core.launch.table import readers
+from musterpoint.core.runtime import Request
 
 if TYPE_CHECKING:
     from musterpoint.core.runtime import Request
@@ -81,8 +84,6 @@ class _Page(argparse.RawDescriptionHelpFormatter):
     """Help texts without a line end within the name of an option."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        import textwrap
-
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
@@ -199,7 +200,7 @@ def topic(option: Option) -> str:
     if option.field in COMMON:
         return "common options of the job"
     found = next((title for title, fields in TOPICS.items() if option.field in fields), "")
-    return found or f"launcher {' or '.join(option.launchers or ('mpi',))}"
+    return found or f"launcher {' or '.join(readers(option.field))}"
 
 
 def _place(option: Option) -> tuple[int, int]:
@@ -222,9 +223,12 @@ class Value:
         return self._read(text)
 
 
-def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
-    """Arguments of ``add_argument`` for a flag with ``choices``; help and errors are as for the job's options."""
-    return {"type": Value(lambda text: chosen(choices, text, flag), choices), "metavar": "|".join(choices)}
+def one_of(flag: str, choices: Sequence[str], read: Callable[[str], str] | None = None) -> dict[str, Any]:
+    """Arguments of ``add_argument`` for a flag with ``choices``; help and errors are as for the job's options.
+
+    ``read``: takes a word, for a flag that knows more of them than ``choices``.
+    """
+    return {"type": Value(read or (lambda text: chosen(choices, text, flag)), choices), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -254,8 +258,6 @@ def read_request(
     Raises:
         UsageError: a flag is wrong.
     """
-    from musterpoint.core.runtime import Request
-
     command, asked = read(make, arguments)
     program = command.program or None
     request = Request(environ, given(asked), program, command.arguments, command.module, typed=program is not None)

@@ -14,6 +14,9 @@ from musterpoint.cli.options import Parser
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.tools.viewer.history import History, newest_job, read_history
 from musterpoint.tools.viewer.lanes import Lane, lanes_of
+from musterpoint.tools.viewer.page import to_html
+from musterpoint.tools.viewer.perfetto import to_perfetto
+from musterpoint.tools.viewer.text import to_text
 
 ABOUT = "Show the timeline of a finished job: where the time went, what failed first and who heard of it when."
 USAGE = "muster report [--all] [--html FILE] [--perfetto FILE] DIR [DIR...]"
@@ -56,16 +59,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     history = read_history(asked.directories)
     lanes = lanes_of(history)
     if asked.html:
-        from musterpoint.tools.viewer.page import to_html
-
         _write(asked.html, to_html, history, lanes)
     if asked.perfetto:
-        from musterpoint.tools.viewer.perfetto import to_perfetto
-
         _write(asked.perfetto, to_perfetto, history, lanes)
     if not asked.html and not asked.perfetto:
-        from musterpoint.tools.viewer.text import to_text
-
         sys.stdout.write(to_text(history, lanes, asked.all, colours(1, environ)))
         sys.stdout.flush()
     return 0

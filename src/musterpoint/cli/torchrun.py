@@ -6,11 +6,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, bracketed, split_endpoint
+from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
+from musterpoint.cli.plan import show
 from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
+from musterpoint.core import nested
+from musterpoint.core.fabric.devices import survey
+from musterpoint.core.runtime import Request
+from musterpoint.tools.preview import preview_request
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure
@@ -57,8 +64,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    from musterpoint.core import nested
-
     nested.report(failure, environ)
 
 
@@ -77,17 +82,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     translated = translate(command.said, environ, {**given(asked)})
     request = _request(command, translated)
     if asked.plan:
-        from musterpoint.cli.plan import show
-        from musterpoint.tools.preview import preview_request
-
         preview = preview_request(request)
         preview = preview._replace(notes=(*translated.notes, *preview.notes))
         show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
-    from musterpoint.base.console import Console
-    from musterpoint.cli import job
-    from musterpoint.core import nested
-
     for note in translated.notes:
         Console(str).say(note)
     code = nested.launch_nested(request)
@@ -124,8 +122,6 @@ def parsers() -> tuple[Parser, ...]:
 
 
 def _request(command: CommandLine, translated: Translated) -> Request:
-    from musterpoint.core.runtime import Request
-
     module = "module" in command.said
     return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
 
@@ -191,8 +187,6 @@ def _slots(said: Mapping[str, Said], environ: Mapping[str, str]) -> dict[str, in
         return {"slots": BY_FIELD["slots"].read(*_told(count))}
     if count.text not in ("gpu", "cpu", "auto"):
         count.wrong("expected a number, 1 or more, or gpu, cpu or auto")
-    from musterpoint.core.fabric.devices import survey
-
     devices = survey(environ)
     accelerators, _what = devices.accelerators
     if count.text == "gpu" and not devices.gpus and not devices.amd_gpus:

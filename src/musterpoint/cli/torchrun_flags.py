@@ -7,6 +7,7 @@ made from it.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Literal, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
@@ -210,6 +211,4 @@ def table() -> str:
 
 
 def _wrapped(text: str, wide: int = 96) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, wide, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)

@@ -17,13 +17,14 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.finish import finish, warn_of_missing_model
+from musterpoint.core.finish import finish
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import made
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.launch.choose import TENSORFLOW
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import (
     PreparedHost,
     empty_offer,
@@ -35,6 +36,7 @@ from musterpoint.core.prepare import (
     prepare_host,
     user_environment,
     warn_of_build_locks,
+    what_is_wanted,
 )
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.signals import STOPPING
@@ -130,17 +132,18 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
     runtime.output.reserve()
-    if job.platform == "azureml":
-        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
+    if notices := platforms.load(job.platform).notices:
+        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(notices))  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
     if roster.max_restarts:
         outcome = _with_restarts(attempt, roster, peers)
     else:
         _supervisor, outcome = attempt.run(roster, peers)
     peers.close()
-    in_tensorflow = host is not None and host.choice.launcher in TENSORFLOW
-    if in_tensorflow and job.in_group and roster.me == job.leader and not outcome.code:
-        warn_of_missing_model(runtime)
+    afterwards = find(host.choice.launcher).afterwards if host is not None else None
+    asked = afterwards is not None and job.in_group and roster.me == job.leader and not outcome.code
+    if asked and afterwards is not None and (warning := afterwards(job.paths)):
+        runtime.console.say(f"warning: {warning}")
     return outcome
 
 
@@ -234,7 +237,8 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     # a program from a command line is here already, and its packages are left to the user unless an installer is named
     asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
     tools = (lambda: runtime.tools(job, options)) if asked else None
-    host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
+    wanted = what_is_wanted(job, options, request.environ, runtime.ask)
+    host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
     offer = offer_of(job, options, host)
     if host.ssh is None:
         return host, offer
@@ -271,7 +275,7 @@ def _call_the_roll(
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(stop)
     if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
-        runtime.console.say(roster.summary(offer.launcher))
+        runtime.console.say(roster.summary(offer.launcher, offer.independent))
     return roster, peers
 
 
@@ -315,7 +319,13 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
+    return JobFacts(
+        platforms.load(job.platform).missing_channel,
+        local,
+        channels,
+        plan.launcher if plan else "",
+        plan.local_ranks if plan else 0,
+    )
 
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:
@@ -334,7 +344,7 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         finish_on_failure=options.on_failure == "finish",
         outside=not job.in_group,
         outside_stops=options.outside == "stop",
-        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        tolerates_lost_peers=plan.independent if plan else False,
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         log_rules=host.log_rules if host else (),

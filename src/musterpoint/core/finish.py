@@ -5,8 +5,6 @@ Its imports are inside the functions, since only the end of a job needs them.
 
 from __future__ import annotations
 
-import os
-
 from musterpoint.base.settings import TRAINJOB_STATUS
 from musterpoint.core.job.directories import is_own
 from musterpoint.core.runtime import Runtime
@@ -28,12 +26,6 @@ def finish(runtime: Runtime, outcome: Outcome) -> None:
     _write_timeline(runtime)
     runtime.output.close()
     _give_back(runtime)
-
-
-def warn_of_missing_model(runtime: Runtime) -> None:
-    """Warns if a TensorFlow job that ended well has saved no model."""
-    if missing := missing_model(runtime.paths.model):
-        runtime.console.say(f"warning: {missing}")
 
 
 def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
@@ -77,29 +69,3 @@ def _give_back(runtime: Runtime) -> None:
     from musterpoint.core.report.ownership import give_back
 
     give_back(runtime.paths)
-
-
-MODEL_KINDS = "SavedModel (saved_model.pb), .keras or .h5 file"
-
-
-def missing_model(directory: str) -> str:
-    """A sentence for a job that ended well and left no model under ``directory``; empty if there is one.
-
-    Files of weights alone (``.weights.h5``, checkpoints) are none.
-    """
-    if not directory or _has_model(directory):
-        return ""
-    return (
-        f"{directory} has no {MODEL_KINDS}: the job's model artifact will hold no TensorFlow model; save it there "
-        "on the chief (SM_MODEL_DIR)"
-    )
-
-
-def _has_model(directory: str) -> bool:
-    return any(_is_model(name) for _folder, _folders, names in os.walk(directory) for name in names)
-
-
-def _is_model(name: str) -> bool:
-    if name.endswith(".weights.h5"):
-        return False
-    return name in ("saved_model.pb", "saved_model.pbtxt") or name.endswith((".keras", ".h5", ".hdf5"))

@@ -17,8 +17,10 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Counted, Job
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.choose import Choice, slots_of
-from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
-from musterpoint.core.prepare import plan_host, prepare_host, user_environment
+from musterpoint.core.launch.launcher import Wanted
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
+from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
 from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
@@ -76,16 +78,17 @@ def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     names = tuple(seat.name for seat in offered.seats)
     group = tuple(seat.name for seat in offered.group)
     # each host's slots are in the outer one's roster
-    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
-    host = prepare_host(job, options, environ, typed=True)._replace(ssh=None)
-    asked = bool(options.slots or host.slots_asked)
-    seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job, asked)) for seat in offered.seats)
-    return plan_host(job, options, host, offered._replace(seats=seats), environ)
+    here = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
+    wanted = what_is_wanted(here, options, environ)
+    host = prepare_host(wanted, environ, typed=True)._replace(ssh=None)
+    seats = tuple(seat._replace(slots=_slots(seat, host.choice, wanted)) for seat in offered.seats)
+    return plan_host(wanted.job, wanted.settings, host, offered._replace(seats=seats), environ)
 
 
-def _slots(seat: Seat, choice: Choice, options: Settings, job: Job, asked: bool) -> int:
+def _slots(seat: Seat, choice: Choice, wanted: Wanted) -> int:
     if not seat.grouped:
         return 0
-    if choice.launcher in ONE_PER_HOST:
-        return slots_of(seat.name, choice.launcher, job, options, seat.capacity)
-    return choice.slots if asked else seat.capacity
+    launcher = find(choice.launcher)
+    if launcher.once:
+        return slots_of(seat.name, launcher, wanted.job, wanted.settings, seat.capacity)
+    return choice.slots if wanted.settings.slots else seat.capacity

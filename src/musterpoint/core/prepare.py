@@ -14,23 +14,17 @@ from musterpoint.base.settings import LOCAL, PYTHON, Settings, split_endpoint
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.fabric.devices import Devices, survey
-from musterpoint.core.fabric.mpi import Mpi, find_mpi, mpirun_of
+from musterpoint.core.fabric.mpi import mpirun_of
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
-from musterpoint.core.launch.choose import (
-    MPIRUN,
-    Choice,
-    agreed_ports,
-    build_plan,
-    choose,
-    modules_for,
-    option_for_ports,
-    wanted_ports,
-    wants_ssh,
-)
+from musterpoint.core.launch.build import build_plan
+from musterpoint.core.launch.choose import Choice, choose
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.core.launch.launcher import MPIRUN, Question, Wanted, asks_for_ssh
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
+from musterpoint.core.launch.table import find, of_program
 from musterpoint.core.launch.unnamed import check_unnamed
 from musterpoint.core.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
@@ -38,9 +32,7 @@ from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
 if TYPE_CHECKING:
     from musterpoint.base.probe import Ask
     from musterpoint.core.code.tools import Tools
-    from musterpoint.core.fabric.accelerate import Accelerate
     from musterpoint.core.fabric.facts import Fabric
-    from musterpoint.core.fabric.memory import Memory
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.job.log_rules import LogRule
 
@@ -49,22 +41,16 @@ class PreparedHost(NamedTuple):
     """This host before the roll call.
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
-    slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
-    where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
-    where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
-    ``log_rules``: those that its ranks' output is watched by.
-    ``fabric``: its accelerators and RDMA network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each
-    other by it.
+    slots. ``modules``: those of the launcher's that the user's Python has. ``known``: what else the launcher has to
+    know of this host. ``log_rules``: those that its ranks' output is watched by. ``fabric``: its accelerators and RDMA
+    network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each other by it.
     """
 
     workspace: Workspace
     devices: Devices
     choice: Choice
     modules: frozenset[str] = frozenset()
-    mpi: Mpi | None = None
-    memory: "Memory | None" = None
-    accelerate: "Accelerate | None" = None
-    slots_asked: int | None = None
+    known: object = None
     log_rules: "tuple[LogRule, ...]" = ()
     fabric: "Fabric | None" = None
     ssh: "Ssh | None" = None
@@ -83,9 +69,28 @@ def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, st
     return activated(environ, python)
 
 
+def what_is_wanted(job: Job, options: Settings, environ: Mapping[str, str], ask: "Ask | None" = None) -> Wanted:
+    """What is to be run: ``job`` and ``options`` as they are, unless the program is a launcher's own command line.
+
+    ``environ`` is a :func:`user_environment`.
+
+    Raises:
+        MusterError: the line is wrong, or contradicts the job.
+    """
+    program = job.entry_point.program
+    name = of_program(os.path.basename(program), program)
+    read = find(name).typed if name else None
+    found = read(Question(job, options, environ, _interpreter(environ), ask=ask)) if read is not None else None
+    return found or Wanted(job, options)
+
+
+def _interpreter(environ: Mapping[str, str]) -> str:
+    """The program's Python."""
+    return environ.get(PYTHON) or sys.executable
+
+
 def prepare_host(
-    job: Job,
-    options: Settings,
+    wanted: Wanted,
     environ: Mapping[str, str],
     typed: bool = False,
     tools: "Callable[[], Tools] | None" = None,
@@ -99,15 +104,13 @@ def prepare_host(
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
     """
+    job, options = wanted.job, wanted.settings
     if options.max_restarts:
         from musterpoint.core.job.restarts import check
 
         check(job, options)
-    interpreter = environ.get(PYTHON) or sys.executable
-    job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
-    requirements = options.requirements and _file(options.requirements)
-    if typed and tools is not None and not requirements:
-        requirements = requirements_beside(job.entry_point.program, job.paths.code)
+    interpreter = _interpreter(environ)
+    requirements = _requirements(job, options, typed and tools is not None)
     workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
     devices = survey(environ)
 
@@ -117,37 +120,35 @@ def prepare_host(
         return bool(mpirun_of(environ)) if module == MPIRUN else module in of_launcher.among((module,))
 
     local = typed or bool(environ.get(LOCAL))
-    choice = choose(job, options, devices, has, local, environ, typed=accelerate is not None)
-    check_unnamed(job, options, choice.launcher)
+    choice = choose(job, options, devices, has, local, environ, wanted)
+    launcher = find(choice.launcher)
+    check_unnamed(job, options, launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
     log_rules = _log_rules(job, options)
-    if choice.launcher == "accelerate" and accelerate is None:
-        from musterpoint.core.fabric.accelerate import ask_accelerate
-
-        accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
         smdistributed.check(job, environ, lambda name: name in _among((name,), workspace.interpreter, environ, ask))
-    modules = of_launcher.among(modules_for(choice.launcher))
-    mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
-    memory = None
-    if choice.launcher == "ray":
-        from musterpoint.core.fabric.memory import survey_memory
-
-        memory = survey_memory()
+    modules = of_launcher.among(launcher.modules)
+    question = Question(job, options, environ, interpreter, choice.reason, ask)
+    known = launcher.survey(question) if launcher.survey is not None and wanted.known is None else wanted.known
     fabric = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
         from musterpoint.core.fabric.facts import survey_fabric
 
         fabric = survey_fabric(devices, environ, workspace.interpreter)
     ssh = None
-    if len(job.group_hosts) > 1 and wants_ssh(choice.launcher, options):
+    if len(job.group_hosts) > 1 and (asked := asks_for_ssh(launcher, options)):
         from musterpoint.core.fabric.ssh import find_ssh
 
-        ssh = find_ssh(environ, "--launcher ssh" if choice.launcher == "ssh" else "--ssh on")
-    return PreparedHost(
-        workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric, ssh
-    )
+        ssh = find_ssh(environ, asked)
+    return PreparedHost(workspace, devices, choice, modules, known, log_rules, fabric, ssh)
+
+
+def _requirements(job: Job, options: Settings, beside: bool) -> str:
+    """The list of packages that was asked for, absolute; else with ``beside`` the one beside the program; or empty."""
+    if options.requirements:
+        return _file(options.requirements)
+    return requirements_beside(job.entry_point.program, job.paths.code) if beside else ""
 
 
 def _log_rules(job: Job, options: Settings) -> "tuple[LogRule, ...]":
@@ -197,37 +198,6 @@ def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str],
     return modules_among(modules, interpreter, environ, "/", ask or probe.ask)
 
 
-def _typed_accelerate(
-    job: Job, options: Settings, interpreter: str, environ: Mapping[str, str], ask: "Ask | None"
-) -> tuple[Job, Settings, "Accelerate | None", int | None]:
-    """Reads a program that is `accelerate launch SCRIPT`: the job and the options that it stands for."""
-    if not _HANDS_OVER.intersection((os.path.basename(job.entry_point.program), job.entry_point.program)):
-        return job, options, None, None
-    from musterpoint.core.launch.accelerate import as_typed, typed_words
-
-    words = typed_words(job, options)
-    if words is None:
-        return job, options, None, None
-    from musterpoint.core.fabric.accelerate import ask_accelerate
-
-    found = ask_accelerate(interpreter, words, options.accelerate_config, job.paths.code, environ, ask)
-    job, slots = as_typed(job, options, found)
-    return job, options._replace(slots=slots or options.slots), found, slots
-
-
-_HANDS_OVER = frozenset(
-    {
-        "accelerate",
-        "accelerate-launch",
-        "accelerate.commands.launch",
-        "accelerate.commands.accelerate_cli",
-        "trl",
-        "trl.cli",
-    }
-)
-"""Programs that start ranks of their own by accelerate's launcher."""
-
-
 def named_job(job: Job, roster: Roster) -> Job:
     """``job`` with the roster's names, which the roll call learned where the platform names no hosts."""
     if job.unnamed is None:
@@ -254,7 +224,7 @@ def plan_host(
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    inputs = LaunchInputs(
+    bare = LaunchInputs(
         host.choice.launcher,
         job,
         host.workspace,
@@ -263,28 +233,26 @@ def plan_host(
         options,
         environ,
         tuple(exports),
-        (),
-        host.modules,
-        host.mpi,
-        host.memory,
-        host.accelerate,
+        modules=host.modules,
+        known=host.known,
         ssh=host.ssh,
     )
-    notes: tuple[str, ...] = ()
+    inputs, notes = bare, list[str]()
     if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
         from musterpoint.core.launch.fabric import with_fabric
 
-        inputs, notes = with_fabric(inputs, host.fabric)
+        inputs, about_fabric = with_fabric(bare, host.fabric)
+        notes += about_fabric
     plan = build_plan(inputs)
     if job.in_group:
-        smdistributed.check_layout(job, environ, plan)
+        smdistributed.check_layout(job, environ, inputs.kind, plan)
     _check_size(plan, environ)
     if options.max_restarts and not roster.attempt:
         from musterpoint.core.job.restarts import note as note_of_restarts
 
-        notes += (note_of_restarts(options),)
+        notes.append(note_of_restarts(options))
     if job.in_group:
-        notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
+        notes += smdistributed.notes(job, environ, inputs.kind, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
 
 
@@ -336,7 +304,10 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
     capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
     place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries, place)
+    choice, independent = host.choice, find(host.choice.launcher).independent
+    return Offer(
+        job.name, choice.launcher, choice.slots, __version__, capacity, ports, libraries, place, independent=independent
+    )
 
 
 def _place(job: Job, options: Settings) -> str:
@@ -358,7 +329,7 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    launcher = host.choice.launcher
+    launcher = find(host.choice.launcher)
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
         from musterpoint.core.launch.fabric import wanted_for_neuron

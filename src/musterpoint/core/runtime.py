@@ -11,12 +11,12 @@ from musterpoint.base.errors import PREPARING, StoppedEarly
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import EVENTS, OUTER, Settings, without_own
+from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
-from musterpoint.core.job.sagemaker import base_of, paths_of
 from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.processes.signals import STOPPING, Signals
@@ -66,7 +66,7 @@ class Runtime:
         texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
         self._variables = {**request.environ, **texts}
         self.masker = Masker(self._variables, arguments=request.arguments or ())
-        self.console = Console(lambda text: self.masker.mask(text))
+        self.console = Console(lambda text: self.masker.mask(text), shown=request.environ.get(SHOWN, ""))
         self.timeline = Timeline()
         self.timeline.add("entry-point-started", version=__version__)
         if request.environ.get(EVENTS):
@@ -99,13 +99,14 @@ class Runtime:
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
 
-    def watch_scheduled_events(self) -> None:
-        """Watches the events of Azure that end this machine, where its metadata service answers."""
+    def watch_scheduled_events(self, address: str) -> None:
+        """Watches the events that end this machine, where Azure's metadata service answers at ``address``."""
         from musterpoint.core.processes.scheduled_events import EventsWatch
 
         self._events = EventsWatch(
             self.sidecars,
             self.environ,
+            address,
             self.console.say,
             self.timeline.add,
             lambda: self.signals.deliver(signal.SIGTERM),

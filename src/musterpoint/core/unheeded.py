@@ -17,15 +17,16 @@ from musterpoint.base.settings import (
     OPTIONS,
     OUTER,
     PROGRAM_ARGS,
+    SHOWN,
     SOCKET_TOKEN,
     TERMINAL,
-    Launcher,
-    Option,
     Settings,
 )
 from musterpoint.core.code.project import requirements_beside
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.table import find, readers
 
 PREFIX = "MUSTER_"
 
@@ -36,6 +37,7 @@ INTERNAL = frozenset(
         MODULE,
         OUTER,
         PROGRAM_ARGS,
+        SHOWN,
         SOCKET_TOKEN,
         TERMINAL,
         # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
@@ -82,7 +84,7 @@ def unheeded(
     launcher, reason = choice.launcher, choice.reason
     if not _is_launcher(job):
         texts += without_effect(environ, given, launcher, reason)
-    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and launcher != "script"
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent
     if by_itself and environ.get(LOCAL):
         texts.append(platform_instead(launcher, reason))
     if typed and options.installer == "auto" and not options.requirements:
@@ -125,9 +127,7 @@ def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
     return found is not None and f"{name[: found.start()]}_SERVICE_HOST" in environ
 
 
-def without_effect(
-    environ: Mapping[str, str], given: Mapping[str, Any], launcher: Launcher, reason: str
-) -> Iterator[str]:
+def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launcher: str, reason: str) -> Iterator[str]:
     """A warning for each option that was given and that ``launcher``, chosen for ``reason``, doesn't read.
 
     ``environ`` has the ``MUSTER_*`` variables, ``given`` the options of the command line by field.
@@ -135,7 +135,7 @@ def without_effect(
     for option in OPTIONS:
         value = str(given.get(option.field, "")) or environ.get(option.variable, "")
         # 0 asks for any free port, as muster local does
-        if not value or value == "0" or not option.launchers or launcher in option.launchers:
+        if not value or value == "0" or not option.of_some or option.field in find(launcher).reads:
             continue
         if option.field == "slots":
             effect = (
@@ -143,15 +143,13 @@ def without_effect(
                 "ranks starts one rank per slot"
             )
         else:
-            effect = f"launcher {launcher} ({reason}) doesn't read it; launcher {_either(option)} does"
+            effect = (
+                f"launcher {launcher} ({reason}) doesn't read it; launcher {' or '.join(readers(option.field))} does"
+            )
         yield f"warning: {option.flag} {value} ({option.variable}) has no effect: {effect}"
 
 
-def _either(option: Option) -> str:
-    return " or ".join(option.launchers)
-
-
-def platform_instead(launcher: Launcher, reason: str) -> str:
+def platform_instead(launcher: str, reason: str) -> str:
     """What ``muster local`` says of the launcher that it chose for a job without a distribution."""
     return (
         f"launcher {launcher}, since the job names no distribution: {reason}; SageMaker would run the program once per "
@@ -165,5 +163,7 @@ def requirements(job: Job) -> list[str]:
 
     On SageMaker the container's own toolkit has installed them.
     """
-    found = requirements_beside(job.entry_point.program, job.paths.code) if job.platform != "sagemaker" else ""
+    if platforms.load(job.platform).installs:
+        return []
+    found = requirements_beside(job.entry_point.program, job.paths.code)
     return [f"{found} is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"] if found else []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Launcher
+from musterpoint.local.words import to_words
 
 _AFTER_STOP = 150.0
 """Seconds that a stopped job gets: the platform's 120, and the report."""
@@ -77,7 +77,7 @@ def run(
     *arguments: object,
     hosts: int = 1,
     slots: int | None = None,
-    launcher: Launcher | None = None,
+    launcher: str | None = None,
     timeout: float | None = None,
     environ: Mapping[str, str] | None = None,
     **options: Any,
@@ -94,8 +94,6 @@ def run(
         UsageError: an option is wrong; where ``muster local`` has found that, its sentence is on stderr.
         TimeoutError: the job didn't end within ``timeout``; it has been stopped.
     """
-    from musterpoint.local.words import to_words
-
     given = {"hosts": hosts, "slots": slots, "launcher": launcher, **options}
     words = to_words(given, None, "local.run")
     command = [sys.executable, "-m", "musterpoint", "local", "--json", *words, "--", os.fspath(program)]

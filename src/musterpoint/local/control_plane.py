@@ -17,7 +17,7 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.base.settings import EVENTS, TERMINAL
+from musterpoint.base.settings import EVENTS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
 from musterpoint.base.timeline import CONTROL_PLANE, Timeline
 from musterpoint.core.job.model import Paths
@@ -105,7 +105,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(f"warning: {warning}")
     left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
     mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
-    head = results.ALGORITHM_ERROR if job.platform == "sagemaker" else ""
+    head = played(job.platform).failure_head
     end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
@@ -199,7 +199,7 @@ class Hosts:
                 self.context.layout,
                 backend.addresses,
                 backend.tree(host),
-                {**own, **backend.environment(host), **self._show(host)},
+                {**own, **backend.environment(host), **self._show(host), **self._shown(host)},
             )
             environment = host_environment(self.job, host, inherited, platform.environment(here), here.own)
             argv = self.context.entry or start.command(platform.processes(here))
@@ -215,6 +215,11 @@ class Hosts:
         self._watch_absent_reader()
         if self.job.stop_after is not None:
             self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
+
+    def _shown(self, host: str) -> dict[str, str]:
+        """What ``host`` calls its tree, and where it is for people: the paths that they are told exist there."""
+        inside, outside = self.context.backend.tree(host), self.context.layout.tree(host)
+        return {SHOWN: f"{inside}={outside}"} if inside != outside else {}
 
     def _show(self, host: str) -> dict[str, str]:
         """Gives ``host`` its line, and returns the variable by which it tells its events."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
+from musterpoint.base.settings import PLATFORMS
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -88,7 +89,7 @@ class LocalJob(NamedTuple):
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None
-    platform: str = "sagemaker"
+    platform: str = PLATFORMS[0]
     module: bool = False
 
     @property
@@ -281,9 +282,7 @@ def read_gpus(text: str) -> str:
 
 
 def check(job: LocalJob) -> LocalJob:
-    """The job itself, if the platform would take its name and shares channels out; else a UsageError."""
+    """The job itself, if a platform would take its name; else a UsageError."""
     if not NAME.fullmatch(job.name):
         raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")
-    if job.sharded and job.platform != "sagemaker":
-        raise UsageError(f"--sharded={job.sharded[0]}: only SageMaker shares files out, not --platform {job.platform}")
     return job

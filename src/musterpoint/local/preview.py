@@ -8,6 +8,7 @@ from typing import Any, Mapping
 from musterpoint.base import settings
 from musterpoint.base.errors import UsageError
 from musterpoint.core.fabric.network import GLOO, NCCL, TENSORPIPE, chosen
+from musterpoint.core.job import platforms
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.variables import Watched
 from musterpoint.core.launch.plan import LaunchPlan
@@ -87,7 +88,7 @@ def _view(
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}
     options, watched = settings.from_environ(variables), Watched(variables)
-    if job.platform == "sagemaker":
+    if platforms.load(job.platform).own_program is not None:
         return HostView(read_job(watched, options), options, variables), watched
     made = read_job(watched, options, "", job.program, job.arguments, job.module)
     code = platform.processes(here)[0].cwd

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
+from musterpoint.local.platforms.table import played
 
 
 class Given(NamedTuple):
@@ -22,7 +23,7 @@ class Given(NamedTuple):
 
 
 def _host_names(given: Given) -> str:
-    if given.naming == "algo" or given.job.platform == "sagemaker":
+    if given.naming == "algo" or played(given.job.platform).namings:
         return ""
     return f"hosts of --platform {given.job.platform} are called as there, such as {given.job.hosts[0]}"
 
@@ -35,7 +36,7 @@ def _one_address(given: Given) -> str:
 
 def _host_slots(given: Given) -> str:
     launcher = given.job.options.get("MUSTER_LAUNCHER", "")
-    if not given.job.host_slots or launcher not in ONE_PER_HOST:
+    if not given.job.host_slots or launcher in ("", "auto") or not find(launcher).once:
         return ""
     return f"--launcher {launcher} starts the program once per host; --launcher torchrun or ranks one rank per slot"
 

@@ -12,17 +12,20 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import InstanceGroup, Job
-from musterpoint.core.job.read import masker_of, platform_here, read_job
-from musterpoint.core.job.sagemaker import RESOURCES, base_of, paths_of
+from musterpoint.core.job.opt_ml import base_of, paths_of
+from musterpoint.core.job.read import masker_of, platform_of, read_job
+from musterpoint.core.job.sagemaker_files import RESOURCES
 from musterpoint.core.job.unnamed import misplaced
-from musterpoint.core.job.variables import OUTPUTS, Watched, of_platform
+from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
-from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan
-from musterpoint.core.launch.ranks import IDENTITY
-from musterpoint.core.prepare import plan_host, prepare_host, user_environment
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
+from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.ports import agreed_master_port
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -78,14 +81,14 @@ def preview_request(request: Request) -> Preview:
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
-    here = options.platform if options.platform != "auto" else platform_here(base, request.environ)
-    if request.program is None and here != "sagemaker" and options.platform != "plain":
+    platform = platform_of(options, request.environ, base)
+    if request.program is None and platform.own_program is None:
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
-            if here == "plain"
-            else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
-            "follow `muster launch` there"
+            if not platform.describes
+            else f"no PROGRAM was given, and on this platform ({platform.name}) the job's command names it: pass the "
+            "words that follow `muster launch` there"
         )
     watched = Watched(request.environ)
     job = read_job(watched, options, "", request.program, request.arguments, request.module)
@@ -101,11 +104,12 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
     given: dict[str, set[str]] = {}
     for setting in (*plan.environment, *chain.from_iterable(of_ranks)):
         given.setdefault(setting.name, set()).add(setting.value)
-    foreign = plan.launcher not in SUPERVISED and plan.launcher not in ONE_PER_HOST
+    foreign = find(plan.launcher).starts == "foreign"
     found, seen = [], frozenset(environ.seen)
-    for name in of_platform(job.platform, environ):
+    platform = platforms.load(job.platform)
+    for name in of_platform(platform, environ):
         value = environ[name]
-        read = READ if name in seen or name.startswith(OUTPUTS) else NOT_NEEDED
+        read = READ if name in seen or name.startswith(platform.families) else NOT_NEEDED
         if name in plan.unset:
             fate = REMOVED
         elif given.get(name, {value}) != {value}:
@@ -143,10 +147,8 @@ def seen_from(job: Job, host: str) -> Job:
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
     paths = job.paths
-    if job.platform == "azureml":
-        from musterpoint.core.job.azureml_outputs import of_node
-
-        paths = of_node(paths, job.hosts.index(host))
+    if paths_at := platforms.load(job.platform).paths_at:
+        paths = paths_at(paths, job.hosts.index(host))
     return job._replace(
         paths=paths,
         started=started,
@@ -170,14 +172,15 @@ def preview(
         MusterError: the program is missing, or the launcher can't be had here.
     """
     views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
-    prepared = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
+    wanted = [what_is_wanted(view.job, view.options, view.environ) for view in views]
+    prepared = [prepare_host(each, view.environ, typed) for each, view in zip(wanted, views, strict=True)]
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
-    for view, host in zip(views, prepared, strict=True):
+    for view, each, host in zip(views, wanted, prepared, strict=True):
         known = {**_known_addresses(view.options), **addresses}
         roster = assumed_roster(view.job, view.options, slots.__getitem__, known, __version__)
         rosters.append(roster)
-        plans.append(plan_host(view.job, view.options, host, roster, view.environ))
+        plans.append(plan_host(each.job, each.settings, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.launch.ray import OPEN_NOTE
+from musterpoint.core.launch.launchers.ray import OPEN_NOTE
 
 from .conftest import check_restarted, planned
 

@@ -39,11 +39,11 @@ def test_what_is_wrong_is_said_with_the_package(site: Path) -> None:
     package(site, "second-plugin", "a = second_plugin:NAMED\nb = second_plugin:NONE\nc = third_plugin:ANY",
             "from types import SimpleNamespace\nNAMED = SimpleNamespace(name='x')\n")  # fmt: skip
     for name, kind, words in (
-        ("other", int, "other: no installed package has an entry point of that name in musterpoint.tests"),
-        ("a", object, "a: second_plugin:NAMED of the package second-plugin is SimpleNamespace, expected a builtins"),
+        ("other", int, r"other: no installed package has an entry point of that name in musterpoint.tests"),
+        ("a", object, r"a: second_plugin:NAMED of the package second-plugin is SimpleNamespace, expected a builtins"),
         ("a", int, "expected a builtins.int whose name is a"),
         ("b", int, r"b: the package second-plugin can't be imported for it \(second_plugin:NONE\): AttributeError"),
-        ("c", int, "c: the package second-plugin can't be imported .* ModuleNotFoundError: No module named 'third_pl"),
+        ("c", int, r"c: the package second-plugin can't be imported .* ModuleNotFoundError: No module named 'third_pl"),
     ):
         with pytest.raises(UsageError, match=words):
             plugins.load(GROUP, name, kind)
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_with_the_package(site: Path) -> None:
 def test_two_packages_of_one_name_are_refused(site: Path) -> None:
     for name in ("fourth-plugin", "fifth-plugin"):
         package(site, name, f"same = {name.replace('-', '_')}:ONE", "ONE = 1\n")
-    with pytest.raises(UsageError, match="2 installed packages have one: .*fifth-plugin.*; uninstall all but one"):
+    with pytest.raises(UsageError, match=r"2 installed packages have one: .*fifth-plugin.*; uninstall all but one"):
         plugins.load(GROUP, "same", int)
 
 
@@ -60,7 +60,7 @@ def test_an_option_takes_their_names(site: Path) -> None:
     package(site, "sixth-plugin", "foreign = sixth_plugin:ONE")
     option = Option("platform", "", "NAME", names=("auto", *PLATFORMS), plugins=GROUP)
     assert option.read("foreign", "--platform") == "foreign"
-    with pytest.raises(UsageError, match="expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
+    with pytest.raises(UsageError, match=r"expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
         option.read("foreing", "--platform")
 
 

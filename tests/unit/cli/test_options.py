@@ -105,7 +105,7 @@ def test_every_option_has_one_place_in_the_help() -> None:
     placed = [*COMMON, *(field for fields in TOPICS.values() for field in fields)]
     assert len(placed) == len(set(placed))
     assert set(placed) <= set(BY_FIELD)
-    of_launchers = {option.field for option in OPTIONS if option.launchers} | {"mpi_options"}
+    of_launchers = {option.field for option in OPTIONS if option.of_some} | {"mpi_options"}
     assert {option.field for option in OPTIONS} - set(placed) == of_launchers - set(COMMON)
 
 

@@ -18,6 +18,7 @@ from musterpoint.core.fabric.rdma import RdmaDevice
 from musterpoint.core.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.unnamed import unnamed_job
+from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.prepare import named_job, offer_of, ordered_job, plan_host, prepare_host
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -30,7 +31,7 @@ def plan(tmp_path: Path, launcher: str, gpus: int, compat: str, **environ: str) 
     options = Settings(launcher=launcher, slots=2, cuda_compat=compat)
     words = {**environ, "SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
-    host = prepare_host(job, options, words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
+    host = prepare_host(Wanted(job, options), words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
     return plan_host(job, options, host, assumed_roster(job, options, lambda name: 2, {}), words)
 
 
@@ -112,10 +113,10 @@ def test_what_can_not_be_had_without_names(
     entry, paths = EntryPoint(str(tmp_path / "train.py")), Paths(code=str(tmp_path))
     job = UNNAMED._replace(unnamed=UnnamedHosts(*unnamed, "10.0.0.4"), entry_point=entry, paths=paths)
     if not sentence:
-        prepare_host(job, Settings(**{"launcher": "ranks", **options}), {}, True)
+        prepare_host(Wanted(job, Settings(**{"launcher": "ranks", **options})), {}, True)
         return
     with pytest.raises(UsageError) as error:
-        prepare_host(job, Settings(**{"launcher": "ranks", **options}), {"PATH": os.environ["PATH"]}, True)
+        prepare_host(Wanted(job, Settings(**{"launcher": "ranks", **options})), {"PATH": os.environ["PATH"]}, True)
     assert sentence in str(error.value)
 
 
@@ -125,7 +126,7 @@ def test_a_leader_that_is_another_host_of_the_roster_is_an_error(tmp_path: Path,
     options = Settings(launcher="ranks", rollcall_leader=asked)
     entry = EntryPoint(str(tmp_path / "train.py"))
     job = Job("plain", "j", ("b", "a"), "b", ("b", "a"), entry, paths=Paths(code=str(tmp_path)))
-    host = prepare_host(job, options, {}, True)
+    host = prepare_host(Wanted(job, options), {}, True)
     roster = Roster("j", "s", SEATS, "10.0.0.4", 7777, "b")
     if fits:
         plan_host(job, options, host, roster, {})
@@ -140,7 +141,7 @@ def fabric_plan(tmp_path: Path, devices: Devices, fabric: Fabric, ports: tuple[i
     options = Settings(launcher="ranks", slots=2)
     words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
-    host = prepare_host(job, options, words)._replace(devices=devices, fabric=fabric)
+    host = prepare_host(Wanted(job, options), words)._replace(devices=devices, fabric=fabric)
     seats = tuple(Seat(name, f"10.0.0.{at}", 2, ports=ports) for at, name in enumerate(job.hosts, 1))
     return plan_host(job, options, host, Roster("j", "s", seats, "10.0.0.1", 7777, "algo-1"), words)
 
@@ -173,7 +174,7 @@ def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -
     words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     options = Settings(launcher="ranks", slots=2)
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)._replace(place="s0.s1.algo-1")
-    host = prepare_host(job, options, words)
+    host = prepare_host(Wanted(job, options), words)
     assert offer_of(job, options, host).place == ""
     options = options._replace(host_order="topology")
     assert offer_of(job, options, host).place == "s0.s1.algo-1"
@@ -190,7 +191,7 @@ def test_hosts_offer_their_versions_and_a_port_for_neuron(tmp_path: Path) -> Non
     options = Settings(launcher="ranks", slots=2)
     words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
-    plain = prepare_host(job, options, words)._replace(devices=Devices())
+    plain = prepare_host(Wanted(job, options), words)._replace(devices=Devices())
     assert offer_of(job, options, plain).libraries == ()
     devices = Devices(neuron_cores=2)
     fabric = Fabric(devices, libraries=Libraries(nccl="2.27.3", ofed="5.4-1.0.3.0"))

@@ -21,7 +21,7 @@ from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.election import FOLDERS, Place, elect, leave
-from musterpoint.core.job.azureml import read
+from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import peer_of
 from musterpoint.core.started_per_rank import name_of

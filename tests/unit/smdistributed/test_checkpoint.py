@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,6 +238,39 @@ def test_nothing_to_resume_from(checkpoint: Any, as_rank: AsRank, torch: Any, tm
     refused("s1_partial was saved with pipeline_parallel_degree 2, and this job has 4")
     as_rank(3, parts=4)
     refused("doesn't exist, but 2 other parts of it")
+
+
+class Payload:
+    """Runs something when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_may_be_anybodys(checkpoint: Any, as_rank: AsRank, torch: Any, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    content = {"lr": numpy.float64(0.1), "seen": numpy.arange(3), "args": Namespace(lr=1), "path": Path("a")}
+    saved(checkpoint, as_rank, torch, tmp_path, "full.pt", partial=False, user_content=content)
+    as_rank(0)
+    checkpoint.state.model, checkpoint.state.optimizer = Script(torch, 0), Script(torch, 0)
+    found = checkpoint.resume_from_checkpoint(tmp_path, partial=False)
+    assert found["seen"].tolist() == [0, 1, 2] and found["args"].lr == 1 and found["path"] == Path("a")
+    run = tmp_path / "run"
+    for name in ("full.pt", "optimizer_full.pt", "user_content_full.pt"):
+        before = (tmp_path / name).read_bytes()
+        torch.save({"state": {}, "more": Payload(run)}, tmp_path / name)
+        with pytest.raises(checkpoint.SMPCheckpointError, match=r"posix\.mkdir.*may run code") as caught:
+            checkpoint.resume_from_checkpoint(tmp_path, "full.pt", partial=False)
+        assert str(tmp_path / name) in str(caught.value) and "add_safe_globals" in str(caught.value)
+        assert ("trust_user_content=True" in str(caught.value)) == (name == "user_content_full.pt")
+        assert not run.exists()
+        if name != "user_content_full.pt":
+            (tmp_path / name).write_bytes(before)
+    checkpoint.resume_from_checkpoint(tmp_path, "full.pt", partial=False, trust_user_content=True)
+    assert run.exists()
 
 
 def test_a_rank_is_killed_while_a_checkpoint_is_saved(run_ranks: Callable[..., Any]) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Iterator, get_args
+from typing import Iterator
 
 import pytest
 
 from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import Launcher
+from musterpoint.base.settings import LAUNCHERS
 from musterpoint.core import prepare
 from musterpoint.core.code import interpreter
-from musterpoint.core.fabric import accelerate
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.core.job import platforms
 from musterpoint.core.job.variables import of_platform
 from musterpoint.core.launch.explain import words_of
+from musterpoint.core.launch.launchers import accelerate, mpi
 from musterpoint.core.launch.page import page_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request
@@ -55,7 +56,7 @@ SETS = dict(recorded())
 def plans_of(environ: dict[str, str], program: Path) -> Iterator[tuple[str, Preview]]:
     """The plans under each launcher that the platform's variables would let run."""
     here = {"PATH": "/usr/bin:/bin", **environ}
-    for launcher in get_args(Launcher):
+    for launcher in LAUNCHERS:
         try:
             yield launcher, preview_request(Request(here, {"launcher": launcher}, str(program), typed=True))
         except MusterError as error:
@@ -67,9 +68,8 @@ def plans_of(environ: dict[str, str], program: Path) -> Iterator[tuple[str, Prev
 def one_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """All jobs have the same Python, which isn't asked for its modules, and an MPI."""
     monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(modules))
-    monkeypatch.setattr(
-        prepare, "find_mpi", lambda *_: Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
-    )
+    open_mpi = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
+    monkeypatch.setattr(mpi, "find_mpi", lambda *_: open_mpi)
     monkeypatch.setattr(prepare, "mpirun_of", lambda *_: "/usr/bin/mpirun")
     found = Accelerate("1.15.0", on_cpus=True, backend="gloo", variables={"ACCELERATE_USE_CPU": "true"})
     monkeypatch.setattr(accelerate, "ask_accelerate", lambda *_: found)
@@ -103,7 +103,7 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
         for part in page_of(shown.subject, shown.plans, shown.plans, (), Masker(), shown.used, everything=True).hosts:
             assert all(row.reason for block in part.blocks for row in block.rows), (launcher, part.title)
         explained = {each.name: each.reason for each in shown.used}
-        assert set(of_platform(shown.job.platform, SETS[name])) <= set(explained)
+        assert set(of_platform(platforms.load(shown.job.platform), SETS[name])) <= set(explained)
         assert all(explained.values())
         for host, plan in zip(shown.job.hosts, shown.plans, strict=True):
             own = [each.value for each in plan.environment if "musterpoint/node-" in each.value]
@@ -115,7 +115,7 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
 def test_every_launcher_has_a_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    assert {launcher for launcher, _ in plans_of(SETS[name], tmp_path / "train.py")} == set(get_args(Launcher))
+    assert {launcher for launcher, _ in plans_of(SETS[name], tmp_path / "train.py")} == set(LAUNCHERS)
 
 
 def test_hosts_with_different_numbers_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -12,6 +11,7 @@ from musterpoint.base.loop import Timer
 from musterpoint.base.position import Position
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
+from musterpoint.core.channel.clocks import ClockDifference
 from musterpoint.core.channel.connection_log import Sampler
 from musterpoint.core.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.core.channel.link import Context, Link
@@ -56,6 +56,8 @@ class LeaderChannel(EventQueue):
     def __init__(self, context: Context, hosts: JobHosts, goes_on: bool, close_listener: Callable[[], None]) -> None:
         super().__init__(context.loop)
         self._timeouts = context.timeouts
+        self._wall = context.wall
+        self._own_clock = ClockDifference.none()
         self._record = context.log.record
         self._me = hosts.me
         self._hosts = hosts
@@ -71,10 +73,12 @@ class LeaderChannel(EventQueue):
         self._stopped = False
         self._due: Timer | None = None
         self._begin()
+        self._loop.call_later(0, self._members.beat)  # compares clocks before anything can fail
 
     def _begin(self) -> None:
         """What is known of one attempt; before the first, and again before each later one."""
-        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, self._hosts.opaque)
+        hold, patience, order = self._timeouts.hold, self._timeouts.patience, self._timeouts.order
+        self._causes = RootCauseFinder(hold, patience, self._hosts.opaque, order)
         self._barriers = Barriers(self._hosts.group)
         self._quiet = QuietHosts(self._hosts.group)
         self._requests = Requests(self._members.by_name, self._emit)
@@ -99,7 +103,10 @@ class LeaderChannel(EventQueue):
             self._asked = True
             self._unanswered = set(self._members.by_name)
             self._members.beat()
-        self._decide(self._causes.failed(failure, self._loop.clock()))
+        member = self._members.by_name.get(failure.host)
+        clock = self._own_clock if member is None else member.clock
+        age = clock.age(failure.at, self._wall())
+        self._decide(self._causes.failed(failure, self._loop.clock(), age))
 
     def stopping(self, signal: int) -> None:
         self._stop(self._me, signal)
@@ -165,7 +172,7 @@ class LeaderChannel(EventQueue):
         self._emit(end)
 
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._answer(self._consultations.ask(point, Report(text, self._wall()), decide, on_answer))
         self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
 
     def close(self) -> None:
@@ -239,7 +246,7 @@ class LeaderChannel(EventQueue):
                 raise wire.WireError("that it is ready, before it was done or twice")
             self._is_ready(member.name, read_ready(message))
         elif kind == "report":
-            self._answer(self._consultations.report(member.name, message, time.time()))
+            self._answer(self._consultations.report(member.name, message, self._wall()))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "whoruns":
@@ -291,6 +298,11 @@ class LeaderChannel(EventQueue):
                     self._decide(self._causes.silent(member.name))
             elif isinstance(action, Back):
                 self._causes.back(member.name)
+                if not self._is_ending:
+                    member.session.job_goes_on()
+                if self._asked:  # what it couldn't deliver comes before the beat that answers this one
+                    self._unanswered.add(member.name)
+                    self._members.ask(member)
                 if action.reported or self._returns.count(member.name):
                     self._emit_unless_done(PeerBack(member.name), member)
                 self._decide([])
@@ -302,6 +314,10 @@ class LeaderChannel(EventQueue):
             self._emit(event)
 
     # what follows from it
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stopped or (self._causes.announced is not None and not self._goes_on)
 
     @property
     def _settled(self) -> bool:
@@ -325,7 +341,7 @@ class LeaderChannel(EventQueue):
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
-            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
+            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, self._wall(), loss.apart_from)
             self._decide(self._causes.lost(member.name, failure))
             if self._causes.announced is None:
                 self._emit(loss)
@@ -346,9 +362,7 @@ class LeaderChannel(EventQueue):
                 if not self._goes_on:
                     self._members.job_ending()
             else:
-                member = self._members[decision.host]
-                silence = 0.0 if member.session.closed else self._timeouts.silence
-                self._gone(member, "its connection was closed and it did not come back", silence)
+                self._members.hurry(self._members[decision.host])
         due = self._causes.due
         if self._due is not None:
             self._due.cancel()
@@ -373,6 +387,7 @@ class LeaderChannel(EventQueue):
         """A stop ends the job unless it is ending: all hosts end as what came first here."""
         if self._stopped:
             return
+        self._decide(self._causes.settle())
         if self._all_done or (self._causes.announced is not None and not self._goes_on):
             if self._hosts.max_restarts:  # it comes before the next attempt
                 self._late_stop = True

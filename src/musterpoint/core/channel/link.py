@@ -30,12 +30,13 @@ class Context(NamedTuple):
     """What every connection of a host shares.
 
     ``loop`` is the event loop of this process, ``timeouts`` has all durations, ``log`` prints and
-    records what happens to connections.
+    records what happens to connections. ``wall`` gives seconds since the epoch.
     """
 
     loop: Loop
     timeouts: Timeouts
     log: ConnectionLog
+    wall: Callable[[], float] = time.time
 
 
 def plain_address(address: str) -> str:

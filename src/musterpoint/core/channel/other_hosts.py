@@ -33,7 +33,7 @@ class JobHosts(NamedTuple):
 class HostEvents(NamedTuple):
     """What is called when something comes from a host, or doesn't.
 
-    ``heard(host)`` for every frame, and when a session goes on over another connection.
+    ``heard(host)`` for every frame.
     ``session(host, actions)`` with what follows for its session.
     ``message(host, message)`` for each message.
     ``cut(host)`` when its connection has ended and its session hasn't.
@@ -52,7 +52,7 @@ class OtherHosts:
         self, context: Context, hosts: Mapping[str, HostState], newcomers: Newcomers, events: HostEvents
     ) -> None:
         self.by_name = dict(hosts)
-        self._loop, self._timeouts = context.loop, context.timeouts
+        self._loop, self._timeouts, self._wall = context.loop, context.timeouts, context.wall
         self._record = context.log.record
         self._newcomers = newcomers
         self._events = events
@@ -78,7 +78,11 @@ class OtherHosts:
     def beat(self) -> None:
         """Asks every host for a sign of life."""
         for host in self:
-            host.beat()
+            self.ask(host)
+
+    def ask(self, host: HostState) -> None:
+        """Asks ``host`` for a sign of life, and for its time."""
+        host.ask(self._wall())
 
     def replace(self, host: HostState) -> None:
         """``host`` has the seat of the host of its name, whose session is over."""
@@ -98,7 +102,6 @@ class OtherHosts:
             WireError: ``got`` is more than was sent.
         """
         self._disconnect(host)
-        self._events.heard(host)
         host.mailbox.acknowledge(got)
         host.connect(link)
         self._take_over(host)
@@ -116,7 +119,11 @@ class OtherHosts:
     def job_ending(self) -> None:
         """How the job ends is known, so a silent host is not waited for any longer."""
         for host in self:
-            self._events.session(host, host.session.job_ending(self._sweeper.now()))
+            self.hurry(host)
+
+    def hurry(self, host: HostState) -> None:
+        """``host`` is waited for only as long as where the job ends, if it is silent."""
+        self._events.session(host, host.session.job_ending(self._sweeper.now()))
 
     def wait_until_heard(self, seconds: float) -> None:
         """Waits until every host has received what was sent: one that is about to reconnect would take us for lost."""
@@ -158,7 +165,7 @@ class OtherHosts:
         self._events.heard(host)
         self._events.session(host, host.session.received(self._loop.clock()))
         if wire.is_beat(payload):
-            host.mailbox.acknowledge(wire.beat_count(payload))
+            host.take_beat(payload, self._wall())
             return
         message = wire.unpack(payload)
         host.mailbox.count_received()
@@ -179,7 +186,7 @@ class OtherHosts:
 
     def _sweep(self, now: float) -> None:
         for host in self._beats.next():
-            host.beat()
+            self.ask(host)
         for host in self:
             session = host.session
             if session.state != UP or now - session.received_at >= self._timeouts.silence:

@@ -19,13 +19,13 @@ class Announce(NamedTuple):
     secondary: Secondary
 
 
-class GiveUp(NamedTuple):
-    """Treat ``host`` as lost: it is silent while ranks fail elsewhere."""
+class Hurry(NamedTuple):
+    """Wait no longer for ``host`` than where the job ends: it is silent while ranks fail elsewhere."""
 
     host: str
 
 
-Decision = Union[Announce, GiveUp]
+Decision = Union[Announce, Hurry]
 
 
 def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
@@ -46,12 +46,16 @@ class RootCauseFinder:
 
     ``hold``: seconds that a symptom waits for its cause, or for the next symptom. ``patience``: the same while one of
     the ``opaque`` hosts may still report; their programs start ranks themselves, so a failure is known only when the
-    last rank has ended.
+    last rank has ended. ``order``: seconds that a cause waits for an earlier one: of failures that come within them,
+    the one that happened first is announced.
     ``announced``: the decision, None before.
     """
 
-    def __init__(self, hold: float, patience: float = 0.0, opaque: Iterable[str] = ()) -> None:
+    def __init__(self, hold: float, patience: float = 0.0, opaque: Iterable[str] = (), order: float = 0.0) -> None:
         self._hold = hold
+        self._order = order
+        self._cause: Failure | None = None
+        self._happened = self._cause_due = 0.0
         self._patience = max(hold, patience)
         self._opaque = set(opaque)
         self._reported: list[Failure] = []
@@ -66,19 +70,24 @@ class RootCauseFinder:
     @property
     def due(self) -> float | None:
         """When to call :meth:`tick`; None while a host is cut off or silent, since that may be the cause."""
+        if self._cause is not None:
+            return self._cause_due if self.announced is None else None
         if self._held is None or self.announced is not None or self._cut or self._silent:
             return None
         next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
         return max(self._not_before, next_one, self._held_at + (self._patience if self._opaque else self._hold))
 
-    def failed(self, failure: Failure, now: float) -> list[Decision]:
+    def failed(self, failure: Failure, now: float, age: float = 0.0) -> list[Decision]:
+        """``failure`` is reported ``now``, and happened ``age`` seconds before."""
         is_last = failure.host in self._opaque
         self._opaque.discard(failure.host)
         if self.announced is not None:
             return []
         self._reported.append(failure)
         if not failure.is_symptom:
-            return self._announce(failure)
+            return self._found(failure, now, now - age)
+        if self._cause is not None:
+            return []
         if self._loss is not None:
             return self._announce(self._loss)
         self._latest_at = self._latest_at if is_last else now
@@ -86,17 +95,23 @@ class RootCauseFinder:
             self._held, self._held_at = failure, now
         elif self._held.kind == "peer" and failure.kind != "peer":
             self._held = failure  # only a launcher's report, but about the rank that failed first there
-        return [GiveUp(host) for host in sorted(self._silent)]
+        return [Hurry(host) for host in sorted(self._silent)]
 
     def tick(self, now: float, unanswered: bool = False) -> list[Decision]:
         """``unanswered``: a host that may be the cause has sent nothing since the symptom: wait a little longer."""
         due = self.due
+        if self._cause is not None:
+            return self._announce(self._cause) if due is not None and now >= due else []
         if self._held is None or due is None or now < due:
             return []
         if unanswered:
             self._not_before = now + self._hold / 4
             return []
         return self._announce(self._held)
+
+    def settle(self) -> list[Decision]:
+        """The job ends for another reason now: a cause that waits for an earlier one is announced first."""
+        return self._announce(self._cause) if self._cause is not None and self.announced is None else []
 
     def done(self, host: str) -> None:
         """``host``'s ranks have ended: it has no failure to report."""
@@ -109,7 +124,7 @@ class RootCauseFinder:
 
     def silent(self, host: str) -> list[Decision]:
         self._silent.add(host)
-        return [GiveUp(host)] if self._held is not None and self.announced is None else []
+        return [Hurry(host)] if self._held is not None and self.announced is None else []
 
     def back(self, host: str) -> None:
         self._cut.discard(host)
@@ -118,10 +133,18 @@ class RootCauseFinder:
     def lost(self, host: str, loss: Failure) -> list[Decision]:
         """``host`` is lost, which is the cause of all symptoms, later ones included (if the job continues)."""
         self.done(host)
-        if self.announced is not None:
+        if self.announced is not None or self._cause is not None:
             return []
         self._loss = self._loss or loss
         return self._announce(self._loss) if self._held is not None else []
+
+    def _found(self, failure: Failure, now: float, happened: float) -> list[Decision]:
+        """``failure`` is a cause, unless an earlier one is reported soon."""
+        if self._cause is None:
+            self._cause_due = now + self._order
+        if self._cause is None or happened < self._happened:
+            self._cause, self._happened = failure, happened
+        return self._announce(failure) if not self._order else []
 
     def _announce(self, failure: Failure) -> list[Decision]:
         self.announced = Announce(failure, Secondary.of(self._reported, failure))

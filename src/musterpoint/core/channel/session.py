@@ -11,6 +11,7 @@ import os
 from typing import Any, Final, Literal, NamedTuple, Union
 
 from musterpoint.core.channel import wire
+from musterpoint.core.channel.clocks import ClockDifference, microseconds
 from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss
 from musterpoint.core.channel.link import Link
 from musterpoint.core.channel.timeouts import Timeouts
@@ -36,9 +37,10 @@ class Silent(NamedTuple):
 
 
 class Back(NamedTuple):
-    """The peer sends again. ``reported``: :class:`Silent` had been returned."""
+    """The peer sends again. ``reported``: :class:`Silent` had been returned. ``late``: only beats had been missed."""
 
     reported: bool
+    late: bool = False
 
 
 class Lost(NamedTuple):
@@ -115,7 +117,8 @@ class Session:
         """The session goes on, on a new connection or on the old one."""
         if self.state == OVER:
             return []
-        actions: list[Action] = [Back(self._reported)] if self._reported or self.state != UP else []
+        late = not self._reported and self.state == SILENT
+        actions: list[Action] = [Back(self._reported, late)] if self._reported or self.state != UP else []
         self.state = UP
         self.received_at = now
         self.closed = False
@@ -124,12 +127,14 @@ class Session:
         return actions
 
     def job_ending(self, now: float) -> list[Action]:
-        """The job is about to end, for a failure or a stop: a silent peer is not waited for any longer."""
+        """The job is about to end, for a failure or a stop: what is said now has to arrive, so a peer whose beats are
+        missed is dialled at once. One that stays silent is not waited for as long as before.
+        """
         self._ending = True
         return self.tick(now)
 
     def job_goes_on(self) -> None:
-        """The job is started again: a silent peer is waited for as before."""
+        """The job goes on or is started again: a silent peer is waited for as before."""
         self._ending = False
 
     @property
@@ -155,7 +160,7 @@ class Session:
             return []
         quiet = now - self.received_at
         if self.state == UP:
-            if quiet < self._timeouts.silence:
+            if quiet < (self._timeouts.late if self._ending and self._dials else self._timeouts.silence):
                 return []
             self.state = SILENT
             actions = self._dial()
@@ -176,7 +181,7 @@ class Session:
             return Lost(f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s")
         if not self._dials and self.state == CUT and self.closed and now - self._cut_at >= cut:
             return Lost(f"its connection was closed and it did not come back within {cut:g} s")
-        most = min(self._most_silence, self._timeouts.silence) if self._ending else self._most_silence
+        most = min(self._most_silence, self._timeouts.ending) if self._ending else self._most_silence
         if quiet < most:
             return None
         return Lost(f"nothing was heard of it for {most:g} s", 0.0 if self.closed else most)
@@ -308,26 +313,37 @@ class PeerState:
         if self.link is not None:
             self.link.send(data)
 
-    def beat(self) -> None:
-        """Sends a beat, which acknowledges messages and asks for a beat; not while earlier bytes are unsent."""
+    def beat(self, asked: int = 0, at: int = 0) -> None:
+        """Sends a beat, which acknowledges messages; not while earlier bytes are unsent. Times as in :class:`Beat`."""
         if self.link is not None and not self.link.busy:
-            self.link.send(wire.pack_beat(self.mailbox.received))
+            self.link.send(wire.pack_beat(self.mailbox.received, asked, at))
 
 
 class HostState(PeerState):
     """What the leader keeps of another host; one per host, so it is small.
 
     ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported. ``ticket``
-    is what it can resume its session with.
+    is what it can resume its session with. ``clock``: how its clock differs from ours.
     """
 
-    __slots__ = ("code", "failed", "ticket")
+    __slots__ = ("clock", "code", "failed", "ticket")
 
     def __init__(self, name: str, link: Link, session: Session) -> None:
         super().__init__(name, link, session)
         self.ticket = Ticket.draw()
+        self.clock = ClockDifference()
         self.code: int | None = None
         self.failed = 0
+
+    def ask(self, now: float) -> None:
+        """Sends a beat that asks for one. ``now`` is our wall clock."""
+        self.beat(microseconds(now))
+
+    def take_beat(self, payload: bytes, now: float) -> None:
+        """A beat came; WireError if it is none."""
+        beat = wire.read_beat(payload)
+        self.mailbox.acknowledge(beat.received)
+        self.clock.compare(beat, now)
 
     def count_failure(self) -> int:
         """Counts one more reported failure; returns how many there are now."""

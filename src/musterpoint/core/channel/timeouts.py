@@ -13,6 +13,7 @@ class Timeouts(NamedTuple):
     ``silence``: after this long without any byte a host counts as silent.
     ``cut``: how long a closed connection may stay away before the host is lost.
     ``hold``: how long a symptom waits for its cause.
+    ``order``: how long a cause waits for one that happened before it on another host, and is told later.
     ``patience``: the same where a program that starts ranks by itself may still be ending (torchrun: 30 s).
     ``mismatch``: how long a caller from an unexpected address waits for one from the expected address.
     ``sign_of_life``: how long a host may take to answer when another process claims to be that host, restarted.
@@ -28,6 +29,7 @@ class Timeouts(NamedTuple):
     silence: float = 15.0
     cut: float = 10.0
     hold: float = 2.0
+    order: float = 0.05
     patience: float = 35.0
     mismatch: float = 10.0
     sign_of_life: float = 5.0
@@ -39,3 +41,15 @@ class Timeouts(NamedTuple):
     flush: float = 1.0
     confirm: float = 5.0
     stop_notice: float = 8.0
+
+    @property
+    def late(self) -> float:
+        """After this long without any byte at least one beat is missing."""
+        return min(1.5 * self.beat, self.silence)
+
+    @property
+    def ending(self) -> float:
+        """After this long without any byte a host is given up while the job ends. It was dialled before: after a cut
+        of 10 s that began just before a beat, a new connection is there by then.
+        """
+        return self.silence * 4 / 3

@@ -1,21 +1,22 @@
 """Bytes to messages and back: a four-byte length, then a JSON object, a zlib-compressed one, or a beat.
 
 A beat is the decimal count of messages received so far, which is also the acknowledgement; the leader's are answered
-with one. Messages carry no number (both ends count), so the same bytes can go to every connection. Nothing received is
-trusted: every field has limits, and a message that exceeds them is a :class:`WireError`.
+with one. It may have two times, by which the leader compares clocks. Messages carry no number (both ends count), so the
+same bytes can go to every connection. Nothing received is trusted: every field has limits, and a message that exceeds
+them is a :class:`WireError`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.position import Position
 from musterpoint.base.untrusted import is_host_name, printable
 from musterpoint.core.channel.peers import RULE_STATES, RuleReport
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024
@@ -71,19 +72,30 @@ def pack_large(kind: str, **fields: Any) -> bytes:
     return frame(zlib.compress(pack(kind, **fields)[HEAD:], 6))
 
 
-def pack_beat(received: int) -> bytes:
-    return frame(b"%d" % received)
+class Beat(NamedTuple):
+    """``received``: how many messages have come so far. The leader's beat says when it was ``asked`` for an answer; the
+    answer repeats that, and says when it was given (``at``). Both are microseconds since the epoch, 0: unknown.
+    """
+
+    received: int
+    asked: int = 0
+    at: int = 0
+
+
+def pack_beat(received: int, asked: int = 0, at: int = 0) -> bytes:
+    return frame(b"%d %d %d" % (received, asked, at) if asked else b"%d" % received)
 
 
 def is_beat(payload: bytes) -> bool:
     return payload[:1].isdigit()
 
 
-def beat_count(payload: bytes) -> int:
-    """How many messages the other end has received, as its beat says."""
-    if len(payload) > 18 or not payload.isdigit():
+def read_beat(payload: bytes) -> Beat:
+    """Raises WireError."""
+    numbers = payload.split(b" ", 3)
+    if len(numbers) not in (1, 3) or not all(each.isdigit() and len(each) <= 18 for each in numbers):
         raise WireError("not a beat")
-    return int(payload)
+    return Beat(*map(int, numbers))
 
 
 def unpack(payload: bytes, compressed: bool = False) -> dict[str, Any]:

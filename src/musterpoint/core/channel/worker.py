@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from musterpoint.base.untrusted import is_host_name, printable
 from musterpoint.core.channel import start_requests, wire
 from musterpoint.core.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.core.channel.beats import Sweeper
+from musterpoint.core.channel.clocks import microseconds
 from musterpoint.core.channel.connection_log import Sampler
 from musterpoint.core.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
 from musterpoint.core.channel.dial import Miss
@@ -179,8 +179,9 @@ class WorkerChannel(EventQueue):
     def _frame(self, _link: Link, payload: bytes) -> None:
         self._act(self._peer.session.received(self._loop.clock()))
         if wire.is_beat(payload):
-            self._peer.mailbox.acknowledge(wire.beat_count(payload))
-            self._peer.beat()
+            beat = wire.read_beat(payload)
+            self._peer.mailbox.acknowledge(beat.received)
+            self._peer.beat(beat.asked, microseconds(self._context.wall()))
             return
         message = wire.unpack(payload)
         self._peer.mailbox.count_received()
@@ -318,7 +319,7 @@ class WorkerChannel(EventQueue):
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
                 self._redial.stop()
-                if action.reported or self._returns.count(self._leader):
+                if action.reported or (not action.late and self._returns.count(self._leader)):
                     self._emit(PeerBack(self._leader))
             else:
                 self._lose(action.why, action.silence)
@@ -383,7 +384,7 @@ class WorkerChannel(EventQueue):
     def _announce_without_leader(self) -> bool:
         """Announces this host's own choice of a root cause; returns whether there was one to announce."""
         host, why, apart_from = self._loss
-        loss = lost_host(host, why, time.time(), apart_from)
+        loss = lost_host(host, why, self._context.wall(), apart_from)
         failure = None if self._announced else root_cause_without_leader(self._pending, loss)
         if failure is not None:
             self._announce(failure, Secondary.of(self._pending, failure))

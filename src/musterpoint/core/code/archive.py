@@ -4,9 +4,11 @@ The archive is read twice: all of it is checked before anything is written. The 
 and nothing is ever written through a link.
 """
 
+import lzma
 import os
 import struct
 import sys
+import zipfile
 import zlib
 from typing import Callable, NamedTuple, NoReturn
 
@@ -322,9 +324,6 @@ class _Tree:
 
 def _broken() -> tuple[type[BaseException], ...]:
     """The errors that reading a broken archive raises. Errors of writing to this host's disk are FetchErrors."""
-    import lzma
-    import zipfile
-
     return (*_BROKEN, OSError, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, MemoryError)
 
 

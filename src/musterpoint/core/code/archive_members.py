@@ -6,6 +6,8 @@ Members are as the archive gives them; nothing is checked yet.
 import io
 import os
 import stat
+import time
+import zipfile
 from typing import Any, Callable, Iterator, Literal, NamedTuple
 
 from musterpoint.base.errors import FetchError
@@ -46,9 +48,6 @@ _LONGEST_TARGET = 4096
 
 def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
     """The members of the zip at ``path``, called ``name`` in messages."""
-    import time
-    import zipfile
-
     with _Zip(path, name) as file, zipfile.ZipFile(file) as archive:
         file.opened = True
         for entry in archive.infolist():

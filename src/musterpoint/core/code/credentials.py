@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from typing import Mapping
+from urllib.parse import quote, unquote, urlsplit
 
 from musterpoint.base.masking import MASK, SHORTEST
 
@@ -28,8 +29,6 @@ class Credentials:
 
     def give(self, url: str, user: str, password: str, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables with which the index at ``url`` is used. Entries of the user's own netrc file stay valid."""
-        from urllib.parse import quote, urlsplit
-
         self._hidden += [password, quote(password, safe="")]
         self._machines[urlsplit(url).hostname or ""] = (user, password)
         return {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url, **self._netrc(environ)}
@@ -48,8 +47,6 @@ class Credentials:
         taken = {host: pair for host, pair in taken.items() if host and all(pair) and not _NO_WORD & set("".join(pair))}
         if not taken:
             return {}
-        from urllib.parse import quote
-
         for _, password in taken.values():
             # a short one also occurs by chance; it is hidden together with its URL
             self._hidden += [password, quote(password, safe="")] if len(password) >= SHORTEST else []
@@ -83,8 +80,6 @@ class Credentials:
 
 def _login(url: str) -> tuple[str, tuple[str, str]]:
     """The host of a URL, and the user and password in it (decoded, empty where there are none)."""
-    from urllib.parse import unquote, urlsplit
-
     try:
         parts = urlsplit(url)
         return parts.hostname or "", (unquote(parts.username or ""), unquote(parts.password or ""))

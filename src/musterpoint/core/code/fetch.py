@@ -8,6 +8,8 @@ import shutil
 from typing import Any, Mapping
 
 from musterpoint.base.errors import FetchError
+from musterpoint.core.code.archive import is_archive, unpack
+from musterpoint.core.code.aws import download
 from musterpoint.core.code.project import LOCAL_JOBS, PART
 from musterpoint.core.code.source import Source
 from musterpoint.core.code.tools import Tools
@@ -90,12 +92,8 @@ def _bring_file(
     source: Source, stage: Stage, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
 ) -> None:
     """Unpacks an archive; any other file is itself the code."""
-    from musterpoint.core.code.archive import is_archive, unpack
-
     path, name = source.place, os.path.basename(source.place)
     if source.kind == "s3":
-        from musterpoint.core.code.aws import download
-
         path = stage.path("object")
         download(source.place, path, region, environ, interpreter, tools)
     if is_archive(path):

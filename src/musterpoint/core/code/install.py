@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
+import tempfile
 import zlib
 from collections import deque
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequence
 
 import musterpoint
@@ -13,6 +17,7 @@ from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.base.untrusted import clip
 from musterpoint.core.code import installer_output, installers
+from musterpoint.core.code.aws import package_index
 from musterpoint.core.code.credentials import Credentials
 from musterpoint.core.code.project import Project
 from musterpoint.core.code.tools import Execution, Tools
@@ -56,8 +61,6 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
     tools.record("installing", what=project.names, installer=installer)
     if project.lock and installer != "uv":
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
-    import tempfile
-
     if os.path.dirname(target.interpreter) == os.path.dirname(sys.executable):
         load_package(tools.poll)
     with (
@@ -102,9 +105,6 @@ def load_package(poll: Callable[[], None]) -> None:
 
 
 def _import_all(paths: Iterable[str], prefix: str, poll: Callable[[], None]) -> None:
-    from importlib import import_module
-    from pkgutil import iter_modules
-
     for found in iter_modules(paths, prefix):
         if found.name.split(".")[1] in NO_PART_OF_A_JOB:
             continue
@@ -213,8 +213,6 @@ def _environment(target: Target, tools: Tools, credentials: Credentials) -> dict
     environ.update(credentials.take_from(environ))
     arn = environ.get(CODEARTIFACT, "")
     if arn:
-        from musterpoint.core.code.aws import package_index
-
         index = package_index(arn, target.environ, target.interpreter, tools)
         environ.update(credentials.give(index.url, "aws", index.token, environ))
         tools.say(f"packages come from {index.url}")
@@ -255,8 +253,6 @@ class InstallLock:
         return self
 
     def _take(self) -> None:
-        import fcntl
-
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import Callable, Mapping
 
 from musterpoint.base import executables, probe
@@ -78,8 +79,6 @@ def build_directory(code: str, folder: str, copied: Callable[[str, str], str] | 
 
     ``copied`` copies one file and returns where it went.
     """
-    import shutil
-
     copy = os.path.join(folder, os.path.basename(os.path.realpath(code)) or "code")
     try:
         left_out = shutil.ignore_patterns(LOCAL_JOBS, "__pycache__")

@@ -1,5 +1,8 @@
 """Reads a packed file's bytes, forward only. The memory it takes is bounded, whatever the file unpacks to."""
 
+import bz2
+import gzip
+import lzma
 import os
 from typing import Any, Callable, Iterator, Literal, NoReturn
 
@@ -111,12 +114,8 @@ class _File:
 
 def _unpacked(file: Any, packing: Packing, name: str) -> Any:
     if packing == "gzip":
-        import gzip
-
         return gzip.GzipFile(fileobj=file, mode="rb")
     if packing == "bzip2":
-        import bz2
-
         return bz2.BZ2File(file)
     return _Xz(file, name) if packing == "xz" else file
 
@@ -131,8 +130,6 @@ class _Xz:
         self._over = not self._begins()
 
     def read(self, size: int) -> bytes:
-        import lzma
-
         found = bytearray()
         while len(found) < size and not self._over:
             if self._decompressor is None:

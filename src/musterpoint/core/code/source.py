@@ -2,10 +2,11 @@
 
 import os
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.sagemaker import TRAINING_JOB
+from musterpoint.core.job.sagemaker_files import TRAINING_JOB
 
 CHANNEL = "code"
 """The input channel in which the SDK sends code: v2 under network isolation, v3 always."""
@@ -73,8 +74,6 @@ def _channel(job: Job) -> Source | None:
 def _path(named: str) -> str:
     """A path, or the path of a ``file://`` URI."""
     if named.startswith("file://"):
-        from urllib.parse import unquote
-
         host, slash, rest = named.removeprefix("file://").partition("/")
         if host not in ("", "localhost") or not slash:
             raise FetchError(f"the job's source {named} is a file of another machine; expected file:///PATH")

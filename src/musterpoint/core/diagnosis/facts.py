@@ -3,6 +3,7 @@
 import time
 from typing import Callable, Iterable, NamedTuple
 
+from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
 
@@ -65,11 +66,12 @@ class ProgramFiles:
 class JobFacts(NamedTuple):
     """What of the job a hint depends on.
 
-    ``platform``: its name. ``local``: whether ``muster local`` plays it. ``channels``: names of its input channels.
-    ``launcher``: what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
+    ``missing_channel``: what makes the platform's hint about one (:class:`Platform`). ``local``: whether
+    ``muster local`` plays it. ``channels``: names of its input channels. ``launcher``:
+    what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
     """
 
-    platform: str = "sagemaker"
+    missing_channel: Callable[[str, str, bool], str] = no_channels
     local: bool = False
     channels: tuple[str, ...] = ()
     launcher: str = "script"

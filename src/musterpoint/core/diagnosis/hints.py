@@ -9,7 +9,7 @@ import re
 from typing import Callable, NamedTuple
 
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.table import find
 
 
 class Case(NamedTuple):
@@ -38,14 +38,11 @@ class Hint(NamedTuple):
 def _channel(case: Case) -> str:
     name = case.found["channel"].lower()
     has = f"it has {', '.join(case.job.channels)}" if case.job.channels else "it has none"
-    if case.job.platform != "sagemaker":
-        return f"there are no channels on this platform: set SM_CHANNEL_{name.upper()} to a directory with the data"
-    here = f"muster local --channel {name}=PATH" if case.job.local else f"fit({{'{name}': ...}})"
-    return f"the job has no input channel {name} ({has}): {here} gives it one"
+    return case.job.missing_channel(name, has, case.job.local)
 
 
 def _no_ranks(case: Case) -> str:
-    if case.job.launcher not in ONE_PER_HOST:
+    if not case.job.launcher or not find(case.job.launcher).once:
         return ""
     return (
         f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "

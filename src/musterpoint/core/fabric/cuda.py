@@ -7,6 +7,7 @@ search path where the driver's branch is older, and must not be there otherwise:
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Mapping
 
@@ -89,8 +90,6 @@ def supported_branches(library: str) -> tuple[int, ...]:
 
     Since CUDA 12.9 one of its ELF notes is by NVIDIA Corporation: a JSON object whose ``Driver`` lists them.
     """
-    import json
-
     for note in _notes(library):
         if note[12:].startswith(_NOTE):
             try:

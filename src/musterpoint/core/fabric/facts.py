@@ -1,6 +1,7 @@
 """All that is known about this host's accelerators and RDMA network, as one value: what the settings follow from."""
 
 import os
+import re
 from typing import Mapping, NamedTuple
 
 from musterpoint.core.fabric.configured import configured
@@ -101,8 +102,6 @@ def _topology(gpus: tuple[Gpu, ...], root: str) -> str:
 
 def _described(xml: str) -> tuple[set[str], set[str]]:
     """The addresses of the GPUs (PCI class 0x0302) in a topology file, and the makers of its processors."""
-    import re
-
     tags = re.findall(r"<(pci|cpu)\b([^>]*)>", xml)
     rows = [(tag, dict(re.findall(r'(\w+)="([^"]*)"', text))) for tag, text in tags]
     gpus = {row.get("busid", "").lower() for tag, row in rows if tag == "pci" and row.get("class") == "0x030200"}

@@ -1,6 +1,7 @@
 """Finds this host's MPI: the mpirun on PATH, and its version."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
 
 from musterpoint.base import executables
@@ -96,8 +97,6 @@ def parse_version(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
 
     Any line may match: a wrapper may print lines of its own first.
     """
-    import re
-
     for pattern, flavour in _VERSIONS:
         found = re.search(pattern, output, re.MULTILINE)
         if found:
@@ -112,8 +111,6 @@ def parse_mvapich(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
     Their first lines are ``MVAPICH2 2.3.7 Wed March 02 22:00:00 EST 2022 ch3:mrail`` and ``MVAPICH2 Version: 2.3.7``
     (MVAPICH2's user guide; Spack's recipe for it).
     """
-    import re
-
     found = re.search(r"^(MVAPICH2?(?:-\w+)?)\s+(?:Version:\s*)?(\d+(?:\.\d+)*)", output, re.MULTILINE)
     if not found:
         return None

@@ -7,7 +7,12 @@ host.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
+import socket
+import struct
+import sys
 from typing import Iterable, Mapping
 
 from musterpoint.core.fabric.configured import configured, fits_any
@@ -17,6 +22,10 @@ from musterpoint.core.fabric.setting import EnvSetting
 NCCL = "NCCL_SOCKET_IFNAME"
 GLOO = "GLOO_SOCKET_IFNAME"
 TENSORPIPE = "TP_SOCKET_IFNAME"
+_SIOCGIFCONF, _MOST_ADDRESSES = 0x8912, 4096
+"""The request for all addresses, and how many are read at most."""
+_IFREQ = 40 if struct.calcsize("P") == 8 else 32
+"""The bytes of one (struct ifreq)."""
 
 
 def network_settings(
@@ -95,17 +104,47 @@ def _alone(root: str) -> tuple[EnvSetting, ...]:
 
 
 def interface_toward(address: str, root: str = "/") -> str:
-    """The interface of the route to a numeric ``address`` (of this host or another); empty if there is none.
+    """The interface that has a numeric ``address`` of this host, or that of the route to another host's; empty if there
+    is none.
 
-    Read from the kernel's route tables in ``/proc/net``. For IPv4 the local table isn't there, so an address of this
-    host itself is found by its network.
+    Routes are read from the kernel's tables in ``/proc/net``. They don't tell this host's own IPv4 addresses: a /32 (of
+    WireGuard, of Tailscale) would be looked for behind the default route. An address on the loopback that others reach
+    (as routers have it) is no reason to use the loopback.
     """
     if ":" in address:
-        return _longest_match(_ipv6_number(address), _routes6(root))
+        wanted6 = _ipv6_number(address)
+        routes = _routes6(root)
+        if wanted6 is not None and wanted6 != 1:
+            routes = [route for route in routes if route[4] != "lo"]
+        return _longest_match(wanted6, routes)
     wanted = ipv4_number(address)
     if wanted is None:
         return ""
-    return "lo" if wanted >> 24 == 127 else _longest_match(wanted, _routes4(root))
+    if wanted >> 24 == 127:
+        return "lo"
+    owner = own_addresses4().get(wanted, "") if root == "/" else ""
+    return owner if owner not in ("", "lo") else _longest_match(wanted, _routes4(root))
+
+
+def own_addresses4() -> dict[int, str]:
+    """This host's IPv4 addresses, each with its interface. Files don't tell them; the kernel does (netdevice(7),
+    SIOCGIFCONF). Empty where it doesn't, as elsewhere than on Linux.
+    """
+    room = _IFREQ * _MOST_ADDRESSES
+    buffer = array.array("B", bytes(room))
+    asked = struct.pack("iL", room, buffer.buffer_info()[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            size, _ = struct.unpack("iL", fcntl.ioctl(asking, _SIOCGIFCONF, asked))
+    except OSError:
+        return {}
+    found: dict[int, str] = {}
+    for at in range(0, size, _IFREQ):
+        name, address = bytes(buffer[at : at + 16]), bytes(buffer[at + 20 : at + 24])
+        # a label such as eth0:1 is an address more of eth0
+        interface = name.partition(b"\0")[0].decode("ascii", "replace").partition(":")[0]
+        found.setdefault(int.from_bytes(address, "big"), interface)
+    return found
 
 
 _Route = tuple[int, int, int, int, str]
@@ -121,8 +160,6 @@ def _longest_match(address: int | None, routes: list[_Route]) -> str:
 
 def _routes4(root: str) -> list[_Route]:
     """``/proc/net/route``: destination and mask are hexadecimal words in this machine's byte order."""
-    import sys
-
     routes = []
     for line in read(os.path.join(root, "proc/net/route")).splitlines()[1:]:
         fields = line.split()
@@ -161,8 +198,6 @@ def ipv4_number(address: str) -> int | None:
 
 
 def _ipv6_number(address: str) -> int | None:
-    import socket
-
     try:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6, address.partition("%")[0]), "big")
     except OSError:

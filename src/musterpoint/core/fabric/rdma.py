@@ -5,6 +5,7 @@ Sources: the kernel's ``Documentation/ABI/stable/sysfs-class-infiniband``; PCI i
 """
 
 import os
+import re
 from typing import Literal, NamedTuple
 
 from musterpoint.core.fabric.devices import entries, read
@@ -130,6 +131,4 @@ def _is_number(text: str) -> bool:
 
 
 def _natural(name: str) -> tuple[tuple[str, int], ...]:
-    import re
-
     return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))

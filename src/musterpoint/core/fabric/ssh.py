@@ -1,6 +1,7 @@
 """Finds what a job with ssh between its hosts needs on this one: OpenSSH's programs, and the user who logs in."""
 
 import os
+import pwd
 from typing import Mapping, NamedTuple
 
 from musterpoint.base import executables
@@ -66,8 +67,6 @@ def find_ssh(environ: Mapping[str, str], why: str) -> Ssh:
 
 
 def _user(why: str) -> str:
-    import pwd
-
     try:
         entry = pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -1,8 +1,8 @@
-"""Directories for what a program leaves (``SM_MODEL_DIR`` and its kin), on platforms that give a job none.
+"""A job's directories: SageMaker's in ``/opt/ml``, and on platforms that give none those for what a program leaves.
 
-A script that was made for SageMaker then runs unchanged. On Kubernetes they are where SageMaker has them; on AzureML in
-``outputs``, which it uploads; on machines of one's own below the working directory, where ``muster local`` puts its
-jobs. There the reports get a directory, too: one for each host, since hosts may share the disk.
+``SM_MODEL_DIR`` and its kin name the latter, so a script that was made for SageMaker runs unchanged. A platform says
+where they are; on machines of one's own it is below the working directory, where ``muster local`` puts its jobs. There
+the reports get a directory, too: one for each host, since hosts may share the disk.
 """
 
 from __future__ import annotations
@@ -10,29 +10,25 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, Paths
 
-BASE = "/opt/ml"
 OWN = "muster-jobs"
 NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
 """The fields of :class:`Paths`, and the directories below the base."""
 VARIABLES = "SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR"
-_IN_CONTAINERS = ("kubernetes", "kubeflow", "vertex")
-_OWN_MACHINES = ("plain", "slurm")
 
 
 def with_directories(job: Job, cwd: str) -> Paths:
     """The paths of ``job`` with a directory for each of :data:`NAMES`, and for its reports; nothing is made yet."""
-    if job.platform == "sagemaker":
+    folder = platforms.load(job.platform).folder
+    if folder is None:
         return job.paths
     missing = [field for field in NAMES if not getattr(job.paths, field)]
-    base = os.path.join(cwd, OWN, _folder(job.name))
-    if job.platform == "azureml":
-        base = os.path.join(cwd, "outputs")
-    elif job.platform in _IN_CONTAINERS and _can_be_made(BASE):
-        base = BASE
+    own, there = os.path.join(cwd, OWN, _folder(job.name)), os.path.join(cwd, folder)
+    base = there if folder and _can_be_made(there) else own
     paths = job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
-    if job.platform in _OWN_MACHINES and not paths.failure:
+    if not folder and not paths.failure:
         reports = os.path.join(base, "hosts", _folder(job.current_host))
         paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
     return paths
@@ -55,7 +51,7 @@ def _can_be_made(path: str) -> bool:
 
 def made(job: Job) -> tuple[Job, str]:
     """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing)."""
-    if job.platform == "sagemaker":
+    if platforms.load(job.platform).folder is None:
         return job, ""
     new, gone, why = [], {}, ""
     for field in NAMES:

@@ -14,7 +14,7 @@ from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.job.distribution import enabled, groups_named
 from musterpoint.core.job.hyperparameters import hidden, passable, text_value, values
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.sagemaker import INPUT_DATA, RESOURCES
+from musterpoint.core.job.sagemaker_files import INPUT_DATA, RESOURCES
 
 _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (

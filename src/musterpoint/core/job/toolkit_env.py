@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from musterpoint.base.settings import Settings
-from musterpoint.core.job import sagemaker
+from musterpoint.core.job import sagemaker_files
 from musterpoint.core.job.fields import count, mapping, parse, path
 from musterpoint.core.job.hyperparameters import from_value
 from musterpoint.core.job.model import Counted, EntryPoint, Job
+from musterpoint.core.job.opt_ml import base_of
 
 _RESOURCES = {
     "hosts": "SM_HOSTS",
@@ -22,9 +23,9 @@ _RESOURCES = {
     "network_interface_name": "SM_NETWORK_INTERFACE_NAME",
 }
 _WHOLE = {
-    sagemaker.HYPERPARAMETERS: "SM_HPS",
-    sagemaker.INPUT_DATA: "SM_INPUT_DATA_CONFIG",
-    sagemaker.RESOURCES: "SM_RESOURCE_CONFIG",
+    sagemaker_files.HYPERPARAMETERS: "SM_HPS",
+    sagemaker_files.INPUT_DATA: "SM_INPUT_DATA_CONFIG",
+    sagemaker_files.RESOURCES: "SM_RESOURCE_CONFIG",
 }
 _COUNTED = ("SM_NUM_GPUS", "SM_NUM_NEURONS")
 """The variables that give a host's slots, in this order, as in both toolkits. SM_NUM_CPUS never does."""
@@ -41,7 +42,7 @@ def read_variables(environ: Mapping[str, str], settings: Settings, base: str = "
     Raises:
         UsageError: a variable is malformed; the message names it.
     """
-    job = sagemaker.job_of(_config(environ), base or sagemaker.base_of(environ), environ, settings)
+    job = sagemaker_files.job_of(_config(environ), base or base_of(environ), environ, settings)
     return _with_variables(job, environ)
 
 
@@ -59,7 +60,7 @@ def _object(environ: Mapping[str, str], name: str) -> dict[str, Any]:
     return mapping(parse(environ[name], f"the variable {name}"), f"the variable {name}") if environ.get(name) else {}
 
 
-def _config(environ: Mapping[str, str]) -> sagemaker.Config:
+def _config(environ: Mapping[str, str]) -> sagemaker_files.Config:
     resources = _object(environ, "SM_RESOURCE_CONFIG")
     for key, name in _RESOURCES.items():
         if environ.get(name):
@@ -72,18 +73,18 @@ def _config(environ: Mapping[str, str]) -> sagemaker.Config:
     hyperparameters = {**_object(environ, "SM_HPS"), **_object(environ, "SM_FRAMEWORK_PARAMS")}
 
     def where(file: str, key: str) -> str:
-        name = _RESOURCES.get(key) if file == sagemaker.RESOURCES else None
+        name = _RESOURCES.get(key) if file == sagemaker_files.RESOURCES else None
         return f"the variable {name}" if name and environ.get(name) else f"the variable {_WHOLE[file]}: {key}"
 
-    return sagemaker.Config(
+    return sagemaker_files.Config(
         hyperparameters=tuple(from_value(name, value) for name, value in hyperparameters.items()),
         resources=resources,
         inputs=inputs,
         where=where,
         files={
-            sagemaker.RESOURCES: resources,
-            sagemaker.INPUT_DATA: inputs,
-            sagemaker.HYPERPARAMETERS: hyperparameters,
+            sagemaker_files.RESOURCES: resources,
+            sagemaker_files.INPUT_DATA: inputs,
+            sagemaker_files.HYPERPARAMETERS: hyperparameters,
         },
     )
 

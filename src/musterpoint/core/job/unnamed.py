@@ -47,14 +47,14 @@ def settled(job: Job, settings: Settings) -> Job:
     """
     if job.unnamed is not None:
         return _complete(job, _merged(job.unnamed, settings))
-    if job.platform == "plain" and len(job.hosts) == 1:
+    if job.assumed:
         return _from_options(job, settings)
     return _compared(job, settings)
 
 
 def _from_options(job: Job, settings: Settings) -> Job:
     count = settings.nnodes or 1
-    if settings.nnodes is None and settings.rollcall_leader and settings.platform != "plain":
+    if settings.nnodes is None and settings.rollcall_leader and settings.platform == "auto":
         raise UsageError(
             f"--rollcall-leader={settings.rollcall_leader} is given, but not how many hosts there are: pass --nnodes N "
             "too (MUSTER_NNODES), also where it is 1"
@@ -157,8 +157,8 @@ def _compared(job: Job, settings: Settings) -> Job:
     return job
 
 
-def from_variables(environ: Mapping[str, str]) -> Job | None:
-    """The job that torchrun's variables, or a wrapper's, describe; None where they describe none of several hosts.
+def from_variables(platform: str, environ: Mapping[str, str]) -> Job | None:
+    """The job of ``platform`` that torchrun's variables, or a wrapper's, describe; None where they describe no others.
 
     Raises:
         UsageError: a variable is wrong, or one is missing without which the hosts can't meet.
@@ -173,11 +173,11 @@ def from_variables(environ: Mapping[str, str]) -> Job | None:
             )
         if least.isdecimal() and (prefix or beside):
             _number(prefix + name, least, 1)
-            return _described(environ, prefix, name, int(least)) if int(least) > 1 else None
+            return _described(platform, environ, prefix, name, int(least)) if int(least) > 1 else None
     return None
 
 
-def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) -> Job:
+def _described(platform: str, environ: Mapping[str, str], prefix: str, name: str, nnodes: int) -> Job:
     def read(variable: str) -> str:
         return environ.get(prefix + variable, "").strip()
 
@@ -198,7 +198,7 @@ def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) 
     used = (*sources[:3], *([prefix + "NPROC_PER_NODE"] if slots else ()))
     said = shown_variables((each, environ[each]) for each in used if environ.get(each))
     note = Note("plan", f"the hosts are read from {said}")
-    return unnamed_job("plain", unnamed, count or None)._replace(notes=(note,))
+    return unnamed_job(platform, unnamed, count or None)._replace(notes=(note,))
 
 
 def endpoint_in(name: str, text: str) -> tuple[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ItemsView, Iterator, Mapping
 
+from musterpoint.core.job.platform import Platform
+
 _ANY = (
     "RANK",
     "LOCAL_RANK",
@@ -17,30 +19,7 @@ _ANY = (
     "TF_CONFIG",
     "RAY_ADDRESS",
 )
-_NAMES: dict[str, tuple[str, ...]] = {
-    "sagemaker": ("SM_", "SAGEMAKER_", "TRAINING_JOB_"),
-    "azureml": ("AZUREML_", "_AZUREML_", "AZ_BATCH", "AZURE_ML_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"),
-    "slurm": ("SLURM", "PMIX_", "PMI_"),
-    "kubeflow": (
-        "PET_",
-        "JAX_",
-        "DMLC_",
-        "KUBEFLOW_",
-        "K_MPI_",
-        "OMPI_MCA_",
-        "JOB_COMPLETION_INDEX",
-        "KUBERNETES_SERVICE",
-        "HOSTNAME",
-    ),
-    "kubernetes": ("JOB_COMPLETION_INDEX", "JOBSET_", "PET_", "KUBERNETES_SERVICE", "HOSTNAME"),
-    "vertex": ("CLUSTER_SPEC", "CLOUD_ML_", "AIP_"),
-    "plain": ("PET_",),
-}
-"""How the variables begin that a platform gives its processes. Those in ``_ANY`` are any platform's."""
-
-
-OUTPUTS = "AZURE_ML_OUTPUT_"
-"""How the variables begin that are all read, by going through them."""
+"""Any platform's."""
 
 
 class Watched(Mapping[str, str]):
@@ -68,7 +47,7 @@ class Watched(Mapping[str, str]):
         return self._environ.items()
 
 
-def of_platform(platform: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def of_platform(platform: Platform, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the platform's variables in ``environ``."""
-    starts = _NAMES[platform]
+    starts = platform.variables
     return tuple(name for name, text in sorted(environ.items()) if text and (name in _ANY or name.startswith(starts)))

@@ -1,21 +1,23 @@
 """Warns where the ranks of a host are more or fewer than its devices."""
 
-from musterpoint.base.settings import Launcher, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import plural
 from musterpoint.core.launch.inputs import capacity_of
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.launcher import Launcher
 
 
-def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launcher = "script") -> str:
+def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launcher) -> str:
     """A warning where this host's slots differ from its GPUs or Neuron cores; else empty."""
-    if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
+    key = platforms.load(job.platform).slots_key
+    if key and not settings.slots and devices.slots > capacity_of(job, settings, devices):
         room = capacity_of(job, settings, devices)
         unused = devices.accelerators[1]
         return (
             f"warning: this host has {plural(devices.slots, unused)}, and the job asks for {plural(room, 'process')} "
-            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
+            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: {key})"
         )
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
@@ -34,7 +36,7 @@ def _unequal(job: Job, settings: Settings, devices: Devices, launcher: Launcher)
     """A warning where slots were asked for that aren't as many as the devices that this host has."""
     here, noun = devices.accelerators
     slots = capacity_of(job, settings, devices)
-    if not here or slots in (0, here) or launcher in ONE_PER_HOST or not job.in_group:
+    if not here or slots in (0, here) or launcher.once or not job.in_group:
         return ""
     ranks = f"{plural(slots, 'rank')} run{'s' if slots == 1 else ''} on this host, which has {plural(here, noun)}"
     if slots < here:

@@ -2,19 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from musterpoint.base.settings import Launcher
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import ONE_PER_HOST
+from musterpoint.core.launch.launcher import Launcher
 
 if TYPE_CHECKING:
     from musterpoint.core.fabric.devices import Devices
     from musterpoint.core.fabric.facts import Fabric
 
 Notes = tuple[str, ...]
-
-_WITH_SERVERS: tuple[Launcher, ...] = ("tensorflow", "parameter-server", "ray")
-"""Launchers that use every port that a host offers."""
 
 
 def with_fabric(inputs: LaunchInputs, fabric: "Fabric | None") -> tuple[LaunchInputs, Notes]:
@@ -52,7 +48,7 @@ def _cpu_sets(inputs: LaunchInputs, slots: int) -> tuple[CpuSet, ...]:
     """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
     how = inputs.settings.cpu_binding
     wanted = how == "slots" or (how == "auto" and inputs.devices.gpus > 1)
-    if not wanted or inputs.launcher in ONE_PER_HOST or inputs.settings.numa_binding:
+    if not wanted or inputs.kind.once or inputs.settings.numa_binding:
         return ()
     from musterpoint.core.fabric.placement import cpu_sets
 
@@ -64,13 +60,16 @@ def _miscounted(inputs: LaunchInputs) -> Notes:
         return ()
     from musterpoint.core.launch.counts import miscounted
 
-    warning = miscounted(inputs.job, inputs.settings, inputs.devices, inputs.launcher)
+    warning = miscounted(inputs.job, inputs.settings, inputs.devices, inputs.kind)
     return (warning,) if warning else ()
 
 
 def wanted_for_neuron(launcher: Launcher, devices: "Devices") -> tuple[int, ...]:
-    """The port that this host offers for Neuron's runtimes, behind all others; empty where it needs none."""
-    if not devices.neuron_cores or launcher in _WITH_SERVERS:
+    """The port that this host offers for Neuron's runtimes, behind all others; empty where it needs none.
+
+    A launcher with servers of its own uses every port that a host offers.
+    """
+    if not devices.neuron_cores or launcher.ports is not None:
         return ()
     from musterpoint.core.fabric.nccl import NEURON_PORT
 
@@ -82,4 +81,4 @@ def _neuron_port(inputs: LaunchInputs) -> int:
     from musterpoint.core.fabric.nccl import NEURON_PORT
 
     ports = inputs.roster.group[0].ports
-    return ports[-1] if ports and wanted_for_neuron(inputs.launcher, inputs.devices) else NEURON_PORT
+    return ports[-1] if ports and wanted_for_neuron(inputs.kind, inputs.devices) else NEURON_PORT

@@ -42,6 +42,14 @@ def notes(environ: Mapping[str, str]) -> tuple[str, ...]:
     return (AUTOTUNE_NOTE,) if _is_on(environ.get("HOROVOD_AUTOTUNE", "")) else ()
 
 
+def stall_warnings(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
+    """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
+    seconds, name = inputs.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+    if seconds is None or any(each.startswith("HOROVOD_STALL_") for each in inputs.environ):
+        return ()
+    return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
+
+
 def _is_on(text: str) -> bool:
     """Whether C's ``strtol`` finds a number above 0, which is how Horovod reads its switches."""
     digits = text.strip().removeprefix("+")

@@ -5,25 +5,24 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Launcher, Settings
+from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.mpi import Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, StartedRank
-from musterpoint.core.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
-from musterpoint.core.launch.smdistributed import wanted
+from musterpoint.core.job.platform import Platform, StartedBy
+from musterpoint.core.launch.launcher import Launcher
+from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
+from musterpoint.core.launch.table import find
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
-    from musterpoint.core.fabric.accelerate import Accelerate
-    from musterpoint.core.fabric.memory import Memory
     from musterpoint.core.fabric.ssh import Ssh
 
 LOOPBACK = "127.0.0.1"
-RANKS_SERVERS = ("horovod", "xgboost", "jax")
-"""Modules whose ranks meet at a server on the leader, in the order of its ports."""
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
 STANDINS = os.path.join(_PACKAGE, "embedded", "standins")
@@ -33,8 +32,6 @@ SMDISTRIBUTED = os.path.join(os.path.dirname(_PACKAGE), "musterpoint_smdistribut
 """The folder by which Python finds musterpoint's ``smdistributed``."""
 STARTUP = os.path.join(_PACKAGE, "embedded", "startup", "path")
 """The folder by which Python finds our tasks for its start (:mod:`musterpoint.embedded.startup`)."""
-EXPECTED = ("what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it")
-"""The reasons of the variables that are exported for scripts: on SageMaker, and elsewhere."""
 TASKS = "MUSTER_STARTUP"
 """The variable that names the tasks."""
 
@@ -42,7 +39,7 @@ TASKS = "MUSTER_STARTUP"
 class LaunchInputs(NamedTuple):
     """All that the plan of one host depends on.
 
-    launcher: what starts the group's ranks.
+    launcher: what starts the group's ranks, by its name.
     job: what the platform asked for.
     workspace: the user's program on this host.
     roster: all hosts, and which one this is.
@@ -51,15 +48,13 @@ class LaunchInputs(NamedTuple):
     environ: the variables this process was started with; none of them is replaced without a reason.
     exports: the platform's variables for scripts, by name and value.
     network: the fabric's settings for this host.
-    modules: those of :func:`musterpoint.core.launch.choose.modules_for` that the user's interpreter has.
-    mpi: this host's MPI, for launcher ``mpi``.
-    memory: this host's memory, for launcher ``ray``.
-    accelerate: what accelerate says, for launcher ``accelerate``.
+    modules: those of the launcher's that the user's interpreter has.
+    known: what else the launcher has to know of this host: the answer of its ``survey``.
     cpu_sets: the processors of each slot; empty: the system's choice.
     ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
-    launcher: Launcher
+    launcher: str
     job: Job
     workspace: Workspace
     roster: Roster
@@ -69,11 +64,14 @@ class LaunchInputs(NamedTuple):
     exports: tuple[tuple[str, str], ...] = ()
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
-    mpi: Mpi | None = None
-    memory: "Memory | None" = None
-    accelerate: "Accelerate | None" = None
+    known: object = None
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: "Ssh | None" = None
+
+    @property
+    def kind(self) -> Launcher:
+        """The launcher."""
+        return find(self.launcher)
 
     @property
     def hosts(self) -> int:
@@ -81,10 +79,15 @@ class LaunchInputs(NamedTuple):
         return len(self.roster.group)
 
     @property
+    def platform(self) -> Platform:
+        """What is special about the job's platform."""
+        return platforms.load(self.job.platform)
+
+    @property
     def started(self) -> StartedRank | None:
         """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
         started = self.job.started
-        runs = started is not None and self.launcher in SUPERVISED and started.local_size == self.roster.seat.slots
+        runs = started is not None and self.kind.takes_started and started.local_size == self.roster.seat.slots
         return started if runs else None
 
     @property
@@ -114,27 +117,18 @@ class LaunchInputs(NamedTuple):
         startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
         startups += [STARTUP] if self._tasks else []
         first = [folder for folder in startups if folder not in folders]
-        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
+        last = [STANDINS] if self.platform.standins and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     @property
     def _tasks(self) -> tuple[EnvSetting, ...]:
         """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
-        names = ["jax_cluster"] if self.launcher == "jax" else []
+        names = [*self.kind.startup]
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
         names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
-
-    @property
-    def _later_warnings(self) -> tuple[EnvSetting, ...]:
-        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
-        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
-        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
-        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
-            return ()
-        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
 
     @property
     def _progress(self) -> tuple[EnvSetting, ...]:
@@ -144,6 +138,12 @@ class LaunchInputs(NamedTuple):
         folder = self.environ.get("TMPDIR") or "/tmp"
         path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
         return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
+
+    @property
+    def _token(self) -> tuple[EnvSetting, ...]:
+        """What ranks of smdistributed know each other by."""
+        value = token(self.roster, self.settings) if wanted(self.job, self.environ) else ""
+        return (EnvSetting(TOKEN, value, "by which ranks of smdistributed know each other"),) if value else ()
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -158,11 +158,11 @@ class LaunchInputs(NamedTuple):
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))
 
     def port(self, module: str) -> int:
-        """The leader's port for the server of ``module``, of those that launcher ``ranks`` uses.
+        """The leader's port for the server of ``module``, one of the launcher's ``servers``.
 
         It was offered in the roll call; where none asked for any, it follows the master port.
         """
-        servers = [name for name in RANKS_SERVERS if name in self.modules or name == module]
+        servers = [name for name in self.kind.servers if name in self.modules or name == module]
         offered, at = self.roster.group[0].ports, servers.index(module)
         return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
 
@@ -187,28 +187,25 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
+            unset=tuple(dict.fromkeys((*self.kind.hidden(self.environ), *unset, *self._misleading()))),
+            independent=self.kind.independent,
             notes=notes,
             cpu_sets=self.cpu_sets,
         )
 
-    @property
-    def _expected(self) -> str:
-        return EXPECTED[0] if self.job.platform == "sagemaker" else EXPECTED[1]
-
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow") or self.started is not None:
+        numbers = self.platform.numbers
+        if numbers is None or self.started is not None:
             return ()
-        from musterpoint.core.launch.numbering import misleading
-
-        return misleading(self.job.platform, self.launcher, self.environ)
+        started_by: StartedBy = "once" if self.kind.once else "ranks" if self.kind.takes_started else "launcher"
+        return numbers.stale(self.environ, started_by)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
-        ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
-        expected = self._expected
+        ranks = 0 if self.kind.once else self.roster.seat.slots
+        expected = self.platform.exports_reason
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
@@ -228,8 +225,8 @@ class LaunchInputs(NamedTuple):
                 "how often the ranks were started again, by torchrun's name",
             ),
             *self._tasks,
+            *self._token,
             *self._progress,
-            *self._later_warnings,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )
@@ -243,7 +240,7 @@ class LaunchInputs(NamedTuple):
         return (
             self.devices.cpu_only
             and self.roster.world_size > 1
-            and self.launcher != "deepspeed"
+            and _ON_CPUS.name not in self.kind.leaves_out
             and not self.job.distribution.kind.startswith("smdistributed")
             and not any("deepspeed" in word.lower() for word in words)
         )

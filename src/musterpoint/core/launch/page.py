@@ -10,15 +10,16 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.explain import BOOT_SHOWN, Words, program_name, quoted, words_of
-from musterpoint.core.launch.inputs import EXPECTED
+from musterpoint.core.launch.launcher import MISLEADING
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
+from musterpoint.core.launch.table import find
 
 MOST_OTHERS = 6
 """Hosts beside the first whose differences are shown without ``--all``."""
 _LONGEST_LIST = 4
 PROGRAM = "the program"
-TAKEN_AWAY = {"PYTHONPATH": "a module in it, such as a queue.py, would break the launcher"}
 READ, NOT_NEEDED = "read", "not needed: others say enough"
 KEPT, REPLACED = "ranks get it as it is", "ranks get a value of their own, above"
 BY_LAUNCHER, REMOVED = (
@@ -34,7 +35,6 @@ FATES = {
     REMOVED: "{} taken away",
 }
 """What becomes of a platform's variable, and how that is said of several."""
-_MISLEADING = "it numbers or names other processes than this job's, and would mislead them"
 
 
 class Row(NamedTuple):
@@ -122,7 +122,7 @@ def sentences(subject: Subject, plans: Sequence[LaunchPlan], masker: Masker) -> 
     what = f"{subject.job}: {quoted(subject.program)}"
     own = [plan for plan in plans if plan.local_ranks and plan.launcher == subject.launcher]
     rest = [plan for plan in plans if plan not in own]
-    if subject.launcher == "script":
+    if all(plan.independent for plan in plans):
         on = plans[0].host if len(plans) == 1 else f"each of {len(plans)} hosts"
         says = f"{what} runs once on {on}"
         says += "." if len(plans) == 1 else ": independent programs, no common world."
@@ -191,7 +191,7 @@ def ranks_of(plan: LaunchPlan) -> str:
     """Which ranks the host has."""
     if not plan.local_ranks:
         return "no rank, what runs here serves the others"
-    if plan.launcher == "script":
+    if plan.independent:
         alone = plan.world_size == 1 or plan.first_rank >= plan.world_size
         return "once" if alone else f"one of {plan.world_size} independent programs, no common world"
     if plan.local_ranks == 1:
@@ -232,8 +232,12 @@ def blocks_of(plan: LaunchPlan, masker: Masker, everything: bool = False) -> Ite
     given = {setting.name for process in plan.processes for setting in process.environment}
     unset = [name for name in plan.unset if name not in given and (name != "PYTHONPATH" or not stubbed)]
     if unset:
-        rows = [Row(name, name, TAKEN_AWAY.get(name, _MISLEADING)) for name in unset]
+        rows = [Row(name, name, _why_hidden(plan, name)) for name in unset]
         yield Block("taken away", "variables that are taken away", (), tuple(rows))
+
+
+def _why_hidden(plan: LaunchPlan, name: str) -> str:
+    return next((hidden.reason for hidden in find(plan.launcher).hides if any(hidden.of([name]))), MISLEADING)
 
 
 def _starts(plan: LaunchPlan) -> str:
@@ -250,7 +254,7 @@ def _of_processes(alike: list[ProcessPlan], plan: LaunchPlan, masker: Masker, ev
     directory = plan.user_cwd if stubbed else process.cwd
     line = [[f"cd {quoted(directory)}"], *_command(words)]
     rows = [_row_of(each) for each in (words if everything else _without_stub(words))]
-    name = PROGRAM if plan.launcher == "script" else name
+    name = PROGRAM if plan.independent else name
     key = process.name.rstrip("0123456789 ")
     title = f"{name}, {'its ranks ' if stubbed else ''}in {directory}"
     rows = [] if [row.reason for row in rows] == [PROGRAM] else rows

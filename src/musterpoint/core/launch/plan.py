@@ -3,7 +3,8 @@
 import os
 from typing import Any, Literal, NamedTuple, Sequence, get_args
 
-from musterpoint.base.settings import Launcher
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import BY_FIELD
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, cpu_numbers
 from musterpoint.embedded.programs.registry import PLANNED, Program
@@ -29,25 +30,6 @@ Role = Literal["rank", "launcher", "service"]
 """A rank is started by the supervisor itself. A launcher starts this host's ranks through the rank stub. A service runs
 until the ranks of all hosts have ended; if it ends before them, the job ends.
 """
-
-ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray", "ssh")
-"""Launchers that start the program at most once per host, whatever devices there are."""
-
-SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
-"""Launchers whose ranks the supervisor starts itself, or that the platform has started, each with its own numbers."""
-
-RAY_PORTS = (
-    "gcs",
-    "node-manager",
-    "object-manager",
-    "dashboard-agent-listen",
-    "dashboard-agent-grpc",
-    "runtime-env-agent",
-    "metrics-export",
-    "dashboard",
-    "ray-client-server",
-)
-"""What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
 
 
 def program_of_ours(name: Program, reason: str = "") -> Argument:
@@ -215,14 +197,14 @@ class LaunchPlan(NamedTuple):
     user_cwd: the working directory that the rank stub restores for the user's program.
     user_pythonpath: the PYTHONPATH that it restores.
     unset: variables that no process gets.
-    tolerates_lost_peers: whether the job goes on when a host is lost (``script``: hosts may not need each other).
+    independent: whether the hosts' programs are on their own: no common world, and the job goes on when a host is lost.
     notes: sentences for ``muster plan`` and the log.
     daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
     local_rank_flag: how that argument begins.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
-    under_mpi: whether an mpirun of the platform's started the entry points.
+    under_mpi: whether an mpirun, ours or the platform's, starts the ranks: its processes end each other.
     prints_abort: whether the ranks' MPI prints a line of its own when a rank calls ``MPI_Abort`` (MPICH and its kin).
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
@@ -231,7 +213,7 @@ class LaunchPlan(NamedTuple):
     ssh: this host's ssh server; None: there is none. A plan that is handed over has none.
     """
 
-    launcher: Launcher
+    launcher: str
     host: str
     processes: tuple[ProcessPlan, ...]
     environment: tuple[EnvSetting, ...]
@@ -241,7 +223,7 @@ class LaunchPlan(NamedTuple):
     user_cwd: str
     user_pythonpath: str = ""
     unset: tuple[str, ...] = ()
-    tolerates_lost_peers: bool = False
+    independent: bool = False
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
@@ -290,13 +272,12 @@ class LaunchPlan(NamedTuple):
             check_types(plan, _PLAN_TYPES)
             if plan.ssh is not None:
                 raise ValueError("it has an ssh server, which only the job's own plan may have")
-            if plan.launcher not in get_args(Launcher):
-                raise ValueError(f"an unknown launcher, {plan.launcher!r}")
+            BY_FIELD["launcher"].read(plan.launcher, "the launcher")
             for word in (*plan.unset, *plan.notes, *plan.daemons):
                 _text(word)
             if plan.temporary and not os.path.basename(plan.temporary).startswith(TEMPORARY):
                 raise ValueError(f"{plan.temporary!r} is no temporary directory of musterpoint's")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, UsageError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
         if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
             raise ValueError("not a launch plan: a number of ranks is negative or absurd")
@@ -316,7 +297,7 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "first_rank": _COUNT,
     "user_cwd": _TEXT,
     "user_pythonpath": _TEXT,
-    "tolerates_lost_peers": (bool,),
+    "independent": (bool,),
     "local_rank_at": _COUNT,
     "local_rank_flag": _TEXT,
     "under_mpi": (bool,),

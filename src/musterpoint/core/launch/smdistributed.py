@@ -3,10 +3,12 @@
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Launcher
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, parse
 from musterpoint.core.job.model import Job
-from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.core.launch.launcher import Launcher
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.rollcall.roster import Roster
 
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
@@ -14,6 +16,8 @@ MODELPARALLEL = "smdistributed.modelparallel"
 KINDS = ("smdistributed_dataparallel", "smdistributed_modelparallel")
 PARAMETERS = "mp_parameters"
 VARIABLE = "SM_HP_MP_PARAMETERS"
+TOKEN = "SMDISTRIBUTED_TOKEN"
+"""The variable by which ranks prove to each other that they are of one job, where they meet without torch."""
 
 
 def wanted(job: Job, environ: Mapping[str, str]) -> bool:
@@ -38,9 +42,25 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
     return (*((DATAPARALLEL,) if job.distribution.dataparallel else ()), *((MODELPARALLEL,) if model or given else ()))
 
 
+def token(roster: Roster, settings: Settings) -> str:
+    """The value of :data:`TOKEN`, which all hosts make alike; empty where nothing is known to the job's hosts alone."""
+    if settings.secret:
+        known = f"{settings.secret} {roster.attempt}"
+    elif settings.rollcall == "full" or len(roster.group) == 1:
+        known = f"{roster.session} {roster.attempt}"
+    else:
+        return ""  # each host made a session of its own
+    import hashlib
+    import hmac  # most jobs make no token
+
+    return hmac.new(known.encode(), b"smdistributed", hashlib.sha256).hexdigest()
+
+
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:
-    """Notes for the log: whose package is used, and the launcher where it isn't mpirun (``why`` is its reason)."""
-    started = (f"launcher {launcher}: {why}",) if job.distribution.kind in KINDS and launcher != "mpi" else ()
+    """Notes for the log: whose package is used; and the launcher, chosen for ``why``, if it isn't the first choice."""
+    asked = launcher.asked_by.get(job.distribution.kind)
+    first = asked is not None and not asked.instead
+    started = (f"launcher {launcher.name}: {why}",) if job.distribution.kind in KINDS and not first else ()
     if not wanted(job, environ):
         return started
     packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
@@ -81,7 +101,7 @@ def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> N
         )
 
 
-def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None:
+def check_layout(job: Job, environ: Mapping[str, str], launcher: Launcher, plan: LaunchPlan) -> None:
     """Checks the model-parallel parameters against each other and against the ranks that ``plan`` starts.
 
     Raises:
@@ -105,7 +125,7 @@ def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None
             f"{where} has default_partition {default} and {partitions} partitions, which are counted from 0: it must "
             f"be less than {partitions}"
         )
-    if plan.launcher in ONE_PER_HOST:
+    if launcher.once:
         return  # the program starts its ranks itself, if any
     replica = partitions * tensor
     if plan.world_size % replica:

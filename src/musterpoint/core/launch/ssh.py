@@ -1,4 +1,4 @@
-"""ssh between a job's hosts, for programs that insist on it; and ``--launcher ssh``: one such program, on the leader.
+"""ssh between a job's hosts, for programs that insist on it.
 
 Every host of the group gets a server of its own, at a port of its own, with keys of this job alone; ranks get an
 ``ssh`` first on PATH that knows all hosts. The words are OpenSSH's, 8.4 to 10: ``sshd_config(5)``, ``ssh_config(5)``
@@ -15,8 +15,8 @@ from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import Argument, LaunchPlan, PlannedFile, SshServer, rank_process
-from musterpoint.core.launch.ranks import IDENTITY
+from musterpoint.core.launch.launcher import asks_for_ssh
+from musterpoint.core.launch.plan import Argument, LaunchPlan, PlannedFile, SshServer
 from musterpoint.core.rollcall.roster import Seat
 
 HOSTFILE = "MUSTER_HOSTFILE"
@@ -33,17 +33,6 @@ RETRIES = 3
 """How often a connection is tried, a second apart. Hosts listen before the roll call."""
 ALIVE_SECONDS = 15
 """How often an idle connection is asked for a sign of life, so that nothing on the way forgets it."""
-
-
-def plan_ssh(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: the program on the leader; elsewhere only the ssh server, which :func:`with_ssh` adds."""
-    workspace, roster = inputs.workspace, inputs.roster
-    environment = tuple(setting for setting in inputs.program_environment() if setting.name not in IDENTITY)
-    unset = tuple(name for name in IDENTITY if name in inputs.environ)
-    if roster.node_rank:
-        return inputs.plan((), environment, unset)
-    program = rank_process(workspace, 0)
-    return inputs.plan((program._replace(argv=_with_hostfile(inputs, program.argv)),), environment, unset)
 
 
 def with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
@@ -88,7 +77,7 @@ def _is_new(inputs: LaunchInputs, name: str) -> bool:
 
 
 def _asked(inputs: LaunchInputs) -> str:
-    return "--launcher ssh" if inputs.launcher == "ssh" else "--ssh on"
+    return asks_for_ssh(inputs.kind, inputs.settings)
 
 
 def _server(inputs: LaunchInputs, ssh: Ssh) -> SshServer:
@@ -206,30 +195,3 @@ def _word(path: str) -> str:
     """``path`` in a configuration file of OpenSSH's, where % begins a token."""
     escaped = path.replace("%", "%%")
     return f'"{escaped}"' if " " in path else escaped
-
-
-def _with_hostfile(inputs: LaunchInputs, argv: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """``argv``, with what the ``deepspeed`` command has to be told, if it is that; options of the user's come later
-    and win.
-    """
-    at = deepspeed_at([argument.text for argument in argv])
-    if not at or inputs.hosts == 1 or inputs.ssh is None:
-        return argv
-    hostfile = os.path.join(inputs.ssh.folder, "hostfile")
-    told = (
-        Argument(f"--hostfile={hostfile}", "all hosts and their slots, from the roster"),
-        Argument(f"--master_addr={inputs.master_address}", "the leader; it would take what `hostname -I` says first"),
-        Argument(f"--master_port={inputs.roster.master_port}", "free on the leader"),
-    )
-    return (*argv[:at], *told, *argv[at:])
-
-
-def deepspeed_at(words: Sequence[str]) -> int:
-    """The place of the options of DeepSpeed's runner in a program's words; 0: it is another program."""
-    for at, word in enumerate(words[:3]):
-        if os.path.basename(word) in ("deepspeed", "ds") or (word == _RUNNER and words[at - 1] == "-m"):
-            return at + 1
-    return 0
-
-
-_RUNNER = "deepspeed.launcher.runner"

@@ -1,8 +1,9 @@
 """What a launcher needs to know of the hosts where the platform doesn't name them."""
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Launcher, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
+from musterpoint.core.launch.launcher import Launcher
 
 
 def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
@@ -15,10 +16,10 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
     if error := misplaced(unnamed):
         raise error
     rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
-    if unnamed.node_rank is None and launcher == "parameter-server":
+    if unnamed.node_rank is None and launcher.needs_place:
         raise UsageError(
-            f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
-            f"give every host its own {rank}"
+            f"launcher {launcher.name}: a host's role follows from its place, which no host knows before the roll "
+            f"call: give every host its own {rank}"
         )
     if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
         raise UsageError(
@@ -33,13 +34,8 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
             f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
             f"host its own {rank}"
         )
-    if launcher not in _NAMELESS or (launcher == "torchrun" and options.rendezvous != "static"):
-        what = f"launcher {launcher}" + (f" with --rendezvous {options.rendezvous}" if launcher == "torchrun" else "")
+    if what := launcher.needs_addresses(options):
         raise UsageError(
             f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
             f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
         )
-
-
-_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed", "accelerate")
-"""Launchers that need nothing of the other hosts but the leader's address."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections import deque
@@ -26,8 +27,6 @@ class LogTap:
         self._leaving_out = False
         os.set_blocking(fd, False)
         try:
-            import fcntl
-
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, LARGEST_PIPE)
         except (ImportError, AttributeError, OSError):
             pass  # smaller is fine

@@ -1,5 +1,6 @@
 """Starts a process by fork and exec, gives it the terminal, and counts the kernel's OOM kills."""
 
+import fcntl
 import os
 import signal
 from functools import partial
@@ -107,7 +108,6 @@ def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool
     if foreground:
         take_foreground()
     if own_terminal:
-        import fcntl
         import termios
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -12,7 +12,6 @@ from musterpoint.embedded.programs.registry import Texts
 
 METADATA = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
 """Variable: where the metadata service is, if not at its usual address; azure-identity reads it, too."""
-ADDRESS = "http://169.254.169.254"
 WORDS = {
     "Preempt": "Azure takes this low-priority machine away",
     "Terminate": "Azure ends this machine",
@@ -24,14 +23,15 @@ WORDS = {
 class EventsWatch:
     """Watches until the sidecars end; ``on_stop`` is called once, for the first event that ends this machine.
 
-    Where the metadata service doesn't answer at once, nothing is watched and nothing said. ``on_stop``, ``say`` and
-    ``record`` are called in the loop's thread.
+    ``address`` is the metadata service's, unless the environment says another. Where it doesn't answer at once, nothing
+    is watched and nothing said. ``on_stop``, ``say`` and ``record`` are called in the loop's thread.
     """
 
     def __init__(
         self,
         sidecars: Sidecars,
         environ: Mapping[str, str],
+        address: str,
         say: Callable[[str], None],
         record: Callable[..., None],
         on_stop: Callable[[], None],
@@ -39,7 +39,7 @@ class EventsWatch:
         self._say, self._record, self._on_stop = say, record, on_stop
         self._stopped = False
         self._texts = Texts()
-        argv = (sys.executable, "-I", "-S", self._texts.path("scheduled_events"), environ.get(METADATA) or ADDRESS)
+        argv = (sys.executable, "-I", "-S", self._texts.path("scheduled_events"), environ.get(METADATA) or address)
         try:
             sidecars.start(argv, environ, self._on_line, lambda code: None)
         except (CannotStart, OSError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import stat
 from typing import TYPE_CHECKING, Mapping
@@ -98,8 +99,6 @@ class SshDoor:
 
     def _remove(self) -> None:
         if self._made:
-            import shutil
-
             shutil.rmtree(self._ssh.folder, ignore_errors=True)
             self._made = False
 

@@ -1,6 +1,7 @@
 """The streams of this host's processes: the pipe each comes through, its prefix, and the sinks it is written to."""
 
 import errno
+import fcntl
 import os
 import select
 import stat
@@ -119,8 +120,6 @@ def open_pipe(size: int) -> tuple[int, int]:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:
-        import fcntl
-
         fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, size)
     except (ImportError, AttributeError, OSError):
         pass  # over the user's limit, or not Linux: smaller is fine

@@ -1,6 +1,7 @@
 """The files that tell the control plane how the job ended. Nothing here raises: problems are returned."""
 
 import errno
+import json
 import os
 import stat
 from typing import Any, Callable, Literal, Mapping, NamedTuple
@@ -42,8 +43,6 @@ def write(
             output.remove(failure)  # an empty one, or an earlier run's
         problems.append(write_file(output, success, b""))
     if output.folder:
-        import json
-
         text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
         problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
@@ -167,8 +166,6 @@ def write_timeline(
     """
     if not output.folder:
         return []
-    import json
-
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
     problem = write_file(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

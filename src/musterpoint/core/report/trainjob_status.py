@@ -8,11 +8,15 @@ is sent together with the last progress that is known. Source: kubeflow/trainer,
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
+import urllib.error
+import urllib.request
 from typing import Any, Mapping
 
 from musterpoint.base.failure import Failure
+from musterpoint.base.untrusted import printable
 
 URL, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 """Variables: where the status goes; the paths of the certificate that proves the server, and of a token, which the
@@ -93,10 +97,6 @@ def _deliver(status: Mapping[str, Any], environ: Mapping[str, str], until: float
 
 
 def _post(status: Mapping[str, Any], environ: Mapping[str, str], seconds: float) -> None:
-    import ssl
-    import urllib.error
-    import urllib.request
-
     class NoRedirect(urllib.request.HTTPRedirectHandler):
         """The token is for this server alone."""
 
@@ -128,8 +128,6 @@ def _post(status: Mapping[str, Any], environ: Mapping[str, str], seconds: float)
 
 def _message(body: bytes) -> str:
     """The ``message`` of a Kubernetes status; empty where the answer is another."""
-    from musterpoint.base.untrusted import printable
-
     try:
         found = json.loads(body)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):

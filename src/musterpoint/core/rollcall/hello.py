@@ -51,6 +51,8 @@ class Hello(NamedTuple):
             more["place_in_network"] = self.offer.place
         if self.offer.ssh_key:
             more["ssh_key"] = self.offer.ssh_key
+        if self.offer.independent:
+            more["independent"] = 1
         return wire.pack(
             "hello",
             protocol=self.protocol,
@@ -85,6 +87,7 @@ class Hello(NamedTuple):
             wire.texts(message, "libraries", MOST_LIBRARIES, LONGEST_LIBRARY) if "libraries" in message else (),
             wire.text(message, "place_in_network", LONGEST_PLACE) if "place_in_network" in message else "",
             _ssh_key_of(message),
+            "independent" in message and wire.number(message, "independent", 1) == 1,
         )
         dialled = wire.text(message, "dialled", 64)
         if dialled and not wire.is_address(dialled):

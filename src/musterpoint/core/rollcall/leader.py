@@ -51,7 +51,7 @@ class LeaderCall:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self._context = context
-        self._loop, self._timeouts, log = context
+        self._loop, self._timeouts, log = context.loop, context.timeouts, context.log
         self._say, self._record = log.say, log.record
         self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
         self._seen_as = participant.endpoint
@@ -315,7 +315,7 @@ class LeaderCall:
         call = self._calls[link]
         call.state.session.received(self._loop.clock())
         if wire.is_beat(payload):
-            wire.beat_count(payload)
+            wire.read_beat(payload)
         else:
             self._message(call, wire.unpack(payload))
         if changes := self._seats.answered(call):
@@ -370,10 +370,11 @@ class LeaderCall:
         for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
             self._say(warning)
         others = {name: call.state for name, call in calls.items()}
-        # under "script" programs may start ranks by themselves
-        script = any(call.hello.offer.launcher == "script" for call in calls.values())
-        opaque = self._grouped if script else frozenset[str]()
-        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks, roster.max_restarts)
+        independent = any(call.hello.offer.independent for call in calls.values())
+        opaque = self._grouped if independent else frozenset[str]()
+        hosts = JobHosts(
+            self._me, others, self._grouped, opaque, {} if independent else roster.ranks, roster.max_restarts
+        )
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
         rejoin = partial(self._rejoin, roster) if self._may_rejoin else None

@@ -197,7 +197,7 @@ class Rejoin:
         if not wire.is_beat(payload):
             message: dict[str, Any] = wire.unpack(payload)
             raise wire.WireError(f"a {message['t']!r} before it had a seat")
-        wire.beat_count(payload)
+        wire.read_beat(payload)
         self._apply(self._seats.answered(call))
 
     def _ended(self, link: Link, _why: str, _eof: bool) -> None:

@@ -32,6 +32,7 @@ class Offer(NamedTuple):
     launcher's framework. ``libraries``: versions that should be the same on all hosts,
     such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for. ``ssh_key``: its public
     key, where the job has ssh between its hosts; the last of ``ports`` is then that of its ssh server.
+    ``independent``: whether the hosts' programs are on their own, which may start ranks by themselves.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Offer(NamedTuple):
     libraries: tuple[str, ...] = ()
     place: str = ""
     ssh_key: str = ""
+    independent: bool = False
 
 
 class Participant(NamedTuple):
@@ -141,8 +143,8 @@ class Roster(NamedTuple):
             first += seat.slots
         return found
 
-    def summary(self, launcher: str) -> str:
-        """One sentence for the log: how many hosts and ranks ``launcher`` has."""
+    def summary(self, launcher: str, independent: bool = False) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs."""
         slots = {seat.slots for seat in self.group}
         each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
         if self.world_size == 1 < len(self.group):
@@ -150,7 +152,7 @@ class Roster(NamedTuple):
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
-        if launcher == "script" and len(self.group) > 1:
+        if independent and len(self.group) > 1:
             ranks = f"{len(self.group)} independent programs, no common world"
         return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
 

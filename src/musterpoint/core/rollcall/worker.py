@@ -36,7 +36,7 @@ class WorkerCall:
         self.error: MusterError | None = None
         self.refusal = ""
         self._context = context
-        self._loop, self._timeouts, log = context
+        self._loop, self._timeouts, log = context.loop, context.timeouts, context.log
         self._say, self._record = log.say, log.record
         self._names = names
         self._unnamed = participant.unnamed
@@ -158,7 +158,7 @@ class WorkerCall:
             return
         self._received_at = self._loop.clock()
         if wire.is_beat(taken):
-            wire.beat_count(taken)
+            wire.read_beat(taken)
             if not link.busy:
                 link.send(wire.pack_beat(0))
             return

@@ -41,9 +41,9 @@ class Session(NamedTuple):
     owner: Connection | None
 
     @property
-    def is_mpi(self) -> bool:
+    def under_mpi(self) -> bool:
         """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
-        return bool(self.plan.daemons) or self.plan.launcher == "mpi" or self.plan.under_mpi
+        return bool(self.plan.daemons) or self.plan.under_mpi
 
 
 class HostProcesses:
@@ -79,7 +79,7 @@ class HostProcesses:
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._ranks.expect(keys, plan.world_size)
-        self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        self._emit(SessionOpened(session.number, keys, plan.foreign, session.under_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
@@ -164,9 +164,9 @@ class HostProcesses:
         return any(session.plan.local_ranks for session in self.sessions.values())
 
     @property
-    def is_script(self) -> bool:
+    def independent(self) -> bool:
         """Whether what runs here is one program of its own, and no ranks."""
-        return all(session.plan.launcher == "script" for session in self.sessions.values())
+        return all(session.plan.independent for session in self.sessions.values())
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -303,7 +303,7 @@ class HostProcesses:
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
             abort = session.plan.prints_abort
-            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi, abort)
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.under_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:
@@ -400,7 +400,7 @@ class HostProcesses:
         number, process = ended.session, ended.process
         name = self._pump_name(number, process.name)
         tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
-        mpi = self.sessions[number].is_mpi and process.role == "launcher"
+        mpi = self.sessions[number].under_mpi and process.role == "launcher"
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):

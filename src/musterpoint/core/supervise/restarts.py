@@ -102,7 +102,10 @@ class Restarts:
         self._between.record(
             "attempt-over",
             attempt=self._ended.number,
+            host=failure.host,
+            rank=failure.rank,
             code=failure.code,
+            reason=first_line(failure),
             seconds=round(self._ended.seconds, 3),
             progress=found,
             left=left,

@@ -12,8 +12,8 @@ import socket
 from typing import Callable, Mapping
 
 from musterpoint.base.loop import READ
+from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.plan import LaunchPlan, PlannedFile, SshServer
-from musterpoint.core.launch.ranks import IDENTITY
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.process import CannotStart

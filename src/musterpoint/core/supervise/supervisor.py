@@ -258,7 +258,7 @@ class Supervisor:
         """At a stop: which ranks it finds running here, or for whom this host was waiting."""
         running = sorted(self._processes.live_ranks)
         if running:
-            who = "the program" if self._processes.is_script else numbers(running)
+            who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
         elif self._waiting is not None:
             self._context.say(f"told to stop: {self._waiting.sentence}")

@@ -47,7 +47,7 @@ class WaitingWatch:
     @property
     def sentence(self) -> str:
         """Who is waited for, as far as that is known."""
-        ranks = not self._processes.is_script
+        ranks = not self._processes.independent
         here = "no rank runs here"
         if self._processes.had_ranks:
             here = "the ranks here have ended" if ranks else "the program here has ended"

@@ -19,6 +19,8 @@ from typing import Callable, TextIO
 
 SAY_SECONDS = 30.0
 TRY_SECONDS = 0.1
+START_SECONDS = 120.0
+"""How long a raylet may take to be known to its cluster. Ray's own limit, 30 s, is too short on a loaded machine."""
 LEVEL = re.compile(r"[\d-]+ [\d:,]+\t(\w+) \S+ -- ")
 QUIET = ("INFO", "SUCC")
 KILLED = re.compile(r"\[exit code=-(\d+)\]")
@@ -39,9 +41,32 @@ def main() -> None:
         from ray.scripts.scripts import main as ray  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         sys.exit(f"Ray can't start: {sys.executable} can't import ray.scripts.scripts ({error})")
+    be_patient()
     sys.stdout = Errors(sys.stderr, lambda signo: os.kill(os.getpid(), signo))
     sys.argv = ["ray", *words]
     ray()
+
+
+def be_patient() -> None:
+    """Gives a raylet :data:`START_SECONDS` (``Node.__init__`` of ``ray/_private/node.py`` asks this function)."""
+    try:
+        from ray._private import services  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        found = services.get_node
+    except (ImportError, AttributeError):
+        return  # another version, whose limit is its own
+
+    def get_node(*words: object, **more: object) -> object:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return found(*words, **more)
+            except RuntimeError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(TRY_SECONDS)
+
+    services.get_node = get_node
 
 
 class Errors(io.TextIOBase):

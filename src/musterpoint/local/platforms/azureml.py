@@ -116,6 +116,7 @@ def check(job: LocalJob) -> None:
     Raises:
         UsageError: an MPI job without an Open MPI.
     """
+    commands.no_sharding(job)
     if job.hyperparameters:
         raise wrong("--hyperparameters", job.hyperparameters, "none: an AzureML job has arguments only")
     if job.host_slots:
@@ -222,7 +223,7 @@ def seen(host: PlayedHost) -> dict[str, str]:
     return dict(processes(host)[0].environment)
 
 
-AZUREML = LocalPlatform(
+PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=read_distribution,
     check=check,

@@ -36,12 +36,19 @@ def check(job: LocalJob) -> None:
     """Refuses what only SageMaker's jobs have.
 
     Raises:
-        UsageError: hyperparameters or channels were given.
+        UsageError: hyperparameters or channels were given, or a channel is to be shared out.
     """
+    no_sharding(job)
     if job.hyperparameters:
         raise wrong("--hyperparameters", job.hyperparameters, f"none: with --platform {job.platform} use arguments")
     if job.channels:
         raise wrong("--channel", sorted(job.channels), f"none: with --platform {job.platform} use paths as arguments")
+
+
+def no_sharding(job: LocalJob) -> None:
+    """Raises a UsageError where files of a channel are to be shared out among the hosts."""
+    if job.sharded:
+        raise UsageError(f"--sharded={job.sharded[0]}: only SageMaker shares files out, not --platform {job.platform}")
 
 
 def no_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
     return {**pod(host), **own[runtime]}
 
 
-KUBEFLOW = LocalPlatform(
+PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=read_distribution,
     check=commands.check,

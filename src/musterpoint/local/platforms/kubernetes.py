@@ -28,7 +28,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
     return {**pod(host), "MUSTER_NNODES": str(len(host.job.hosts))}
 
 
-KUBERNETES = LocalPlatform(
+PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=commands.no_distribution,
     check=commands.check,

@@ -55,6 +55,8 @@ class LocalPlatform(NamedTuple):
     ``environment``: the variables that the platform gives every process of a host.
     ``processes``: what it starts on a host; the host ends when they all have, with the first code that isn't 0.
     ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
+    ``namings``: whether ``--host-names`` changes the hosts' names.
+    ``failure_head``: what the control plane writes before the reason of a failed job.
     ``seen``: the variables of a host's first process where they aren't those of ``processes``, for ``muster plan``.
     """
 
@@ -66,3 +68,5 @@ class LocalPlatform(NamedTuple):
     processes: Callable[[PlayedHost], Sequence[HostProcess]]
     seen: Callable[[PlayedHost], dict[str, str]] | None = None
     grace: float = 30.0
+    namings: bool = False
+    failure_head: str = ""

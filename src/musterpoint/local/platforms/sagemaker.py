@@ -7,11 +7,12 @@ import sys
 from typing import Any, Mapping
 
 from musterpoint.base.settings import LOCAL, MODULE, PROGRAM_ARGS
-from musterpoint.core.job.sagemaker import GRACE
+from musterpoint.core.job.sagemaker_files import GRACE
 from musterpoint.core.job.sdk import framework_of, from_sdk
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.results import ALGORITHM_ERROR
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
 """The command that stands for the platform's ``train``."""
@@ -46,12 +47,14 @@ def _read_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str
     return {**from_sdk(distribution, framework_of(distribution))}
 
 
-SAGEMAKER = LocalPlatform(
+PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=_read_distribution,
     check=lambda job: None,
     prepare=tree.write,
     environment=environment,
     processes=lambda host: (HostProcess(ENTRY),),
+    namings=True,
+    failure_head=ALGORITHM_ERROR,
     grace=GRACE,
 )

@@ -46,7 +46,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
     }
 
 
-SLURM = LocalPlatform(
+PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=commands.no_distribution,
     check=commands.check,

@@ -1,52 +1,44 @@
-"""The table of platforms that ``muster local`` can play; only the module of the one asked for is imported."""
+"""The platforms that ``muster local`` can play; only the module of the one asked for is imported."""
 
 from __future__ import annotations
 
-from typing import Callable
+from importlib import import_module
 
+from musterpoint.base.errors import UsageError
+from musterpoint.base.plugins import PLATFORMS, names
+from musterpoint.base.settings import chosen
+from musterpoint.core.job import platforms
 from musterpoint.local.platforms.platform import LocalPlatform
 
-
-def _sagemaker() -> LocalPlatform:
-    from musterpoint.local.platforms.sagemaker import SAGEMAKER
-
-    return SAGEMAKER
+DEFAULT = platforms.NAMES[0]
 
 
-def _azureml() -> LocalPlatform:
-    from musterpoint.local.platforms.azureml import AZUREML
-
-    return AZUREML
-
-
-def _kubernetes() -> LocalPlatform:
-    from musterpoint.local.platforms.kubernetes import KUBERNETES
-
-    return KUBERNETES
+def playable() -> tuple[str, ...]:
+    """The names of our platforms that can be played."""
+    return tuple(name for name in platforms.NAMES if platforms.load(name).played)
 
 
-def _kubeflow() -> LocalPlatform:
-    from musterpoint.local.platforms.kubeflow import KUBEFLOW
+def read_platform(text: str) -> str:
+    """``text``, which must be the name of a platform that can be played: one of ours, or one of an installed package.
 
-    return KUBEFLOW
-
-
-def _slurm() -> LocalPlatform:
-    from musterpoint.local.platforms.slurm import SLURM
-
-    return SLURM
-
-
-PLAYED: dict[str, Callable[[], LocalPlatform]] = {
-    "sagemaker": _sagemaker,
-    "azureml": _azureml,
-    "kubernetes": _kubernetes,
-    "kubeflow": _kubeflow,
-    "slurm": _slurm,
-}
-"""A platform's name, and how its module is loaded. The first one is the default."""
+    Raises:
+        UsageError: it is another.
+    """
+    ours = playable()
+    if text in ours:
+        return text
+    chosen((*ours, *(name for name in names(PLATFORMS) if platforms.load(name).played)), text, "--platform")
+    return text
 
 
-def played(platform: str) -> LocalPlatform:
-    """How ``platform`` is played."""
-    return PLAYED[platform]()
+def played(name: str) -> LocalPlatform:
+    """How the platform ``name`` is played.
+
+    Raises:
+        UsageError: it can't be.
+    """
+    module = platforms.load(name).played
+    if not module:
+        raise UsageError(f"--platform {name}: muster local can't play it: expected one of {', '.join(playable())}")
+    made: LocalPlatform = import_module(module).PLAYED
+    return made

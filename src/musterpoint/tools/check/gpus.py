@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any, Callable, Mapping, NamedTuple
 
+from musterpoint.core.fabric.devices import read
 from musterpoint.tools.check.system import System
 
 RECOVERY = (
@@ -176,8 +177,6 @@ def _text(value: Any) -> str:
 
 
 def _kernel_driver(root: str) -> str:
-    from musterpoint.core.fabric.devices import read
-
     return read(os.path.join(root, "sys/module/nvidia/version")).strip()
 
 

@@ -6,6 +6,7 @@ A call sends more than fits into one packet, so that a path that loses large pac
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import struct
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Iterable, Literal, NamedTuple, Sequence
 
 from musterpoint.base.loop import READ, WRITE, Loop, Timer
+from musterpoint.core.fabric.devices import read
 from musterpoint.core.rollcall.listener import listening
 
 Result = Literal["ok", "silent", "refused", "unreachable", "stuck"]
@@ -129,8 +131,6 @@ def _listen(port: int) -> socket.socket | None:
 
 def ephemeral_ports(root: str = "/") -> tuple[int, ...]:
     """Three ports across the range that the system gives to sockets: frameworks listen on such ones on every host."""
-    from musterpoint.core.fabric.devices import read
-
     words = read(os.path.join(root, "proc/sys/net/ipv4/ip_local_port_range")).split()
     low, high = (int(words[0]), int(words[1])) if len(words) == 2 and all(map(str.isdecimal, words)) else (32768, 60999)
     span = max(1, (high - low) // 8)
@@ -222,8 +222,6 @@ class Calls:
 def _unacknowledged(sock: socket.socket) -> int:
     """Bytes that the other end's kernel has not acknowledged; 0 where this system doesn't tell."""
     try:
-        import fcntl
-
         return int(struct.unpack("i", fcntl.ioctl(sock.fileno(), _OUTQ, b"\0\0\0\0"))[0])
     except (ImportError, OSError):
         return 0

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
 from musterpoint.base.loop import Loop
+from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import Report
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.tools.check.blame import called_by
@@ -230,8 +231,6 @@ def _links(report: Report) -> Links:
 
 def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]) -> None:
     """Looks every name up, many at a time; their addresses come into ``found``."""
-    from musterpoint.core.channel.names import Answer, Names
-
     resolver = Names(loop, {})
 
     def answered(name: str, answer: Answer) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Iterable, Sequence
 
-from musterpoint.tools.viewer.history import History, Moment
-from musterpoint.tools.viewer.lanes import Lane, Span, is_rank
+from musterpoint.base.timeline import CONTROL_PLANE
+from musterpoint.tools.viewer.events import numbered
+from musterpoint.tools.viewer.faults import STOPPED, Fault
+from musterpoint.tools.viewer.history import History
+from musterpoint.tools.viewer.lanes import Lane, Span
 
 _NOTABLE = 0.1
 """A part of the start-up is named from this many seconds on."""
@@ -14,7 +17,13 @@ _NAMED = 4
 
 def answers(history: History, lanes: Sequence[Lane]) -> tuple[str, ...]:
     """Sentences, the most asked first."""
-    found = (ending(history), *startup(lanes), silence(lanes), *clocks(history))
+    found = (
+        ending(history),
+        *restarts(history, lanes),
+        *startup(history, lanes),
+        silence(history, lanes),
+        *clocks(history),
+    )
     return tuple(text for text in found if text)
 
 
@@ -22,62 +31,95 @@ def ending(history: History) -> str:
     """How the job ended, what was first, and when the others heard of it."""
     outcome = history.outcome
     code = outcome.get("code")
+    which = f" in {numbered(history.attempts, history.attempts)}" if history.attempts > 1 else ""
     stops = [moment for moment in history.moments if moment.event == "stop-asked"]
-    if outcome.get("class") == "stopped" or (code == 143 and stops):
+    if outcome.get("class") == "stopped" or (code == STOPPED and stops):
         if not stops:
-            return f"The job was stopped after {took(history.seconds)}."
+            return f"The job was stopped{which} after {took(history.seconds)}."
+        times: dict[str, float] = {}
+        for moment in history.moments:
+            if moment.event == "job-stopped" and moment.host != stops[0].host and moment.at >= stops[0].at:
+                times.setdefault(moment.host, moment.at - stops[0].at)
         return (
-            f"The job was stopped: {stops[0].host} was told so {took(stops[0].at)} after the start"
-            f"{_heard(history, stops[0], 'job-stopped')}; it ended with code {code} after {took(history.seconds)}."
+            f"The job was stopped{which}: {stops[0].host} was told so {took(stops[0].at)} after the start"
+            f"{_heard(tuple(times.items()))}; it ended with code {code} after {took(history.seconds)}."
         )
     if code == 0:
-        return f"The job went well: every rank ended with 0, after {took(history.seconds)}."
-    first = _first_failure(history)
-    reason = str(outcome.get("reason", "")).split("\n")[0]
-    said = f": {reason}" if reason else ""
-    if first is None:
-        return f"The job failed with code {code} after {took(history.seconds)}{said}." if code is not None else ""
+        return f"The job went well{which}: every rank ended with 0, after {took(history.seconds)}."
+    fault = next((fault for fault in history.faults if fault.attempt == history.attempts), None)
+    if fault is None or fault.at is None:
+        said = f": {fault.reason}" if fault is not None and fault.reason else ""
+        if code is None:
+            return ""
+        return f"The job failed{which} with code {code} after {took(history.seconds)}{said}."
     return (
-        f"Failed first: {first[1]}, {took(first[0].at)} after the start{_heard(history, first[0], 'job-failed')}"
-        f"{said}. The job ended with code {code} after {took(history.seconds)}."
+        f"Failed first{which}: {_first(fault, 0.0, 'the start')}. The job ended with code {code} after "
+        f"{took(history.seconds)}."
     )
 
 
-def _first_failure(history: History) -> tuple[Moment, str] | None:
-    """The first moment of what the outcome names as the cause, and its name."""
-    host, rank = history.outcome.get("host"), history.outcome.get("rank")
-    for moment in history.moments:
-        facts = moment.facts
-        if moment.event == "rank-ended" and moment.host == host and rank is not None and facts.get("rank") == rank:
-            return moment, f"rank {rank} on {host}"
-        if moment.event in ("rollcall-failed", "host-lost") and rank is None:
-            return moment, f"the roll call on {moment.host}" if moment.event[
-                0
-            ] == "r" else f"{facts.get('of')} was lost"
-        if moment.event == "failure-seen" and (host in (None, moment.host)) and rank is None:
-            return moment, f"host {moment.host}"
-    return next(((moment, f"host {moment.host}") for moment in history.moments if moment.event == "failure-seen"), None)
+def _first(fault: Fault, since: float, what: str) -> str:
+    assert fault.at is not None
+    said = f": {fault.reason}" if fault.reason else ""
+    return f"{fault.who}, {took(fault.at - since)} after {what}{_heard(fault.heard)}{said}"
 
 
-def _heard(history: History, first: Moment, event: str) -> str:
+def _heard(times: Sequence[tuple[str, float]]) -> str:
     """How long it took until the last of the other hosts knew."""
-    times: dict[str, float] = {}
-    for moment in history.moments:
-        if moment.event == event and moment.host != first.host and moment.at >= first.at:
-            times.setdefault(moment.host, moment.at - first.at)
     if not times:
         return ""
-    who = next(iter(times)) if len(times) == 1 else f"the other {len(times)} hosts"
-    return f", {who} heard of it {took(max(times.values()))} later"
+    who = times[0][0] if len(times) == 1 else f"the other {len(times)} hosts"
+    return f", {who} heard of it {took(max(later for _, later in times))} later"
 
 
-def startup(lanes: Sequence[Lane]) -> Iterable[str]:
-    """Where the time went until the ranks had started, and until they wrote."""
-    starts = [row.spans[0].begin for lane in lanes for row in lane.rows if is_rank(row)]
-    begins = [lane.spans[0].begin for lane in lanes if lane.spans]
-    if not starts or not begins:
+def restarts(history: History, lanes: Sequence[Lane]) -> Iterable[str]:
+    """Why each attempt before the last one ended, and how soon the ranks ran again."""
+    earlier = [fault for fault in history.faults if fault.attempt < history.attempts]
+    for fault in earlier[:_NAMED]:
+        which = numbered(fault.attempt, history.attempts)
+        if fault.at is None:
+            yield f"{which.capitalize()} failed{f': {fault.reason}' if fault.reason else ''}."
+            continue
+        begun = 0.0 if fault.attempt == 1 else _begin(history, fault.attempt)
+        following = next((other for other in _attempts(lanes) if other > fault.attempt), 0)
+        starts = _starts(lanes, following)
+        again = f" All ranks ran again {took(max(starts) - fault.at)} after that." if starts else ""
+        since = "the job's start" if fault.attempt == 1 else "it began"
+        yield f"What ended {which}: {_first(fault, begun, since)}.{again}"
+    if len(earlier) > _NAMED:
+        yield f"{len(earlier) - _NAMED} more attempts failed before the last one."
+
+
+def _begin(history: History, attempt: int) -> float:
+    return next((moment.at for moment in history.moments if moment.attempt == attempt), 0.0)
+
+
+def _attempts(lanes: Sequence[Lane]) -> list[int]:
+    return sorted({run.attempt for lane in lanes for row in lane.rows for run in row.runs})
+
+
+def _starts(lanes: Sequence[Lane], attempt: int) -> list[float]:
+    """When the ranks of ``attempt`` started."""
+    return [
+        run.spans[0].begin
+        for lane in lanes
+        for row in lane.rows
+        if row.is_rank
+        for run in row.runs
+        if run.attempt == attempt
+    ]
+
+
+def startup(history: History, lanes: Sequence[Lane]) -> Iterable[str]:
+    """Where the time went until the ranks of the first attempt had started, and until ranks wrote."""
+    starts = _starts(lanes, 1)
+    entries = [entry for lane in lanes if (entry := _entry(lane)) is not None]
+    if not starts or not entries:
         return
     parts = []
+    first = min(entries)
+    if history.moments[0].host == CONTROL_PLANE and first >= _NOTABLE:
+        parts.append(f"{took(first)} until the first entry point ran, while hosts were made and Python was started")
     for phase, what in (
         ("code", "fetching code"),
         ("install", "installing"),
@@ -85,44 +127,63 @@ def startup(lanes: Sequence[Lane]) -> Iterable[str]:
         ("rollcall", "the roll call"),
         ("start", _launchers(lanes)),
     ):
-        slowest = _longest(lanes, phase)
+        slowest = _longest(lanes, phase, 1)
         if slowest is not None and slowest[1].seconds >= _NOTABLE:
             parts.append(f"{what} {took(slowest[1].seconds)} ({slowest[0]})")
-    late = [lane for lane in lanes if lane.spans and lane.spans[0].begin > min(begins) + _NOTABLE]
+    late = [(entry, lane.host) for lane in lanes if (entry := _entry(lane)) is not None and entry > first + _NOTABLE]
     if late:
-        last = max(late, key=lambda lane: lane.spans[0].begin)
-        parts.append(f"{last.host} started {took(last.spans[0].begin - min(begins))} after the first host")
+        entry, host = max(late, key=lambda each: each[0])
+        parts.append(f"{host} started {took(entry - first)} after the first host")
     split = f": {', '.join(parts)}" if parts else ""
-    yield f"Start-up: {took(max(starts) - min(begins))} from the first entry point to the last rank's start{split}."
+    yield f"Start-up: {took(max(starts))} from the job's start to the last rank's start{_in(history, 1)}{split}."
     quiet = [
-        (row.spans[0].seconds, row.name, lane.host)
+        (run.spans[0].seconds, row.name, lane.host, run.attempt)
         for lane in lanes
         for row in lane.rows
-        if len(row.spans) == 2 and row.spans[0].phase == "quiet"
+        for run in row.runs
+        if len(run.spans) == 2 and run.spans[0].phase == "quiet"
     ]
     if quiet:
-        seconds, name, host = max(quiet)
-        yield f"The first output of {name} on {host} came last, {took(seconds)} after its start."
+        seconds, name, host, attempt = max(quiet)
+        yield f"The first output of {name} on {host}{_in(history, attempt)} came last, {took(seconds)} after its start."
+
+
+def _entry(lane: Lane) -> float | None:
+    """When the host's entry point started."""
+    span = lane.of("prepare") or (lane.spans[0] if lane.spans else None)
+    return span.begin if span is not None else None
+
+
+def _in(history: History, attempt: int) -> str:
+    return f" in {numbered(attempt, history.attempts)}" if history.attempts > 1 else ""
 
 
 def _launchers(lanes: Iterable[Lane]) -> str:
     """What the time between the roll call and the first rank's start is called."""
-    names = sorted({row.name for lane in lanes for row in lane.rows if not is_rank(row)})
+    names = sorted({row.name for lane in lanes for row in lane.rows if not row.is_rank})
     return f"planning, and the start of {', '.join(names[:_NAMED])}" if names else "planning and starting"
 
 
-def _longest(lanes: Iterable[Lane], phase: str) -> tuple[str, Span] | None:
-    spans = [(lane.host, span) for lane in lanes for span in lane.spans if span.phase == phase]
+def _longest(lanes: Iterable[Lane], phase: str, attempt: int = 0) -> tuple[str, Span] | None:
+    spans = [
+        (lane.host, span)
+        for lane in lanes
+        for span in lane.spans
+        if span.phase == phase and attempt in (0, span.attempt)
+    ]
     return max(spans, key=lambda each: each[1].seconds, default=None)
 
 
-def silence(lanes: Sequence[Lane]) -> str:
+def silence(history: History, lanes: Sequence[Lane]) -> str:
     """The longest time in which nothing was written on a host."""
     found = _longest(lanes, "silence")
     if found is None:
         return ""
     host, span = found
-    return f"The longest silence: nothing was written on {host} for {took(span.seconds)}, from {took(span.begin)} on."
+    return (
+        f"The longest silence{_in(history, span.attempt)}: nothing was written on {host} for {took(span.seconds)}, "
+        f"from {took(span.begin)} on."
+    )
 
 
 def clocks(history: History) -> Iterable[str]:

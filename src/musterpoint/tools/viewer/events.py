@@ -1,4 +1,8 @@
-"""What each event of ``timeline.json`` means, in a sentence with the event's own facts."""
+"""What each event of ``timeline.json`` means, in a sentence with the event's own facts.
+
+A sentence names facts in braces. ``{job}`` is the job, or the attempt that it is about; ``{hosts:hosts}`` is a number
+of hosts, with the word. Attempts count from 0 in ``timeline.json``, and from 1 in sentences.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ EVENTS: dict[str, Meaning] = {
     "installing": Meaning("step", "{installer} began to install {what}", False),
     "installed": Meaning("step", "{installer} installed {what} in {seconds} s"),
     "host-prepared": Meaning("step", "this host was ready to meet the others"),
-    "rollcall-started": Meaning("step", "the roll call of {hosts} hosts began, at {leader}"),
+    "rollcall-started": Meaning("step", "the roll call of {hosts:hosts} began, at {leader}"),
     "rollcall-done": Meaning("step", "the roll call was complete after {seconds} s"),
     "rollcall-failed": Meaning("failure", "the roll call failed: {reason}"),
     "name-resolved": Meaning("network", "the name {of} was found at {address}, try {tries}", False),
@@ -45,13 +49,14 @@ EVENTS: dict[str, Meaning] = {
     "launcher-started": Meaning("process", "{name} started, pid {pid}"),
     "service-started": Meaning("process", "{name} started, pid {pid}"),
     "rank-registered": Meaning("process", "{rank} of {world_size} ranks was started by the launcher", False),
+    "ranks-never-started": Meaning("failure", "{ranks:ranks} were awaited here, and nobody started them"),
     "rank-left": Meaning("process", "rank {rank} left its MPI without MPI_Finalize", False),
     "stub-lost": Meaning("process", "what stood for rank {rank} was gone"),
     "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),
     "launcher-signal": Meaning("process", "the launcher sent {signal} to rank {rank}, which was kept from it"),
     "daemon-asked": Meaning("process", "mpirun asked for its daemon on {of}", False),
     "ssh-session": Meaning("process", "{name} began: {command}"),
-    "handed-over": Meaning("process", "{launcher} was planned by a nested launcher: {ranks} ranks here"),
+    "handed-over": Meaning("process", "{launcher} was planned by a nested launcher: {ranks:ranks} here"),
     "nested-launcher-failed": Meaning("failure", "a nested launcher failed with code {code}"),
     "ranks-met": Meaning("process", "the ranks met at the master port {port}"),
     "rank-ended": Meaning("end", "rank {rank} ended with {status}"),
@@ -59,13 +64,13 @@ EVENTS: dict[str, Meaning] = {
     "service-ended": Meaning("end", "{name} ended with {status}"),
     "log-rule": Meaning("note", "log rule {rule} for rank {rank}: {state}"),
     "failure-seen": Meaning("failure", "a failure here, code {code}"),
-    "job-failed": Meaning("failure", "heard that the job failed on {of}, code {code}"),
+    "job-failed": Meaning("stop", "heard that {job} failed on {of}, code {code}"),
     "root-cause-due": Meaning("failure", "waited no longer for another host's failure", False),
     "stop-asked": Meaning("stop", "was told to stop by {signal}"),
     "job-stopped": Meaning("stop", "heard that {of} was told to stop by {signal}"),
     "ranks-signalled": Meaning("stop", "sent {signal} to {ranks} of its ranks"),
     "stop-grace-over": Meaning("stop", "the ranks' time to end was over"),
-    "processes-killed": Meaning("stop", "killed {processes} processes"),
+    "processes-killed": Meaning("stop", "killed {processes:processes}"),
     "watching-events": Meaning("note", "watched Azure's scheduled events of {machine}", False),
     "scheduled-event": Meaning("stop", "Azure announced {type}, not before {not_before}"),
     "outputs-synced": Meaning("step", "outputs were written to S3 in {seconds} s", False),
@@ -74,7 +79,7 @@ EVENTS: dict[str, Meaning] = {
     "waiting-for-hosts": Meaning("note", "was done, and waited for {hosts}"),
     "all-hosts-done": Meaning("end", "every host was done"),
     "leave-due": Meaning("end", "waited no longer for the other hosts"),
-    "job-ended": Meaning("end", "the job ended here with code {code}"),
+    "job-ended": Meaning("end", "{job} ended here with code {code}"),
     "attempt-over": Meaning("end", "attempt {attempt} was over after {seconds} s with code {code}"),
     "restart": Meaning("step", "attempt {attempt} began, with master port {master_port}"),
     "host-called-again": Meaning("note", "{of} called again, from {address}"),
@@ -89,25 +94,42 @@ def meaning_of(event: str) -> Meaning:
     return EVENTS.get(event, _UNKNOWN)
 
 
-def sentence(event: str, facts: Mapping[str, Any]) -> str:
-    """``event`` in words. Facts that it lacks are ``?``; an event of another version is its name and facts."""
+def sentence(event: str, facts: Mapping[str, Any], attempt: int = 1, attempts: int = 1) -> str:
+    """``event`` in words. Facts that it lacks are ``?``; an event of another version is its name and facts.
+
+    ``attempt``: in which of the job's ``attempts`` it happened, from 1.
+    """
     text = meaning_of(event).text
     if not text:
         return event + "".join(f", {name} {value}" for name, value in facts.items())
-    return text.format_map(_Facts(facts))
+    words = _Facts((name, Word(_word(name, value, attempts))) for name, value in facts.items())
+    words["job"] = Word("the job" if attempt == attempts else numbered(attempt, attempts))
+    return text.format_map(words)
 
 
-class _Facts(dict[str, str]):
-    """Facts as words."""
-
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        super().__init__((name, _word(name, value)) for name, value in facts.items())
-
-    def __missing__(self, name: str) -> str:
-        return "?"
+def numbered(attempt: int, attempts: int) -> str:
+    """``attempt 2 of 3``."""
+    return f"attempt {attempt} of {attempts}"
 
 
-def _word(name: str, value: Any) -> str:
+class Word(str):
+    """A fact as a word; a number of things has them behind it: ``{hosts:hosts}`` is ``1 host`` or ``2 hosts``."""
+
+    def __format__(self, things: str) -> str:
+        return f"{self} {_ONE.get(things, things) if self == '1' else things}" if things else str(self)
+
+
+_ONE = {"hosts": "host", "ranks": "rank", "processes": "process"}
+
+
+class _Facts(dict[str, Word]):
+    def __missing__(self, name: str) -> Word:
+        return Word("?")
+
+
+def _word(name: str, value: Any, attempts: int) -> str:
+    if name == "attempt" and isinstance(value, int):
+        return f"{value + 1} of {attempts}" if attempts > value else str(value + 1)
     if name == "status" and isinstance(value, int):
         return f"exit code {value}" if value >= 0 else _signal(-value)
     if name == "status" and value is None:

@@ -12,6 +12,8 @@ from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import printable
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
+from musterpoint.tools.viewer.faults import Fault, faults_of
+from musterpoint.tools.viewer.moments import Event, Moment, placed
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")
@@ -21,22 +23,14 @@ _SKEW = 0.5
 _LONGEST_NAME = 200
 
 
-class Moment(NamedTuple):
-    """One event. ``at``: seconds since the job began. ``facts``: what the event tells beside its name."""
-
-    at: float
-    host: str
-    event: str
-    facts: Mapping[str, Any]
-
-
 class History(NamedTuple):
     """What a job left.
 
     ``name``: the job's name, or the directory's. ``began``: seconds since the epoch of the first event.
     ``hosts``: in rank order. ``moments``: of all hosts and of the control plane, oldest first.
     ``outcome``: the fields of ``outcome.json`` (of ``job.json`` where that is lacking); empty: nothing is known.
-    ``shifts``: seconds by which the clocks of hosts were put right.
+    ``shifts``: seconds by which the clocks of hosts were put right. ``attempts``: how often all ranks were started.
+    ``faults``: what ended attempts, in their order.
     """
 
     name: str
@@ -45,11 +39,17 @@ class History(NamedTuple):
     moments: tuple[Moment, ...]
     outcome: Mapping[str, Any]
     shifts: Mapping[str, float]
+    attempts: int
+    faults: tuple[Fault, ...]
 
     @property
     def seconds(self) -> float:
         """How long the job took, to its last event."""
         return self.moments[-1].at if self.moments else 0.0
+
+    def failed_first(self, moment: Moment) -> bool:
+        """Whether ``moment`` is the first failure of an attempt."""
+        return any(fault.moment is moment for fault in self.faults)
 
 
 def read_history(paths: Sequence[str]) -> History:
@@ -77,10 +77,13 @@ def read_history(paths: Sequence[str]) -> History:
         raise UsageError(f"{paths[0]}: the timeline has no events: the job ended before anything happened")
     shifts = clock_shifts(rows)
     began = min(row["at"] + shifts.get(row["host"], 0.0) for row in rows)
-    moments = sorted((_moment(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda moment: moment.at)
+    events = sorted((_event(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda event: event.at)
+    moments = placed(events)
     hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
     name = name or os.path.basename(os.path.abspath(paths[0]))
-    return History(printable(name, _LONGEST_NAME), began, hosts, tuple(moments), outcome, shifts)
+    attempts = max(moment.attempt for moment in moments)
+    faults = faults_of(moments, outcome)
+    return History(printable(name, _LONGEST_NAME), began, hosts, moments, outcome, shifts, attempts, faults)
 
 
 def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[str, str]) -> None:
@@ -89,8 +92,9 @@ def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[s
         other = found_in.setdefault(host, path)
         if other != path:
             raise UsageError(
-                f"{printable(host, _LONGEST_NAME)} is in {other} and in {path}: these are two jobs, or two attempts of "
-                "one; give what one job left: one directory of `muster local`'s, or one of each host"
+                f"{printable(host, _LONGEST_NAME)} is in {other} and in {path}: these are two jobs, or one job "
+                "that was submitted twice; give what one job left: one directory of `muster local`'s, or one of "
+                "each host"
             )
 
 
@@ -107,12 +111,12 @@ def clock_shifts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {host: round(shift, 6) for host, shift in shifts.items() if abs(shift) > _SKEW}
 
 
-def _moment(row: Mapping[str, Any], shift: float) -> Moment:
+def _event(row: Mapping[str, Any], shift: float) -> Event:
     facts = {name: value for name, value in row.items() if name not in ("host", "at", "time", "event")}
     for name in ("since", "first_output"):
         if isinstance(facts.get(name), (int, float)):
             facts[name] += shift
-    return Moment(row["at"] + shift, row["host"], row["event"], facts)
+    return Event(row["at"] + shift, row["host"], row["event"], facts)
 
 
 def _timeline_of(path: str) -> str:

@@ -8,11 +8,14 @@ from importlib.resources import files
 from typing import Any, Sequence
 
 from musterpoint.tools.viewer.answers import answers
+from musterpoint.tools.viewer.events import numbered
 from musterpoint.tools.viewer.history import History
-from musterpoint.tools.viewer.lanes import Lane, Span
+from musterpoint.tools.viewer.lanes import Lane, Row, Span
 
 MOST_EVENTS = 20_000
 """Events in the page; a browser is slow with more."""
+MOST_UNFOLDED = 32
+"""Processes up to which every lane is open, and hosts and ranks stay in their order: a screen holds about as many."""
 
 
 def to_html(history: History, lanes: Sequence[Lane]) -> str:
@@ -25,28 +28,60 @@ def to_html(history: History, lanes: Sequence[Lane]) -> str:
 
 
 def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
-    marks = [(mark.at, lane.host, mark.kind, mark.text) for lane in lanes for mark in lane.marks]
+    marks = [(mark.at, lane.host, mark.kind, mark.text, mark.main) for lane in lanes for mark in lane.marks]
+    large = sum(len(lane.rows) for lane in lanes) > MOST_UNFOLDED
     return {
         "name": history.name,
         "began": history.began,
         "seconds": history.seconds,
         "reason": str(history.outcome.get("reason", "")),
         "answers": answers(history, lanes),
-        "lanes": [
-            {
-                "host": lane.host,
-                "code": lane.code,
-                "spans": [_span(span) for span in lane.spans],
-                "marks": [[mark.at, mark.kind, mark.text] for mark in lane.marks],
-                "rows": [
-                    {"name": row.name, "ended": row.ended, "failed": row.failed, "spans": [_span(s) for s in row.spans]}
-                    for row in lane.rows
-                ],
-            }
-            for lane in lanes
-        ],
+        "attempts": _attempts(history),
+        "moved": large and any(lane.faults for lane in lanes),
+        "lanes": [_lane(lane, large) for lane in (_culprits_first(lanes) if large else lanes)],
         "events": sorted(marks)[:MOST_EVENTS],
         "left_out": max(0, len(marks) - MOST_EVENTS),
+    }
+
+
+def _attempts(history: History) -> list[list[Any]]:
+    """When each attempt began, with its name; nothing where there was only one."""
+    if history.attempts == 1:
+        return []
+    begins: dict[int, float] = {1: 0.0}
+    for moment in history.moments:
+        begins.setdefault(moment.attempt, moment.at)
+    return [[at, numbered(attempt, history.attempts)] for attempt, at in sorted(begins.items())]
+
+
+def _culprits_first(lanes: Sequence[Lane]) -> list[Lane]:
+    """The host that failed first in the last attempt, then those of earlier ones, then the others."""
+    return sorted(lanes, key=lambda lane: -max(lane.faults, default=0))
+
+
+def _lane(lane: Lane, large: bool) -> dict[str, Any]:
+    return {
+        "host": lane.host,
+        "code": lane.code,
+        "first": lane.faults,
+        "folded": large and not lane.faults,
+        "spans": [_span(span) for span in lane.spans],
+        "marks": [[mark.at, mark.kind, mark.text] for mark in lane.marks],
+        "rows": [_row(row) for row in (_culprit_on_top(lane.rows) if large else lane.rows)],
+    }
+
+
+def _culprit_on_top(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: -max((run.attempt for run in row.runs if run.first), default=0))
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "runs": [
+            {"ended": run.ended, "failed": run.failed, "first": run.first, "spans": [_span(span) for span in run.spans]}
+            for run in row.runs
+        ],
     }
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any, Sequence
 
+from musterpoint.tools.viewer.events import numbered
 from musterpoint.tools.viewer.history import History
-from musterpoint.tools.viewer.lanes import Lane, Span
+from musterpoint.tools.viewer.lanes import Lane, Row, Span
 
 
 def to_perfetto(history: History, lanes: Sequence[Lane]) -> str:
@@ -25,13 +26,21 @@ def to_perfetto(history: History, lanes: Sequence[Lane]) -> str:
                 {"ph": "i", "s": "p", "name": mark.text, "cat": mark.kind, "ts": _micros(mark.at), "pid": pid, "tid": 0}
             )
         for tid, row in enumerate(lane.rows, 1):
-            events.append(_name("thread_name", pid, tid, row.name + (f" ({row.ended})" if row.ended else "")))
-            events += [_slice(span, pid, tid) for span in row.spans]
+            events.append(_name("thread_name", pid, tid, row.name + _ends(row, history.attempts)))
+            events += [_slice(span, pid, tid) for run in row.runs for span in run.spans]
         silences = [span for span in lane.spans if span.phase == "silence"]
         if silences:  # a silence crosses the phases, which slices of one thread must not
             events.append(_name("thread_name", pid, len(lane.rows) + 1, "silence"))
             events += [_slice(span, pid, len(lane.rows) + 1) for span in silences]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"job": history.name}})
+
+
+def _ends(row: Row, attempts: int) -> str:
+    """How the process ended, in each attempt."""
+    ends = [
+        (f"{numbered(run.attempt, attempts)}: " if attempts > 1 else "") + run.ended for run in row.runs if run.ended
+    ]
+    return f" ({'; '.join(ends)})" if ends else ""
 
 
 def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
@@ -47,6 +56,7 @@ def _slice(span: Span, pid: int, tid: int) -> dict[str, Any]:
         "dur": _micros(span.seconds),
         "pid": pid,
         "tid": tid,
+        "args": {"attempt": span.attempt},
     }
 
 

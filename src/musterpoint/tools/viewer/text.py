@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, Sequence
+from typing import Iterator, Sequence
 
 from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import printable
 from musterpoint.tools.viewer.answers import answers, took
-from musterpoint.tools.viewer.events import meaning_of, sentence
-from musterpoint.tools.viewer.history import History, Moment
-from musterpoint.tools.viewer.lanes import Lane, is_rank
+from musterpoint.tools.viewer.events import meaning_of
+from musterpoint.tools.viewer.history import History
+from musterpoint.tools.viewer.lanes import FIRST, Lane
+from musterpoint.tools.viewer.moments import Moment
 
 _WIDEST = 200
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 _MOST_ALIKE = 3
 """Events of one name on one host in a row that are shown without ``--all``."""
-_HEAD = ("host", "made ready", "roll call", "first rank", "first output", "last end", "code")
+_HEAD = (
+    "host",
+    "attempt",
+    "entry point",
+    "made ready",
+    "roll call",
+    "first rank",
+    "first output",
+    "last end",
+    "code",
+    "",
+)
 
 
 def to_text(history: History, lanes: Sequence[Lane], everything: bool = False, colour: bool = False) -> str:
     """The page as text. ``everything``: every event. ``colour``: with a terminal's colours."""
     wide = max(len(host) for host in (*history.hosts, CONTROL_PLANE))
-    lines = [_shaded(history.name, _BOLD, colour), *answers(history, lanes), "", *_table([_HEAD, *map(_host, lanes)])]
+    lines = [_shaded(history.name, _BOLD, colour), *answers(history, lanes), ""]
+    for line, failed in _hosts(history, lanes):
+        lines.append(_shaded(line, _RED, colour and failed))
     lines += ["", f"{'seconds':>9}  {'host':<{wide}}  what happened"]
     shown = history.moments if everything else tuple(_main(history.moments))
     for moment in shown:
-        text = printable(sentence(moment.event, moment.facts), _WIDEST)
+        first = history.failed_first(moment)
+        text = printable(moment.text, _WIDEST) + (FIRST if first else "")
         text = f"{moment.at:9.3f}  {moment.host:<{wide}}  {text}"
-        lines.append(_shaded(text, _RED, colour and meaning_of(moment.event).kind == "failure"))
+        lines.append(_shaded(text, _RED, colour and (first or meaning_of(moment.event).kind == "failure")))
     if len(shown) < len(history.moments):
         lines.append(f"{len(history.moments) - len(shown)} more events: --all shows them")
     return "\n".join(lines) + "\n"
@@ -47,24 +62,42 @@ def _main(moments: Sequence[Moment]) -> Iterator[Moment]:
             yield moment
 
 
-def _host(lane: Lane) -> tuple[str, ...]:
-    phases = [lane.of("prepare"), lane.of("rollcall")]
-    starts = [row.spans[0].begin for row in lane.rows if is_rank(row)]
-    wrote = [row.spans[1].begin for row in lane.rows if len(row.spans) == 2]
-    ends = [row.spans[-1].end for row in lane.rows]
+def _hosts(history: History, lanes: Sequence[Lane]) -> Iterator[tuple[str, bool]]:
+    """The table of the hosts, a line for each attempt, and whether the line has what failed first."""
+    names = {fault.attempt: "" if fault.rank is None else f"rank {fault.rank} " for fault in history.faults}
+    rows: list[tuple[str, ...]] = [_HEAD]
+    failed = [False]
+    for lane in lanes:
+        for attempt in sorted({1, history.attempts, *lane.codes, *(span.attempt for span in lane.spans)}):
+            first = attempt in lane.faults
+            rows.append(_host(history, lane, attempt, f"{names[attempt]}failed first" if first else ""))
+            failed.append(first)
+    columns = [*zip(*rows)]
+    if history.attempts == 1:
+        columns.pop(1)
+    widths = [max(map(len, column)) for column in columns]
+    for cells, first in zip(zip(*columns), failed):
+        line = "  ".join(
+            cell.rjust(width) if 0 < at < len(widths) - 1 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths))
+        )
+        yield line.rstrip(), first
+
+
+def _host(history: History, lane: Lane, attempt: int, said: str) -> tuple[str, ...]:
+    phases = [lane.of("prepare", attempt), lane.of("rollcall", attempt)]
+    runs = lane.runs(attempt)
+    starts = [run.spans[0].begin for run in runs]
+    wrote = [run.spans[1].begin for run in runs if len(run.spans) == 2]
+    ends = [run.spans[-1].end for run in runs]
+    code = lane.code if attempt == history.attempts else lane.codes.get(attempt)
     return (
         lane.host,
+        f"{attempt} of {history.attempts}",
+        f"at {phases[0].begin:.3f}" if phases[0] else "-",
         *(took(span.seconds) if span else "-" for span in phases),
         *(f"at {min(times):.3f}" if times else "-" for times in (starts, wrote)),
         f"at {max(ends):.3f}" if ends else "-",
-        "?" if lane.code is None else str(lane.code),
+        "?" if code is None else str(code),
+        said,
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    """Rows in columns as wide as what is in them, all but the first to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        yield "  ".join(
-            cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths))
-        )

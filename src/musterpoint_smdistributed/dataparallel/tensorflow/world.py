@@ -8,8 +8,8 @@ from typing import Any, Literal, Mapping, Protocol
 
 import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
+from ...shared.meeting import TOKEN, meet
 from ...shared.rank_environment import Place, place
-from .meeting import meet
 
 Merge = Literal["sum", "min", "max"]
 
@@ -117,7 +117,8 @@ class Collectives:
             raise RuntimeError(
                 "smdistributed.dataparallel: MASTER_ADDR and MASTER_PORT don't say where rank 0 is: set both"
             )
-        cluster = tf.train.ClusterSpec({"worker": meet(self.rank, self.size, address, int(port))})
+        ranks = meet(self.rank, self.size, address, int(port), environ.get(TOKEN, ""))
+        cluster = tf.train.ClusterSpec({"worker": ranks})
         task = f"/job:worker/task:{self.rank}"
         config = tf.compat.v1.ConfigProto(device_filters=[task])
         config.experimental.collective_group_leader = LEADER

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
-from . import log
+from . import log, safe_files
 from .checkpoint_folders import SUFFIX, SMPCheckpointError, name_newest, newest, remove_old
 from .communication import MP_GROUP, WORLD, barrier
 from .model_state import PARTIAL, with_tied
@@ -191,14 +191,20 @@ def resume_from_checkpoint(
     load_optimizer: bool = True,
     load_sharded_optimizer_state: bool = True,
     translate_function: Callable[[Any], Any] | None = None,
+    trust_user_content: bool | None = None,
 ) -> Any:
     """Loads what :func:`save_checkpoint` saved into the script's DistributedModel and DistributedOptimizer.
+
+    Files are read as data, which runs nothing. ``user_content`` may have objects of any class with ``partial=True``, in
+    the folder that this job's own ranks wrote; a whole checkpoint may be anybody's, so other objects than plain
+    values need ``trust_user_content=True`` there, or ``torch.serialization.add_safe_globals``.
 
     Works before the first step as well. Returns ``user_content``, None where there is none. For the tag
     ``pytorch_model.bin``, which is transformers' Trainer's, ``model.safetensors`` will do.
 
     Raises:
-        SMPCheckpointError: the checkpoint is missing, incomplete, or of another division of the model.
+        SMPCheckpointError: the checkpoint is missing, incomplete, or of another division of the model; or there are
+            objects in it that might run code.
         SMPError: there is no DistributedModel yet.
     """
     folder = _path(path)
@@ -215,7 +221,7 @@ def resume_from_checkpoint(
     if safe is not None:
         values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
     else:
-        values = torch.load(place, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
+        values = safe_files.read(place)
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
     for translate in [translate_function] if translate_function else translators:
         values = translate(values)
@@ -225,7 +231,9 @@ def resume_from_checkpoint(
     content = files.staging.found(files.content)
     if not os.path.exists(content) or not os.path.getsize(content):
         return None
-    return torch.load(content, map_location="cpu", weights_only=False)
+    if partial if trust_user_content is None else trust_user_content:
+        return torch.load(content, map_location="cpu", weights_only=False)
+    return safe_files.read(content, ", or pass trust_user_content=True to smp.resume_from_checkpoint")
 
 
 def _safetensors(place: str) -> str | None:
@@ -271,7 +279,7 @@ def _read_shares(place: str, partial: bool, where: Callable[[str], str]) -> dict
             raise SMPCheckpointError(
                 f"{path} doesn't exist: the state was saved by {replicas} replicas, a part by each"
             )
-        values = torch.load(path, map_location="cpu", weights_only=False)
+        values = safe_files.read(path)
         shards = [*found.get(SHARDS, ()), *values.get(SHARDS, ())]
         found = {**values, SHARDS: shards} if shards else values
     return found

@@ -8,7 +8,6 @@ job's token, which the ranks exchange over torch.distributed before; so must who
 from __future__ import annotations
 
 import ctypes
-import hmac
 import os
 import pickle
 import secrets
@@ -16,11 +15,14 @@ import socket
 import struct
 import threading
 import weakref
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Generator, NamedTuple, Sequence
 
 import torch
 
+from ...shared.admission import Admission, proof, proves
+
 NONCE = 32
+PROOF = 32
 HELLO = struct.Struct("<i")
 HEADER = struct.Struct("<Q")
 HANDSHAKE_SECONDS = 20.0
@@ -78,6 +80,7 @@ class Transport:
         self._peers: frozenset[int] = frozenset()
         self._connections: dict[int, _Connection] = {}
         self._arrived = threading.Condition()
+        self._admission: Admission[int] | None = None
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=128)
         self.address = Address(host, self._listener.getsockname()[1])
         _OPEN.add(self)
@@ -94,7 +97,12 @@ class Transport:
             TimeoutError: a peer hasn't connected in time.
         """
         self._token, self._addresses, self._peers = token, addresses, frozenset(peers)
-        threading.Thread(target=self._accept, name="smp accept", daemon=True).start()
+        # strangers get no thread, and little time: whoever reaches the port may connect as often as it likes
+        ranks = frozenset(addresses)
+        admission = self._admission = Admission(
+            self._listener, lambda caller: _check(caller, token, ranks), HANDSHAKE_SECONDS
+        )
+        threading.Thread(target=self._accept, args=(admission,), name="smp accept", daemon=True).start()
         for peer in peers:
             if peer < self._rank:  # the others connect to this rank
                 self._add(peer, _dial(self._rank, addresses[peer], token, seconds))
@@ -127,25 +135,20 @@ class Transport:
             pass  # it has ended, or will hear of it from another rank
 
     def close(self) -> None:
+        if self._admission is not None:
+            self._admission.close()
         self._listener.close()
         for connection in self._connections.values():
             connection.close()
 
-    def _accept(self) -> None:
+    def _accept(self, admission: Admission[int]) -> None:
         while True:
             try:
-                caller, _ = self._listener.accept()
+                caller, peer = admission.next()
             except OSError:
+                admission.end()
                 return  # closed
-            threading.Thread(target=self._welcome, args=(caller,), name="smp welcome", daemon=True).start()
-
-    def _welcome(self, caller: socket.socket) -> None:
-        try:
-            peer = _check(caller, self._token)
-        except OSError:
-            caller.close()  # a stranger
-            return
-        self._add(peer, caller)
+            self._add(peer, caller)
 
     def _add(self, peer: int, connected: socket.socket) -> None:
         connection = _Connection(connected, self._device)
@@ -261,10 +264,6 @@ def _receive(connected: socket.socket, size: int) -> bytearray:
     return data
 
 
-def _proof(token: bytes, role: bytes, *said: bytes) -> bytes:
-    return hmac.digest(token, role + b"".join(said), "sha256")
-
-
 def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.socket:
     """Connects, proves to know the token, and has the other side prove it first."""
     connected = socket.create_connection(address, timeout=seconds)
@@ -273,9 +272,9 @@ def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.s
         mine = secrets.token_bytes(NONCE) + HELLO.pack(rank)
         connected.sendall(mine)
         theirs = bytes(_receive(connected, NONCE))
-        if not hmac.compare_digest(_proof(token, b"accept", mine, theirs), bytes(_receive(connected, 32))):
+        if not proves(bytes(_receive(connected, PROOF)), token, b"accept", mine, theirs):
             raise OSError(f"who listens at {address.host}:{address.port} doesn't know this job's token")
-        connected.sendall(_proof(token, b"connect", mine, theirs))
+        connected.sendall(proof(token, b"connect", mine, theirs))
     except EOFError:
         connected.close()
         raise OSError(f"{address.host}:{address.port} closed the connection: it expects another job's token") from None
@@ -285,19 +284,16 @@ def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.s
     return connected
 
 
-def _check(caller: socket.socket, token: bytes) -> int:
-    """The rank of who connected. Raises OSError if it doesn't know the token."""
-    caller.settimeout(HANDSHAKE_SECONDS)
-    try:
-        theirs = bytes(_receive(caller, NONCE + HELLO.size))
-        mine = secrets.token_bytes(NONCE)
-        caller.sendall(mine + _proof(token, b"accept", theirs, mine))
-        proof = bytes(_receive(caller, 32))
-    except EOFError:
-        raise OSError("it hung up") from None
-    if not hmac.compare_digest(proof, _proof(token, b"connect", theirs, mine)):
-        raise OSError("it doesn't know the token")
-    return int(HELLO.unpack(theirs[NONCE:])[0])
+def _check(caller: socket.socket, token: bytes, ranks: frozenset[int]) -> Generator[int, bytes, int]:
+    """The rank of who connected. Raises ValueError if it doesn't know the token, or is no rank."""
+    theirs = yield NONCE + HELLO.size
+    mine = secrets.token_bytes(NONCE)
+    caller.send(mine + proof(token, b"accept", theirs, mine))
+    given = yield PROOF
+    (rank,) = HELLO.unpack(theirs[NONCE:])
+    if not proves(given, token, b"connect", theirs, mine) or rank not in ranks:
+        raise ValueError("it doesn't know the token")
+    return int(rank)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -14,7 +14,7 @@ from musterpoint.base.failure import lost_host as lost
 from musterpoint.core.channel.root_cause import (
     Announce,
     Decision,
-    GiveUp,
+    Hurry,
     RootCauseFinder,
     loss_by_silence,
     root_cause_without_leader,
@@ -43,6 +43,34 @@ def test_a_cause_is_announced_at_once() -> None:
 
 def test_the_first_cause_wins() -> None:
     assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
+
+
+def first_of(*reports: tuple[Failure, float, float]) -> tuple[str, Secondary] | None:
+    """The host whose failure is announced. Each report is a failure, when it came, and how old it was."""
+    finder = RootCauseFinder(2.0, order=0.05)
+    for failure, now, age in reports:
+        finder.tick(now)
+        finder.failed(failure, now, age)
+    finder.tick(reports[0][1] + 9.0)
+    return (finder.announced.failure.host, finder.announced.secondary) if finder.announced else None
+
+
+def test_of_causes_that_come_together_the_one_that_happened_first_is_announced() -> None:
+    alone = Secondary(other=1)
+    assert first_of((BOOM, 1.0, 0.004), (LATER, 1.01, 0.02)) == ("algo-4", alone)
+    assert first_of((BOOM, 1.0, 0.02), (LATER, 1.01, 0.004)) == ("algo-2", alone)
+    assert first_of((BOOM, 1.0, 0.0), (LATER, 1.06, 9.0)) == ("algo-2", Secondary())
+    assert first_of((BOOM, 1.0, 0.0), (RESET, 1.01, 9.0), (LATER, 1.02, 1.0)) == ("algo-4", Secondary(lost=1, other=1))
+
+
+def test_a_cause_that_waits_for_another_is_due_soon() -> None:
+    finder = RootCauseFinder(2.0, order=0.05)
+    assert not finder.failed(BOOM, 1.0)
+    assert not finder.lost("algo-3", GONE)
+    assert finder.due == 1.05
+    assert not finder.tick(1.04)
+    assert finder.tick(1.05) == [Announce(BOOM, Secondary())]
+    assert finder.due is None
 
 
 KINDS: list[Kind] = ["user", "oom", "infra", "peer"]
@@ -125,14 +153,14 @@ def test_a_lost_host_without_a_failure_is_no_verdict() -> None:
 @pytest.mark.parametrize("silent_first", [True, False])
 def test_a_silent_host_is_given_up_when_ranks_fail(silent_first: bool) -> None:
     steps = [("silent", "algo-2"), ("failed", RESET, 1.0)]
-    assert play(*(steps if silent_first else reversed(steps))) == [GiveUp("algo-2")]
+    assert play(*(steps if silent_first else reversed(steps))) == [Hurry("algo-2")]
 
 
 def test_a_cut_host_that_falls_silent_when_the_hold_is_over_is_given_up_first() -> None:
     told = play(
         ("cut", "algo-2"), ("failed", RESET, 1.0), ("silent", "algo-2"), ("tick", 9.0), ("lost", "algo-2", GONE)
     )
-    assert [type(action) for action in told] == [GiveUp, Announce]
+    assert [type(action) for action in told] == [Hurry, Announce]
     assert told[1].failure.host == "algo-2"  # type: ignore[union-attr]
 
 

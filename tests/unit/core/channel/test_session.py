@@ -104,9 +104,15 @@ HISTORIES: list[tuple[str, bool, list[Step], list[type[Any]]]] = [
     ("closed, and nobody calls the leader", LEADER, [(3, closed), (12, tick), (13, tick), (14, tick)], [Lost]),
     ("closed, and the worker calls in time", LEADER, [(3, closed), (12, resumed), (26, tick)], [Back]),
     ("broken by the network at the leader", LEADER, [(3, broken), (14, tick), (20, tick), (299, tick)], [Silent]),
-    ("a failure waits while the peer is silent", LEADER, [(15, tick), (16, job_ending)], [Silent, Lost]),
-    ("a failure waits, then the peer falls silent", WORKER, [(5, job_ending), (14, tick), (15, tick)], [Lost]),
-    ("a failure waits while all is well", WORKER, [(5, job_ending), (6, heard), (20, tick)], []),
+    ("a failure waits while the peer is silent", LEADER, [(15, tick), (20, job_ending)], [Silent, Lost]),
+    ("a failure comes while the peer is silent: not given up at once", WORKER,
+     [(15, tick), (16, job_ending), (19, tick), (20, tick)], [Silent, Dial, Lost]),
+    ("a failure waits, then beats are missed, then the peer is silent", WORKER,
+     [(5, job_ending), (7, tick), (7.5, tick), (14, tick), (15, tick), (19, tick), (20, tick)], [Dial, Silent, Lost]),
+    ("a failure waits, beats are missed, and the old connection speaks", WORKER,
+     [(5, job_ending), (8, tick), (9, heard), (16, tick)], [Dial, Back]),
+    ("a failure waits, beats are missed, and the leader can't dial", LEADER, [(5, job_ending), (14, tick)], []),
+    ("a failure waits while all is well", WORKER, [(5, job_ending), (6, heard), (13, tick)], []),
     ("said bye", LEADER, [(1, bye), (2, closed), (400, tick)], []),
     ("lost is lost", LEADER, [(301, tick), (302, resumed), (303, heard)], [Lost]),
     ("this host itself stood still", LEADER, [(60, stood_still), (61, tick), (74, tick), (76, tick)], [Silent]),
@@ -226,7 +232,7 @@ def test_a_beat_says_how_much_has_come(ends: Ends) -> None:
     ends.member.beat()
     payload = ends.there.recv(1000)[4:]
     assert wire.is_beat(payload)
-    assert wire.beat_count(payload) == 7
+    assert wire.read_beat(payload).received == 7
 
 
 def test_who_does_not_read_gets_no_more_beats(ends: Ends) -> None:

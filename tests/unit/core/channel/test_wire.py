@@ -42,7 +42,7 @@ def test_garbage_is_a_wire_error_or_nothing(garbage: bytes) -> None:
     frames.feed(garbage)
     try:
         for payload in drain(frames):
-            wire.beat_count(payload) if wire.is_beat(payload) else wire.unpack(payload, compressed=True)
+            wire.read_beat(payload) if wire.is_beat(payload) else wire.unpack(payload, compressed=True)
     except wire.WireError:
         pass
 
@@ -104,13 +104,13 @@ def test_the_roster_of_ten_thousand_hosts_with_all_their_ports_is_read() -> None
 @pytest.mark.parametrize("payload", [b"1x", b"1" * 30, b"-1"])
 def test_what_is_no_beat(payload: bytes) -> None:
     with pytest.raises(wire.WireError):
-        wire.beat_count(payload)
+        wire.read_beat(payload)
 
 
 def test_a_beat_counts() -> None:
     payload = wire.pack_beat(12)[4:]
     assert wire.is_beat(payload)
-    assert wire.beat_count(payload) == 12
+    assert wire.read_beat(payload) == wire.Beat(12)
 
 
 @pytest.mark.parametrize("value", [None, -1, 2**60, True, "1", 1.5])

@@ -15,10 +15,12 @@ from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
 from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
+from musterpoint.core.job.platforms import load
 from musterpoint.core.supervise.program_files import CodeDirectory
 
-LOCAL = JobFacts(local=True, channels=("training", "test"), launcher="torchrun", ranks=2)
-PLATFORM = JobFacts()
+SAGEMAKER = load("sagemaker").missing_channel
+LOCAL = JobFacts(SAGEMAKER, local=True, channels=("training", "test"), launcher="torchrun", ranks=2)
+PLATFORM = JobFacts(SAGEMAKER)
 EACH = """
 import json, linecache, sys, traceback
 tails = {}
@@ -37,7 +39,7 @@ PROVOKED = [
     # statement, the job, words of the hint
     ("import os; os.environ['SM_CHANNEL_TRAIN']", LOCAL, "channel train (it has training, test): muster local"),
     ("import os; os.environ['SM_CHANNEL_TRAIN']", PLATFORM, "(it has none): fit({'train': ...}) gives it one"),
-    ("import os; os.environ['SM_CHANNEL_TRAIN']", JobFacts("slurm"), "set SM_CHANNEL_TRAIN to a directory"),
+    ("import os; os.environ['SM_CHANNEL_TRAIN']", JobFacts(), "set SM_CHANNEL_TRAIN to a directory"),
     ("import sys; sys.stdin.read(); breakpoint()", LOCAL, "muster local --debug 1 PROGRAM"),
     ("input()", LOCAL, "input() finds nothing to read: give the program its answers as arguments, or muster local"),
     ("import os; os.environ['LOCAL_RANK']", PLATFORM, "sets no LOCAL_RANK: --launcher torchrun or --launcher ranks"),
@@ -174,7 +176,7 @@ def test_a_hint_stands_whole_beside_the_longest_error() -> None:
 @pytest.mark.parametrize("number", range(len((*HINTS, *ENDINGS))))
 def test_no_hint_is_too_long(number: int) -> None:
     hint = (*HINTS, *ENDINGS)[number]
-    long = JobFacts("sagemaker", True, ("training", "validation", "test"), "parameter-server", 16, 1023)
+    long = JobFacts(SAGEMAKER, True, ("training", "validation", "test"), "parameter-server", 16, 1023)
     sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
     found = re.search(
         r"_(?P<channel>\w+) (?P<module>(?P<variable>No)) module named smdistributed\.modelparallel", sample

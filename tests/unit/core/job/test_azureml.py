@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.job import azureml_hosts
-from musterpoint.core.job.azureml import read
+from musterpoint.core.job import azureml_hosts, platforms
 from musterpoint.core.job.model import Job, StartedRank
-from musterpoint.core.job.read import masker_of, platform_here, read_job
-from musterpoint.core.job.readers import AZUREML_SIGNS
+from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
+from musterpoint.core.job.platforms.azureml import read
+from musterpoint.core.job.read import masker_of, read_job
 
 TWO = "10.0.0.4,10.0.0.5"
 MPI = {
@@ -126,7 +126,7 @@ JOBS: dict[str, tuple[dict[str, str], tuple[str, ...], str, str, int | None, tup
 @pytest.mark.parametrize("name", JOBS)
 def test_recorded_jobs(name: str) -> None:
     environ, hosts, current, kind, each, started = JOBS[name]
-    assert platform_here("/none", environ) == "azureml"
+    assert platforms.here(environ, "/none").name == "azureml"
     job = read(environ, Settings())
     assert (job.hosts, job.current_host, job.group_hosts) == (hosts, current, hosts)
     assert (job.distribution.kind, job.distribution.processes_per_host) == (kind, each)
@@ -304,4 +304,4 @@ def test_a_platform_may_be_left_aside() -> None:
     assert launched(MPI, platform="plain").hosts != ("10.0.0.4", "10.0.0.5")
     assert launched(MPI).started == StartedRank(5, 1, 8, 4, mpi=True)
     sagemaker = {"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "a"}
-    assert platform_here("/none", {**MPI, **sagemaker}) == "sagemaker"
+    assert platforms.here({**MPI, **sagemaker}, "/none").name == "sagemaker"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.job import directories
+from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import NAMES, made, with_directories
 from musterpoint.core.job.model import EntryPoint, Job, Paths
+from musterpoint.core.job.opt_ml import BASE
+from musterpoint.core.job.platform import Platform
 
 PLATFORMS: list[tuple[str, str]] = [
     ("plain", "work/muster-jobs/my-job"),
@@ -27,7 +29,14 @@ def job(platform: str, name: str = "my job", paths: Paths = Paths()) -> Job:  # 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(directories, "BASE", str(tmp_path / "opt" / "ml"))
+    load, base = platforms.load, str(tmp_path / "opt" / "ml")
+
+    def moved(name: str) -> Platform:
+        """The platform with its directories below the test's own."""
+        platform = load(name)
+        return platform._replace(folder=base) if platform.folder == BASE else platform
+
+    monkeypatch.setattr(platforms, "load", moved)
     (tmp_path / "work").mkdir()
     return tmp_path / "work"
 

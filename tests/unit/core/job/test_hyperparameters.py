@@ -19,7 +19,7 @@ from musterpoint.core.job.hyperparameters import (
     values,
     with_own_model_dir,
 )
-from musterpoint.core.job.sagemaker import read_tree
+from musterpoint.core.job.sagemaker_files import read_tree
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -192,7 +192,7 @@ def test_the_domain_is_that_of_the_headless_service(tmp_path: Path, monkeypatch:
     hosts.write_text(
         "127.0.0.1 localhost\n# 10.0.0.1 train-1.old\n10.2.0.5\ttrain-1.train.default.svc.cluster.local\ttrain-1\n"
     )
-    monkeypatch.setattr("musterpoint.core.job.kubernetes.HOSTS", str(hosts))
+    monkeypatch.setattr("musterpoint.core.job.pods.HOSTS", str(hosts))
     job = read(INDEXED)
     assert job.hosts == ("train-0.train", "train-1.train", "train-2.train")
     (note,) = job.notes

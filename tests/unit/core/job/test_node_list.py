@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.node_list import nodes_of, tasks_of
-from musterpoint.core.launch.numbering import per_host
+from musterpoint.core.job.platforms.slurm import per_host
 
 LISTS = {
     "a,b": "a b",

@@ -11,7 +11,8 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Counted, EntryPoint
-from musterpoint.core.job.read import masker_of, masker_of_files, read_job, read_plain
+from musterpoint.core.job.platforms.plain import alone
+from musterpoint.core.job.read import masker_of, masker_of_files, read_job
 
 HOSTS = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
 
@@ -124,13 +125,13 @@ def test_nul_in_the_command(tmp_path: Path, program: str, arguments: tuple[str, 
 
 
 def test_one_host_by_the_machines_name() -> None:
-    job = read_plain()
+    job = alone()
     assert (job.platform, job.hosts, job.leader) == ("plain", (platform.node(),), platform.node())
     assert (job.grace, job.paths.base, job.distribution.kind) == (30.0, "", "none")
 
 
 def test_a_given_name() -> None:
-    assert read_plain("here").current_host == "here"
+    assert alone("here").current_host == "here"
 
 
 def test_everything_that_the_job_was_told(write_tree: Callable[..., str]) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Channel, EntryPoint, Job
-from musterpoint.core.job.sagemaker import base_of, has_tree, read_tree
+from musterpoint.core.job.opt_ml import base_of
+from musterpoint.core.job.sagemaker_files import has_tree, read_tree
 
 WriteTree = Callable[..., str]
 

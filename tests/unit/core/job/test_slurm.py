@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Counted, Job, StartedRank
+from musterpoint.core.job.platforms.slurm import kill_wait
 from musterpoint.core.job.read import read_job
-from musterpoint.core.job.slurm import kill_wait
 
 SALLOC = {
     "SLURM_CLUSTER_NAME": "muster", "SLURM_JOBID": "7", "SLURM_JOB_CPUS_PER_NODE": "2,1", "SLURM_JOB_ID": "7",
@@ -268,7 +268,7 @@ GRACES = [
 def test_the_grace_is_slurms_where_its_configuration_is_here(
     text: str | None, grace: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("musterpoint.core.job.slurm.CONFIGURATIONS", ())
+    monkeypatch.setattr("musterpoint.core.job.platforms.slurm.CONFIGURATIONS", ())
     path = tmp_path / "slurm.conf"
     if text is not None:
         path.write_text(text)

@@ -15,7 +15,7 @@ from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
-from musterpoint.core.launch.choose import build_plan
+from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -94,13 +94,14 @@ def plan() -> Callable[..., LaunchPlan]:
             for seat in seats(slots, outside, addresses, ports)
         )
         leader = next(seat for seat in table if seat.grouped)
+        known = {"mpi": mpi, "accelerate": accelerate, "ray": memory}.get(launcher)
         job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)._replace(started=started)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
         options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(
             LaunchInputs(
-                launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, memory, accelerate, cpu_sets, openssh,
+                launcher, job, workspace, roster, devices, options, environ, exports, network,
+                modules, known, cpu_sets, openssh,
             )
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
-from musterpoint.core.launch.accelerate import as_typed, typed_words
+from musterpoint.core.launch.launchers.accelerate import as_typed, typed_words
 from musterpoint.core.launch.plan import LaunchPlan
 
 from .conftest import NO_GPUS

@@ -7,13 +7,16 @@ from typing import Any, Callable, get_args
 import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.settings import BY_FIELD, Launcher, Settings
+from musterpoint.base.settings import BY_FIELD, LAUNCHERS, OPTIONS, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
-from musterpoint.core.launch.choose import _KINDS, NEEDED, USED, choose, wanted_ports
+from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.counts import miscounted
 from musterpoint.core.launch.inputs import capacity_of
+from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.ports import wanted_ports
+from musterpoint.core.launch.table import TABLE, every, find
 
 
 def job(kind: str = "none", hosts: int = 1, per_host: int | None = None, group: int | None = None, me: int = 1) -> Job:
@@ -113,7 +116,7 @@ def test_another_toolkits_count(
 ) -> None:
     counted_job = job(per_host=per_host)._replace(counted=counted)
     assert choose(counted_job, Settings(**settings), devices, lambda module: True, True).slots == slots
-    warning = miscounted(counted_job, Settings(**settings), devices)
+    warning = miscounted(counted_job, Settings(**settings), devices, find("script"))
     assert words in warning
     assert bool(words) == (f"it has {slots} slot" in warning)
 
@@ -159,22 +162,45 @@ def test_deepspeed_needs_its_module() -> None:
     assert caught.value.code == 72
 
 
-@pytest.mark.parametrize("kind", sorted({*get_args(DistributionKind)} - {"none", *_KINDS}))
+KINDS = {kind for row in TABLE.values() for kind in row.kinds}
+
+
+@pytest.mark.parametrize("kind", sorted({*get_args(DistributionKind)} - {"none", *KINDS}))
 def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
     with pytest.raises(LauncherError, match=f"{kind}, for which this release has no launcher"):
         choose(job(kind), Settings(), Devices(), lambda module: True, False)
 
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
-    assert ("auto", *get_args(Launcher)) == BY_FIELD["launcher"].choices
-    assert {launcher for launcher, _reason in _KINDS.values()} | {*NEEDED} | {*USED} <= {*get_args(Launcher)}
+    assert ("auto", *TABLE) == ("auto", *LAUNCHERS) == BY_FIELD["launcher"].choices
+    assert [launcher.name for launcher in every()] == [*TABLE]
 
 
-LAUNCHERS = [name for name in get_args(Launcher) if name != "parameter-server"]
+def test_the_table_knows_what_asks_for_a_launcher_before_its_file_is_read() -> None:
+    for launcher in every():
+        row = TABLE[launcher.name]
+        assert row.kinds == (*launcher.asked_by,)
+        assert bool(row.programs) == (launcher.typed is not None)
+        assert launcher.summary
+
+
+def test_every_kind_has_one_first_choice() -> None:
+    for kind in KINDS:
+        assert sum(not launcher.asked_by[kind].instead for launcher in every() if kind in launcher.asked_by) == 1
+
+
+def test_options_that_some_launchers_read_are_marked() -> None:
+    """mpirun's options are read by all: its variables go to ranks of every launcher."""
+    read = {field for launcher in every() for field in launcher.reads}
+    assert read - {"mpi_options"} == {option.field for option in OPTIONS if option.of_some}
+    assert {option.field for option in OPTIONS if option.refused} <= read
+
+
+ALONE = [name for name in LAUNCHERS if name != "parameter-server"]
 """One host of a parameter server's has no other task; its program is started as a service, too."""
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ALONE)
 def test_every_launcher_can_tell_the_local_rank_by_an_argument(plan: Callable[..., LaunchPlan], launcher: str) -> None:
     """The launcher's program starts ranks through the stub, which puts the argument there; else it is in the plan."""
     made = plan(launcher, {"a": 2}, local_rank="argument")
@@ -211,7 +237,8 @@ def test_numa_binding_is_torchruns(plan: Callable[..., LaunchPlan]) -> None:
 def test_ranks_that_the_platform_has_started(given: dict[str, Any], typed: bool, launcher: str) -> None:
     """accelerate's variables are added to theirs."""
     started = job(hosts=2, per_host=2)._replace(started=StartedRank(1, 1, 4, 2))
-    choice = choose(started, Settings(**given), Devices(), lambda module: True, True, typed=typed)
+    wanted = Wanted(started, Settings(), "accelerate", "the program is `accelerate launch`")
+    choice = choose(started, Settings(**given), Devices(), lambda module: True, True, {}, wanted if typed else None)
     assert (choice.launcher, choice.slots) == (launcher, 2)
 
 
@@ -224,12 +251,12 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
 """Two values of each option that only some launchers read."""
 
 
-@pytest.mark.parametrize("launcher", get_args(Launcher))
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(
-    launcher: Launcher, plan: Callable[..., LaunchPlan]
+    launcher: str, plan: Callable[..., LaunchPlan]
 ) -> None:
     """An option changes the plans, or the number of ranks, of the launchers that its table names, and of no other."""
-    assert {name for name, option in BY_FIELD.items() if option.launchers} == set(SAMPLES)
+    assert {name for name, option in BY_FIELD.items() if option.of_some} == set(SAMPLES)
     gpus = Devices(gpus=8, cpus=8)
     for field, two in SAMPLES.items():
         made = []
@@ -249,10 +276,10 @@ def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(
             ]  # fmt: skip
             words = [process.argv for process in planned.processes]
             room = capacity_of(job(hosts=2), options, gpus) if planned.ssh else 0  # what its list of hosts says
-            made.append(str((wanted_ports(launcher, frozenset(), options, job(hosts=2)), variables, words, room)))
+            made.append(str((wanted_ports(find(launcher), frozenset(), options, job(hosts=2)), variables, words, room)))
         reads = made[0] != made[1]
         # refused, asked of accelerate, or settled by the devices before there is a plan
         if field in ("numa_binding", "accelerate_config", "cpu_binding"):
-            assert reads <= (launcher in BY_FIELD[field].launchers) or "is torchrun's" in made[1]
+            assert reads <= (field in find(launcher).reads) or "is torchrun's" in made[1]
         else:
-            assert reads == (launcher in BY_FIELD[field].launchers), (field, launcher)
+            assert reads == (field in find(launcher).reads), (field, launcher)

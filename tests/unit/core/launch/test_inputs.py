@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, get_args
+from typing import Any, Callable, Mapping
 
 import pytest
 
-from musterpoint.base.settings import Launcher, Settings
+from musterpoint.base.settings import LAUNCHERS, Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.inputs import STANDINS, STARTUP, LaunchInputs
-from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import every, find
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 
@@ -110,8 +111,8 @@ def test_threads_are_the_containers_processors_over_the_slots(cpus: int, slots: 
     assert EnvSetting("OMP_NUM_THREADS", threads, reason) in settings
 
 
-@pytest.mark.parametrize("launcher", ONE_PER_HOST)
-def test_a_program_that_runs_once_on_a_host_has_all_its_processors(launcher: Launcher) -> None:
+@pytest.mark.parametrize("launcher", [each.name for each in every() if each.once])
+def test_a_program_that_runs_once_on_a_host_has_all_its_processors(launcher: str) -> None:
     names = [setting.name for setting in inputs(launcher=launcher).environment()]
     assert "OMP_NUM_THREADS" not in names
 
@@ -147,10 +148,10 @@ def test_gloos_interface_is_the_users_or_the_one_towards_the_leader(own: str, ne
 Planner = Callable[..., LaunchPlan]
 
 
-@pytest.mark.parametrize("launcher", get_args(Launcher))
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     network = (EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "a reason"),)
-    slots = {"a": 1, "b": 1 if launcher in ONE_PER_HOST else 2}
+    slots = {"a": 1, "b": 1 if find(launcher).once else 2}
     made = plan(launcher, slots, "b", network=network, exports=(("SM_HOSTS", "[]"),))
     assert made.host == "b"
     assert made.launcher == launcher

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Callable, get_args
+from typing import Callable
 
 import pytest
 
-from musterpoint.base.settings import Launcher
-from musterpoint.core.launch.numbering import KUBEFLOW, SLURM
-from musterpoint.core.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.base.settings import LAUNCHERS
+from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
+from musterpoint.core.job.platforms.slurm import TASKS as SLURM
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
 
 SLOTS = {"a": 2, "b": 2, "c": 1}
 STEP = {
@@ -34,7 +36,7 @@ def seen(plan: LaunchPlan, environ: dict[str, str]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("environ", [STEP, BATCH])
-@pytest.mark.parametrize("launcher", get_args(Launcher))
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_no_rank_takes_a_task_of_sruns_for_itself(
     plan: Callable[..., LaunchPlan], launcher: str, environ: dict[str, str]
 ) -> None:
@@ -42,7 +44,7 @@ def test_no_rank_takes_a_task_of_sruns_for_itself(
     tasks = {name: text for name, text in environ.items() if name in SLURM}
     if launcher in ("ranks", "accelerate"):
         assert all(row["SLURM_NTASKS"] == "5" for row in seen(made, environ))
-    elif launcher in ONE_PER_HOST and environ is STEP:  # one task, one program
+    elif find(launcher).once and environ is STEP:  # one task, one program
         assert all(row == tasks for row in seen(made, environ))
     else:
         assert all(row == {} for row in seen(made, environ))

@@ -11,7 +11,7 @@ from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job.model import Distribution
-from musterpoint.core.launch.inputs import EXPECTED
+from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.layout import PLAIN, Style, draw
 from musterpoint.core.launch.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, Subject, page_of
 from musterpoint.core.launch.plan import BOOT, Argument, LaunchPlan

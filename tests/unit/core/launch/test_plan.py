@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.base.settings import Launcher
+from musterpoint.base.settings import LAUNCHERS
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.launch.plan import (
     PLANNED,
@@ -39,7 +39,7 @@ PROCESSES = st.builds(
 WORDS = st.lists(TEXT, max_size=2).map(tuple)
 MEETINGS = st.none() | st.builds(Meeting, COUNT, WORDS, st.booleans(), TEXT, WORDS, TEXT)
 PLANS = st.builds(
-    LaunchPlan, st.sampled_from(get_args(Launcher)), TEXT,
+    LaunchPlan, st.sampled_from(LAUNCHERS), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
     under_mpi=st.booleans(), prints_abort=st.booleans(), expands=st.booleans(),
@@ -86,7 +86,7 @@ WRONG: list[dict[str, Any]] = [
     {"environment": [["A=B", "1", ""]]}, {"environment": [["A", "nul\0", ""]]}, {"local_ranks": "2"},
     {"local_ranks": -1}, {"local_ranks": True}, {"world_size": None}, {"first_rank": 0.5}, {"user_cwd": None},
     {"user_pythonpath": 1}, {"unset": None}, {"unset": [1]}, {"notes": 5}, {"colour": "red"},
-    {"tolerates_lost_peers": "yes"}, {"daemons": [1]}, {"daemons": 1}, {"local_rank_at": "2"},
+    {"independent": "yes"}, {"daemons": [1]}, {"daemons": 1}, {"local_rank_at": "2"},
     {"processes": [[*PROCESS[:7], "yes"]]}, {"processes": [[*PROCESS[:7], False, 1]]}, {"temporary": "/home"},
     {"processes": [[*PROCESS[:7], False, False, 61]]}, {"processes": [[*PROCESS[:7], False, False, "4"]]},
     {"temporary": 1}, {"temporary": "muster-ray-1/.."},

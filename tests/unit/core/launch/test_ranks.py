@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable
 
+from musterpoint.core.launch.launchers.ranks import IDENTITY
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.ranks import IDENTITY
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]
@@ -28,7 +28,7 @@ def test_each_rank_knows_its_place_on_uneven_hosts(plan: Planner, values: Values
     }
     assert got["OMP_NUM_THREADS"] == "4"
     assert (made.local_ranks, made.first_rank, made.world_size) == (2, 1, 4)
-    assert not made.tolerates_lost_peers
+    assert not made.independent
 
 
 def test_one_host_meets_on_the_loopback(plan: Planner, values: Values) -> None:

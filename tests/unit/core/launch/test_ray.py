@@ -10,8 +10,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.memory import Memory
-from musterpoint.core.launch.plan import RAY_PORTS, LaunchPlan, ProcessPlan
-from musterpoint.core.launch.ray import OPEN_NOTE, OURS, asked
+from musterpoint.core.launch.launchers.ray import OPEN_NOTE, OURS, RAY_PORTS, asked
+from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

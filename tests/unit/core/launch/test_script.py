@@ -26,7 +26,7 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
     }
     assert (made.local_ranks, made.world_size, made.first_rank) == (1, 1, 0)
-    assert made.tolerates_lost_peers
+    assert made.independent
     assert not made.unset
 
 

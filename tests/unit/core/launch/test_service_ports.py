@@ -9,8 +9,9 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, Job
-from musterpoint.core.launch.choose import agreed_ports, option_for_ports, wanted_ports
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
+from musterpoint.core.launch.table import find
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NONE: frozenset[str] = frozenset()
@@ -43,28 +44,29 @@ WANTED: list[tuple[str, dict[str, Any], Job, tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("launcher", "settings", "job", "ports"), WANTED)
 def test_wanted(launcher: str, settings: dict[str, Any], job: Job, ports: tuple[int, ...]) -> None:
-    assert wanted_ports(launcher, NONE, Settings(**settings), job) == ports
+    assert wanted_ports(find(launcher), NONE, Settings(**settings), job) == ports
 
 
 def test_azureml_has_another_first_port() -> None:
-    assert wanted_ports("tensorflow", NONE, Settings(), job(2)._replace(platform="azureml")) == (2222,)
-    assert default_port("tensorflow", "azureml") == default_port("parameter-server", "plain") == 2222
-    assert default_port("tensorflow", "plain") == 7777
+    assert wanted_ports(find("tensorflow"), NONE, Settings(), job(2)._replace(platform="azureml")) == (2222,)
+    there, here = job(2)._replace(platform="azureml"), job(2)._replace(platform="plain")
+    assert default_port(find("tensorflow"), there) == default_port(find("parameter-server"), here) == 2222
+    assert default_port(find("tensorflow"), here) == 7777
 
 
 def test_horovod_has_a_server_on_the_leader() -> None:
-    assert wanted_ports("ranks", frozenset({"horovod"}), Settings(), job(2)) == (0,)
-    assert wanted_ports("ranks", NONE, Settings(), job(2)) == ()
-    assert wanted_ports("ranks", frozenset({"horovod"}), Settings(rollcall="off"), job(1)) == (0,)
+    assert wanted_ports(find("ranks"), frozenset({"horovod"}), Settings(), job(2)) == (0,)
+    assert wanted_ports(find("ranks"), NONE, Settings(), job(2)) == ()
+    assert wanted_ports(find("ranks"), frozenset({"horovod"}), Settings(rollcall="off"), job(1)) == (0,)
 
 
 @pytest.mark.parametrize("how", ["names", "off"])
 def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callable[..., LaunchPlan]) -> None:
     horovod = frozenset({"horovod"})
-    assert wanted_ports("ranks", horovod, Settings(rollcall=how), job(2)) == ()
-    assert agreed_ports("ranks", horovod, 7000) == (7000, 7001)
-    assert agreed_ports("ranks", NONE, 7000) == agreed_ports("torchrun", NONE, 7000) == (7000,)
-    assert agreed_ports("tensorflow", NONE, 7000) == ()
+    assert wanted_ports(find("ranks"), horovod, Settings(rollcall=how), job(2)) == ()
+    assert agreed_ports(find("ranks"), horovod, 7000) == (7000, 7001)
+    assert agreed_ports(find("ranks"), NONE, 7000) == agreed_ports(find("torchrun"), NONE, 7000) == (7000,)
+    assert agreed_ports(find("tensorflow"), NONE, 7000) == ()
     with pytest.raises(UsageError, match=f"--rollcall {how}: mpirun's daemons"):
         plan("mpi", {"algo-1": 1, "algo-2": 1}, rollcall=how)
     assert plan("mpi", {"algo-1": 2}, rollcall=how).world_size == 2
@@ -82,4 +84,4 @@ def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callabl
     ],
 )
 def test_where_only_the_wanted_ports_will_do(launcher: str, settings: dict[str, Any], words: str) -> None:
-    assert option_for_ports(launcher, Settings(**settings)) == words
+    assert option_for_ports(find(launcher), Settings(**settings)) == words

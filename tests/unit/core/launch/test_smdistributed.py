@@ -14,8 +14,9 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution, EntryPoint, Job
-from musterpoint.core.launch.choose import MPIRUN, choose
+from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.inputs import SMDISTRIBUTED
+from musterpoint.core.launch.launcher import MPIRUN
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.smdistributed import (
     DATAPARALLEL,
@@ -26,6 +27,7 @@ from musterpoint.core.launch.smdistributed import (
     notes,
     wanted,
 )
+from musterpoint.core.launch.table import find
 
 SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
 SMP = Distribution("smdistributed_modelparallel", parameters={"partitions": 2, "ddp": True})
@@ -52,19 +54,21 @@ def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str, distributi
     assert (f"smdistributed {library} parallelism; there is no mpirun on PATH" in choice.reason) == (
         launcher == "torchrun"
     )
-    said = notes(job(distribution), {}, choice.launcher, choice.reason)
+    said = notes(job(distribution), {}, find(choice.launcher), choice.reason)
     assert said[-1] == f"smdistributed.{library}parallel is {NOTE}"
     assert len(said) == (2 if launcher == "torchrun" else 1)
 
 
 def test_what_is_said_of_it() -> None:
     both = "smdistributed.dataparallel and smdistributed.modelparallel are"
-    assert notes(job(), {}, "mpi", "") == (f"{DATAPARALLEL} is {NOTE}",)
-    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, "mpi", "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
-    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, "script", "") == (f"{both} {NOTE_FORCED}",)
-    assert notes(job(SMP._replace(dataparallel=True)), {}, "mpi", "") == (f"{both} {NOTE}",)
-    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, "mpi", "") == ()
-    assert notes(job(Distribution("torch_distributed")), {}, "torchrun", "") == ()
+    assert notes(job(), {}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
+    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, find("script"), "") == (
+        f"{both} {NOTE_FORCED}",
+    )
+    assert notes(job(SMP._replace(dataparallel=True)), {}, find("mpi"), "") == (f"{both} {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, find("mpi"), "") == ()
+    assert notes(job(Distribution("torch_distributed")), {}, find("torchrun"), "") == ()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def check_layout_of(plan: Planner, parameters: Any, *slots: int, launcher: str =
     hosts = {f"algo-{number}": count for number, count in enumerate(slots, 1)}
     distribution = Distribution("smdistributed_modelparallel", parameters=parameters, **more)
     made = plan(launcher, hosts, distribution=distribution)
-    check_layout(job(distribution), {}, made)
+    check_layout(job(distribution), {}, find(made.launcher), made)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +209,15 @@ def test_as_many_ranks_as_the_job_says(plan: Planner) -> None:
 
 def test_parameters_in_the_environment_are_checked(plan: Planner) -> None:
     made = plan("torchrun", {"algo-1": 3})
-    check_layout(job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, made)  # left to the library
+    check_layout(
+        job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, find(made.launcher), made
+    )  # left to the library
     for text, words in (
         ('{"partitions": 2}', "has partitions 2, so"), ('{"partitions"', "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=f"{VARIABLE}.*{words}"):
-            check_layout(job(Distribution()), {VARIABLE: text}, made)
+            check_layout(job(Distribution()), {VARIABLE: text}, find(made.launcher), made)
 
 
 @pytest.mark.torch
@@ -267,7 +273,7 @@ def test_variables_of_the_mpi_options_are_kept_without_mpirun(plan: Planner, kin
     names = ("NCCL_DEBUG", "FI_PROVIDER", "PYTHONUNBUFFERED", "LATER", "A")
     assert [found[name] for name in names] == ["INFO", "efa", "", "1", "1"]
     assert "HOME" not in found
-    by = "torchrun" if launcher == "torchrun" else f"launcher {launcher}"
+    by = launcher if launcher in ("torchrun", "deepspeed") else f"launcher {launcher}"
     ignored = f"custom_mpi_options and --mpi-options: -verbose --mca btl ^openib isn't followed: {by} starts the ranks"
     assert ignored in made.notes
     assert not any("custom_mpi_options" in note for note in planned("-x A=1").notes)

@@ -13,6 +13,7 @@ from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRan
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.counts import miscounted
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
 
 TWO_EACH = StartedRank(3, 1, 4, 2, mpi=True)
 ONE_EACH = StartedRank(1, 0, 2, 1, mpi=True)
@@ -47,9 +48,9 @@ def test_no_rank_starts_ranks(given: dict[str, Any]) -> None:
 
 
 def test_gpus_without_a_rank_are_warned_about() -> None:
-    said = miscounted(job(TWO_EACH), Settings(), Devices(gpus=8))
+    said = miscounted(job(TWO_EACH), Settings(), Devices(gpus=8), find("ranks"))
     assert said.startswith("warning: this host has 8 GPUs, and the job asks for 2 processes on it: --slots 8")
-    assert miscounted(job(TWO_EACH), Settings(), Devices(gpus=2)) == ""
+    assert miscounted(job(TWO_EACH), Settings(), Devices(gpus=2), find("ranks")) == ""
 
 
 def test_what_a_rank_gets(plan: Callable[..., LaunchPlan], values: Callable[..., dict[str, str]]) -> None:

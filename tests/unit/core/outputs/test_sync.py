@@ -14,7 +14,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import Loop
 from musterpoint.core.job.hyperparameters import decode
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.sagemaker import entry_point, paths_of
+from musterpoint.core.job.opt_ml import paths_of
+from musterpoint.core.job.sagemaker_files import entry_point
 from musterpoint.core.outputs.sync import Destination, Sync, destination_of, sync_plan
 from musterpoint.core.processes.sidecars import Sidecars
 

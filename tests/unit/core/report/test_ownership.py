@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.core.job.model import Paths
-from musterpoint.core.job.sagemaker import paths_of
+from musterpoint.core.job.opt_ml import paths_of
 from musterpoint.core.report.ownership import give_back
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

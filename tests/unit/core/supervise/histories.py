@@ -63,6 +63,7 @@ def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
         leaves=tuple(draw(st.sampled_from([0.1, 0.0, 5.0])) for _ in hosts),
         finish=draw(st.booleans()),
         tolerates=draw(st.booleans()),
+        ahead=tuple(draw(st.sampled_from([0.0, 0.02, -0.5, 3600.0])) for _ in hosts),
         outside=outside,
         outside_stops=outside and draw(st.booleans()),
     )

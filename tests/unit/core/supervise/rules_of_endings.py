@@ -5,7 +5,7 @@ from __future__ import annotations
 from musterpoint.base import exit_codes
 from musterpoint.core.supervise import events as ev
 
-from .simulated_hosts import HORIZON, Dies, Freezes, Host, Job, Snaps, Stops, Unplugs
+from .simulated_hosts import HORIZON, Dies, Fails, Freezes, Host, Job, Snaps, Stops, Unplugs
 from .simulated_network import TIMEOUTS
 from .simulated_restarts import RestartingHost
 
@@ -13,6 +13,8 @@ CROSSING = 12.0
 """Seconds in which a stop reaches the leader, also where the connection ends just then, or stands still for a while."""
 SAFE_CUT = 8.0
 """Seconds that nothing may pass, near the end of a job, without a host being given up: silence is 15 s, a beat 5 s."""
+SHORT_WAY = 0.01
+"""Seconds to the leader, from where a failure is known there within the time that another one waits for it."""
 ENDING = 80.0
 """More than a job's end takes where all hosts answer: a symptom held, 30 s for the ranks, late hosts."""
 
@@ -43,7 +45,7 @@ def wrong(job: Job) -> list[str]:
     ends = {host.outcome for host in together}
     if len(ends) > 1:
         found.append(f"hosts end differently: {sorted(ends)}")
-    return [*found, *_codes(job, together), *_causes(job, together), *_times(job)]
+    return [*found, *_codes(job, together), *_causes(job, together), *_order(job, together), *_times(job)]
 
 
 def _together(job: Job) -> list[Host]:
@@ -117,10 +119,10 @@ def _codes(job: Job, together: list[Host]) -> list[str]:
 
 
 def _causes(job: Job, together: list[Host]) -> list[str]:
-    symptoms = [failure.at for host in job.hosts for failure in host.failures if failure.is_symptom]
+    symptoms = [job.when(failure) for host in job.hosts for failure in host.failures if failure.is_symptom]
     known = min(symptoms, default=HORIZON) + TIMEOUTS.hold / 4
     causes = [failure for host in job.hosts for failure in host.failures if not failure.is_symptom]
-    early = {failure.reason for failure in causes if failure.at < known}
+    early = {failure.reason for failure in causes if job.when(failure) < known}
     real = {failure.reason for failure in (*causes, *(late for host in job.hosts for late in host.late))}
     echoes = {failure.reason for host in job.hosts for failure in host.failures if failure.is_symptom}
     lost = any(isinstance(fault, (Dies, Freezes, Unplugs)) for fault in job.history.faults)
@@ -134,6 +136,24 @@ def _causes(job: Job, together: list[Host]) -> list[str]:
         elif early and not lost and not job.history.finish:
             found.append(f"{host.name} ends with an echo, {reason} on {where}, instead of {sorted(early)}")
     return found
+
+
+def _order(job: Job, together: list[Host]) -> list[str]:
+    """Whether of two causes, told at about the same time, the one that happened first is the root cause, whatever the
+    hosts' clocks show; only where nothing was in the way of a word.
+    """
+    history = job.history
+    if len(history.faults) > 2 or not all(isinstance(fault, Fails) for fault in history.faults) or history.restarts:
+        return []
+    causes = [failure for host in job.hosts for failure in host.failures if not failure.is_symptom]
+    if len(causes) < 2 or max(history.latencies) > SHORT_WAY or len(together) < len(job.hosts):
+        return []
+    first, second = sorted(causes, key=job.when)[:2]
+    apart = job.when(second) - job.when(first)
+    ends = {host.outcome[2] for host in together}
+    if job.when(first) > max(history.starts) + 1.0 and 0.001 < apart < 1.0 and ends != {first.reason}:
+        return [f"the root cause is {sorted(ends)}, not {first.reason}, {apart:.3f} s before"]
+    return []
 
 
 def _times(job: Job) -> list[str]:

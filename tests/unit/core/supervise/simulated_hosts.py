@@ -27,7 +27,7 @@ from musterpoint.core.supervise.policy import decide
 from musterpoint.core.supervise.restart_rules import RestartOn
 from musterpoint.core.supervise.state import Rules, State, code_of
 
-from .simulated_network import TIMEOUTS, Clock, Cut, Machine, Network, SimulatedDialer
+from .simulated_network import EPOCH, TIMEOUTS, Clock, Cut, Machine, Network, SimulatedDialer
 
 GRACE = 25.0
 HORIZON = 1500.0
@@ -113,7 +113,7 @@ class History(NamedTuple):
     ``leaves``: seconds that each host needs to end after its decision.
     ``restarts``: ``--max-restarts``; ``on``: ``--restart-on``; ``rejoin``: ``--rejoin-timeout``.
     ``saves``: how many attempts leave a new checkpoint; None: there is no directory for them.
-    ``drains``: seconds until nothing of an attempt is left on each host.
+    ``drains``: seconds until nothing of an attempt is left on each host. ``ahead``: by how much each wall clock is.
     """
 
     hosts: tuple[tuple[Rank, ...], ...]
@@ -130,6 +130,7 @@ class History(NamedTuple):
     rejoin: float = 0.0
     saves: int | None = None
     drains: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    ahead: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Host:
@@ -138,7 +139,7 @@ class Host:
     def __init__(self, job: Job, index: int) -> None:
         history = job.history
         self.job, self.index, self.name = job, index, name_of(index)
-        self.machine = Machine.named(self.name, job.clock)
+        self.machine = Machine.named(self.name, job.clock, history.ahead[index])
         self.loop = self.machine.loop
         self.outside = history.outside and index == len(history.hosts) - 1
         self.rules = Rules(
@@ -209,7 +210,7 @@ class Host:
             if rank.echoes is not None:
                 echo = Failure(
                     self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key[1], key[1],
-                    at=self.job.clock.now,
+                    at=self.machine.wall(),
                 )  # fmt: skip
                 self.end_after(rank.echoes, key, echo)
 
@@ -374,14 +375,14 @@ class Job:
     def fails(self, host: Host, fault: Fails) -> None:
         failure = Failure(
             host.name, fault.code, "user", fault.kind, f"error {fault.code} of {host.name}", fault.rank, fault.rank,
-            at=self.clock.now, second_hand=fault.second_hand,
+            at=host.machine.wall(), second_hand=fault.second_hand,
         )  # fmt: skip
         host.loop.do(lambda: host.ended((0, fault.rank), failure))
 
     def breaks(self, host: Host, fault: Breaks) -> None:
         def broken() -> None:
             if host.over_at is None:
-                failure = Failure(host.name, 74, "muster", "infra", "muster: stalled", at=self.clock.now)
+                failure = Failure(host.name, 74, "muster", "infra", "muster: stalled", at=host.machine.wall())
                 if host.state.phase in ("running", "judging", "waiting") and not host.state.stopped_by:
                     (host.late if host.state.phase == "waiting" else host.failures).append(failure)
                 host.on_event(ev.Broken(failure))
@@ -408,6 +409,11 @@ class Job:
     def snaps(self, host: Host, fault: Snaps) -> None:
         if host.index and not self.network.is_cut(host.name):
             self.network.reset(host.name)
+
+    def when(self, failure: Failure) -> float:
+        """When it really happened, in seconds of the simulation."""
+        ahead = next(host.machine.ahead for host in self.hosts if host.name == failure.host)
+        return failure.at - EPOCH - ahead
 
     @property
     def is_over(self) -> bool:

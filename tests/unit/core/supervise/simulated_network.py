@@ -20,6 +20,8 @@ from musterpoint.core.channel.timeouts import Timeouts
 
 TIMEOUTS = Timeouts()
 ACCEPT, TIMER = 1, 2
+EPOCH = 1_000_000.0
+"""What a right wall clock shows when a simulated job begins."""
 GONE: dict[str, Miss] = {"refuses": REFUSED, "vanishes": VANISHED, "dark": NOTHING}
 """What dialling a host that is gone leads to: its machine answers, its name is gone too, or nothing answers."""
 
@@ -103,19 +105,26 @@ def _nothing(*_arguments: Any) -> None:
 
 
 class Machine(NamedTuple):
-    """Where a host runs: its ``name``, its ``loop``, and ``said``: lines that it printed."""
+    """Where a host runs: its ``name``, its ``loop``, and ``said``: lines that it printed. ``ahead``: seconds by which
+    its wall clock is.
+    """
 
     name: str
     loop: SimulatedLoop
     said: list[str]
     gone: list[str]
+    ahead: float = 0.0
 
     @classmethod
-    def named(cls, name: str, clock: Clock) -> Machine:
-        return cls(name, SimulatedLoop(clock), [], [])
+    def named(cls, name: str, clock: Clock, ahead: float = 0.0) -> Machine:
+        return cls(name, SimulatedLoop(clock), [], [], ahead)
+
+    def wall(self) -> float:
+        return EPOCH + self.ahead + self.loop.clock()
 
     def context(self, timeouts: Timeouts) -> Context:
-        return Context(self.loop, timeouts, ConnectionLog(self.said.append, lambda *_words, **_facts: None))
+        log = ConnectionLog(self.said.append, lambda *_words, **_facts: None)
+        return Context(self.loop, timeouts, log, self.wall)
 
 
 class Cut(NamedTuple):
@@ -137,6 +146,7 @@ class SimulatedSocket:
         self._number = next(self._numbers)
         self._inbox: list[bytes] = []
         self._last = 0.0
+        self._opened = network.clock.now
         self.closed = False
         self.other: SimulatedSocket
 
@@ -185,7 +195,7 @@ class SimulatedSocket:
 
     def _transmit(self, data: bytes) -> None:
         now = self._network.clock.now
-        when = self._network.arrival(self._worker, now)
+        when = self._network.arrival(self._worker, now, self._opened)
         self._last = when = max(when, self._last)
         sender, other = self._machine, self.other
 
@@ -214,12 +224,15 @@ class Network:
         self.listens = True
         self.on_resume: Callable[[Link, Resume], None]
 
-    def arrival(self, worker: str, sent: float) -> float:
-        """When something sent now arrives."""
+    def arrival(self, worker: str, sent: float, opened: float) -> float:
+        """When something sent now arrives, over a connection that was ``opened`` then: only one that was there before
+        a cut has to notice that it is over.
+        """
         when = sent + self._latencies[worker]
         for cut in sorted(self._cuts, key=lambda cut: cut.at):
-            if cut.host == worker and cut.at <= when < cut.at + cut.seconds + cut.more:
-                when = cut.at + cut.seconds + cut.more
+            over = cut.at + cut.seconds + (cut.more if opened <= cut.at else 0.0)
+            if cut.host == worker and cut.at <= when < over:
+                when = over
         return when
 
     def is_cut(self, worker: str) -> bool:

@@ -298,7 +298,7 @@ def test_a_launchers_folder_for_passing_things_is_private_and_goes(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-MPI = PLAN._replace(launcher="mpi", processes=(PLAN.processes[0]._replace(name="mpirun"),))
+MPI = PLAN._replace(launcher="mpi", under_mpi=True, processes=(PLAN.processes[0]._replace(name="mpirun"),))
 
 
 def of_two(bench: Bench) -> tuple[socket.socket, socket.socket]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
@@ -98,6 +100,33 @@ def test_healthy_hosts_bear_a_long_silence(kind: type, seconds: float) -> None:
     hosts = (Rank(after=400.0),), (Rank(after=400.0),), (Rank(after=400.0),)
     job = play(History(hosts, (kind(1, 5.0, seconds),)))
     assert [host.outcome[0] for host in job.hosts] == [0, 0, 0], told(job)
+
+
+ROLES = [Rank(after=400.0, echoes=0.01), Rank(after=400.0, echoes=3.0), Rank(after=400.0)]
+AFTER_A_BEAT = [0.1, 1.3, 2.6, 3.9, 4.9]
+
+
+@pytest.mark.parametrize("others", ROLES, ids=["echo", "late-echo", "no-echo"])
+@pytest.mark.parametrize("more", [0.0, 5.0, 10.0])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_cut_of_10_s_keeps_no_failure_back(failing: int, more: float, others: Rank) -> None:
+    """However it meets the beats, and whenever a rank fails in it; ``more``: until TCP notices that it is over."""
+    for since, into in itertools.product(AFTER_A_BEAT, (0.5, 3.0, 6.0, 9.5)):
+        hosts = [(others,), (others,), (others,)]
+        hosts[failing] = (Rank(after=400.0),)
+        cut = 20.0 + since
+        job = play(History(tuple(hosts), (Unplugs(1, cut, 10.0, more), Fails(failing, 0, cut + into, 7))))
+        ends = {(host.outcome[0], host.outcome[2]) for host in job.hosts}
+        assert ends == {(7, f"error 7 of algo-{failing + 1}")}, told(job)
+
+
+@pytest.mark.parametrize("ahead", [(0.0, 0.0, 0.0, 0.0), (0.0, 3600.0, -3.0, 0.0), (-60.0, 0.004, 0.1, 0.0)])
+@pytest.mark.parametrize(("first", "second"), [(1, 0), (0, 1), (1, 2), (2, 1), (2, 0)])
+def test_of_two_failures_the_first_is_the_root_cause(first: int, second: int, ahead: tuple[float, ...]) -> None:
+    """Whatever the hosts' clocks show, and on whichever host it is known first."""
+    faults = Fails(first, 0, 20.0, 3), Fails(second, 0, 20.005, 4)
+    job = play(History((LONG, LONG, LONG), faults, latencies=(0.0, 0.008, 0.02, 0.0), ahead=ahead))
+    assert {host.outcome[0] for host in job.hosts} == {3}, told(job)
 
 
 @pytest.mark.parametrize("host", [0, 1])

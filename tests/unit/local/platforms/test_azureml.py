@@ -11,9 +11,9 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.azureml import form_of, read
+from musterpoint.core.job.platforms.azureml import form_of, read
 from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.azureml import AZUREML, host_names, read_distribution
+from musterpoint.local.platforms.azureml import PLAYED, host_names, read_distribution
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.tree import Layout
 
@@ -78,8 +78,8 @@ def played(form: dict[str, Any], layout: Layout, rank: int = 1, **changes: Any) 
 def test_a_host_reads_what_it_is_given(form: dict[str, Any], started: Any, how: str, tmp_path: Path) -> None:
     """The reader understands the variables as they were meant, without a word of warning."""
     host = played(form, Layout(str(tmp_path)))
-    assert AZUREML.seen is not None
-    environ = {**AZUREML.environment(host), **AZUREML.seen(host)}
+    assert PLAYED.seen is not None
+    environ = {**PLAYED.environment(host), **PLAYED.seen(host)}
     assert form_of(environ) == how
     job = read(environ, Settings())
     assert (job.hosts, job.current_host) == (("10.0.0.4", "10.0.0.5"), "10.0.0.5")
@@ -90,15 +90,15 @@ def test_a_host_reads_what_it_is_given(form: dict[str, Any], started: Any, how: 
 
 def test_what_is_started(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
-    ranks = AZUREML.processes(played({"type": "pytorch", "process_count": 4}, layout))
+    ranks = PLAYED.processes(played({"type": "pytorch", "process_count": 4}, layout))
     assert [dict(process.environment)["AZUREML_PROCESS_NAME"] for process in ranks] == ["rank_2", "rank_3"]
     assert list(ranks[0].argv[-4:]) == ["launch", "train.py", "--lr", "1"]
-    (once,) = AZUREML.processes(played({"type": "pytorch"}, layout, module=True))
+    (once,) = PLAYED.processes(played({"type": "pytorch"}, layout, module=True))
     assert list(once.argv[-5:]) == ["launch", "-m", "train.py", "--lr", "1"]
-    (first,) = AZUREML.processes(played({"type": "mpi"}, layout, 0))
-    (second,) = AZUREML.processes(played({"type": "mpi"}, layout))
+    (first,) = PLAYED.processes(played({"type": "mpi"}, layout, 0))
+    (second,) = PLAYED.processes(played({"type": "mpi"}, layout))
     assert (first.argv[0], second.argv[0]) == ("mpirun", "sh")
-    config = json.loads(AZUREML.environment(played({"type": "tensorflow"}, layout))["TF_CONFIG"])
+    config = json.loads(PLAYED.environment(played({"type": "tensorflow"}, layout))["TF_CONFIG"])
     assert config["cluster"] == {"worker": ["10.0.0.4:2222", "10.0.0.5:2222"], "ps": []}, "as AzureML writes it"
 
 
@@ -107,16 +107,16 @@ def test_mpirun_is_given_no_loopback_address_that_it_would_wait_for(tmp_path: Pa
     layout = Layout(str(tmp_path))
     both = played({"type": "mpi", "process_count_per_instance": 2}, layout, 0)
     alone = both._replace(job=both.job._replace(hosts=("node-0",)), addresses={"node-0": "127.0.0.11"})
-    (process,) = AZUREML.processes(alone)
+    (process,) = PLAYED.processes(alone)
     words = list(process.argv)
     assert words[words.index("--host") + 1] == "localhost:2"
     with pytest.raises(UsageError, match=r"--backend process: .*use --backend netns"):
-        AZUREML.processes(both._replace(addresses={"node-0": "127.0.0.11", "node-1": "127.0.0.12"}))
+        PLAYED.processes(both._replace(addresses={"node-0": "127.0.0.11", "node-1": "127.0.0.12"}))
 
 
 def test_options_that_azureml_has_not(tmp_path: Path) -> None:
     host = played({}, Layout(str(tmp_path)))
     with pytest.raises(UsageError, match="--hyperparameters"):
-        AZUREML.check(host.job._replace(hyperparameters={"lr": 1}))
+        PLAYED.check(host.job._replace(hyperparameters={"lr": 1}))
     with pytest.raises(UsageError, match="--host-slots"):
-        AZUREML.check(host.job._replace(host_slots=(1, 2)))
+        PLAYED.check(host.job._replace(host_slots=(1, 2)))

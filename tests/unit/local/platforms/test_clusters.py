@@ -11,7 +11,7 @@ from musterpoint.base.settings import from_environ
 from musterpoint.core.job.read import read_job
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
-from musterpoint.local.platforms.table import PLAYED, played
+from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
 
 JOBS: list[tuple[str, dict[str, object], int | None]] = [
@@ -50,7 +50,7 @@ def test_every_host_finds_its_place(
 
 def test_the_host_gets_the_command_that_a_manifest_has(tmp_path: Path) -> None:
     for name in ("slurm", "kubernetes", "kubeflow"):
-        platform = PLAYED[name]()
+        platform = played(name)
         (host, _) = hosts_of(platform, tmp_path, {}, 2)
         (process,) = platform.processes(host._replace(job=host.job._replace(arguments=("--lr", "1"))))
         assert list(process.argv[1:]) == ["-m", "musterpoint", "launch", "t.py", "--lr", "1"]

@@ -79,21 +79,22 @@ def test_one_clock(history: History) -> None:
 def test_lanes(history: History) -> None:
     first, second = lanes_of(history)
     assert [(span.phase, round(span.begin, 2), round(span.end, 2)) for span in first.spans] == [
-        ("prepare", 0, 3), ("rollcall", 3, 4.5), ("start", 4.5, 5), ("run", 5, 9.01), ("end", 9.01, 9.5),
-        ("install", 0.5, 3),
+        ("before", 0, 0), ("prepare", 0, 3), ("rollcall", 3, 4.5), ("start", 4.5, 5), ("run", 5, 9.01),
+        ("end", 9.01, 9.5), ("install", 0.5, 3),
     ]  # fmt: skip
-    assert [(row.name, row.ended, row.failed) for row in (*first.rows, *second.rows)] == [
+    assert [(row.name, row.runs[0].ended, row.runs[0].failed) for row in (*first.rows, *second.rows)] == [
         ("rank 0", "SIGTERM", False), ("rank 1", "exit code 3", True),
     ]  # fmt: skip
-    assert [(span.phase, round(span.seconds, 2)) for span in second.rows[0].spans] == [("quiet", 2), ("run", 2)]
+    assert [(span.phase, round(span.seconds, 2)) for span in second.rows[0].runs[0].spans] == [("quiet", 2), ("run", 2)]
     assert (first.code, second.code) == (3, 3)
+    assert (first.faults, second.faults, second.rows[0].runs[0].first) == ((), (1,), True)
 
 
 def test_answers(history: History) -> None:
     assert answers(history, lanes_of(history)) == (
         "Failed first: rank 1 on a-2, 9 s after the start, a-1 heard of it 9 ms later: ValueError: </script><b>&. "
         "The job ended with code 3 after 9.5 s.",
-        "Start-up: 5 s from the first entry point to the last rank's start: installing 2.5 s (a-1), making hosts ready "
+        "Start-up: 5 s from the job's start to the last rank's start: installing 2.5 s (a-1), making hosts ready "
         "3 s (a-1), the roll call 1.5 s (a-1), planning and starting 0.5 s (a-1), a-2 started 0.501 s after the first "
         "host.",
         "The first output of rank 1 on a-2 came last, 2 s after its start.",
@@ -180,7 +181,20 @@ def test_a_trace_has_a_process_for_each_host(history: History) -> None:
 
 FACTS = st.dictionaries(
     st.sampled_from(
-        ["rank", "status", "seconds", "since", "first_output", "code", "of", "name", "signal", "oom", "host"]
+        [
+            "rank",
+            "status",
+            "seconds",
+            "since",
+            "first_output",
+            "code",
+            "of",
+            "name",
+            "signal",
+            "oom",
+            "attempt",
+            "reason",
+        ]
     ),
     st.none() | st.booleans() | st.integers(-300, 300) | st.floats(-1e6, 1e6) | st.text(max_size=5),
 )
@@ -226,7 +240,7 @@ def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> Non
 def test_two_jobs_are_not_one(left: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "timeline.json").write_text((left / "timeline.json").read_text())
-    with pytest.raises(UsageError, match=re.escape(f"a-1 is in {left} and in {other}: these are two jobs, or two")):
+    with pytest.raises(UsageError, match=re.escape(f"a-1 is in {left} and in {other}: these are two jobs, or one")):
         read_history([str(left), str(other)])
     assert read_history([str(left), str(left)]).hosts == ("a-1", "a-2")
 
@@ -297,7 +311,7 @@ def test_the_command(left: Path, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert main(["report", str(left)]) == 0
     text = capfd.readouterr().out
     assert text.startswith("digits\nFailed first: rank 1 on a-2")
-    assert "    9.001  a-2            rank 1 ended with exit code 3\n" in text
+    assert "    9.001  a-2            rank 1 ended with exit code 3 (failed first)\n" in text
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     assert main(["report", "--html", str(page), "--perfetto", str(trace), str(left)]) == 0
     assert capfd.readouterr() == ("", f"wrote {page}\nwrote {trace}\n")

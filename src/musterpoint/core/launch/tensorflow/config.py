@@ -13,8 +13,6 @@ from musterpoint.core.launch.inputs import LOOPBACK, LaunchInputs
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NAME = "TF_CONFIG"
-TOOLKITS = ("sagemaker", "azureml")
-"""Platforms whose own toolkits write ``"environment": "cloud"``."""
 SERVERS = ("ps", "evaluator")
 """Task types that run for as long as the others need them."""
 
@@ -74,15 +72,16 @@ def repaired(environ: Mapping[str, str]) -> str:
     return json.dumps({**value, "cluster": kept}) if len(kept) < len(cluster) else ""
 
 
-def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform: str) -> str:
-    """The variable's text. ``cluster`` has each role's addresses (``host:port``) in the order of their indices."""
+def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, more: Mapping[str, str]) -> str:
+    """The variable's text. ``cluster`` has each role's addresses (``host:port``) in the order of their indices.
+
+    ``more``: what the platform's own toolkit writes beside them.
+    """
     config: dict[str, object] = {
         "cluster": {name: list(addresses) for name, addresses in cluster.items() if addresses},
         "task": {"type": role, "index": index},
     }
-    if platform in TOOLKITS:
-        config["environment"] = "cloud"
-    return json.dumps(config)
+    return json.dumps({**config, **more})
 
 
 def address(inputs: LaunchInputs, host: str, place: int) -> str:
@@ -100,7 +99,7 @@ def port(inputs: LaunchInputs, host: str, place: int) -> int:
 
 def preferred(inputs: LaunchInputs, place: int) -> int:
     """The preferred port of a host's server number ``place``."""
-    return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job.platform)) + place
+    return (inputs.settings.tf_port or default_port(inputs.kind, inputs.job)) + place
 
 
 def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:

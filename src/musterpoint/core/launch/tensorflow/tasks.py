@@ -10,8 +10,10 @@ training" guide.
 from typing import Final, Literal, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PARAMETER_SERVER_PORT, TENSORFLOW_PORT, Launcher, Settings
+from musterpoint.base.settings import Settings
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
+from musterpoint.core.launch.launcher import Launcher
 
 Runs = Literal["rank", "server", "beside"]
 """The user's program, which counts; a TensorFlow server of ours; the user's program beside the ranks (evaluator)."""
@@ -100,6 +102,18 @@ def _counted(hosts: tuple[str, ...], counts: dict[str, int]) -> list[Task]:
     return tasks
 
 
-def default_port(launcher: Launcher, platform: str) -> int:
+def default_port(launcher: Launcher, job: Job) -> int:
     """The first port of a TensorFlow launcher's servers where ``--tf-port`` doesn't say."""
-    return PARAMETER_SERVER_PORT if launcher == "parameter-server" or platform == "azureml" else TENSORFLOW_PORT
+    return launcher.first_port or platforms.load(job.platform).tensorflow_port
+
+
+def first_port(launcher: Launcher, job: Job, settings: Settings) -> int:
+    """The first port that its servers would have; 0: any free one."""
+    return default_port(launcher, job) if settings.tf_port is None else settings.tf_port
+
+
+def fixed_ports(settings: Settings) -> str:
+    """The option by which a TensorFlow launcher's servers get only the preferred ports."""
+    if settings.tf_port:
+        return f"--tf-port {settings.tf_port}"
+    return "" if settings.rollcall == "full" else f"--rollcall {settings.rollcall}"

@@ -12,7 +12,7 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job.model import Distribution
-from musterpoint.core.launch.mpi.plan import RUNNER
+from musterpoint.core.launch.launchers.mpi import RUNNER
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
 Planner = Callable[..., LaunchPlan]

@@ -7,19 +7,22 @@ import json
 import pytest
 
 from musterpoint.base.errors import UsageError
+from musterpoint.core.job import platforms
 from musterpoint.core.launch.tensorflow.config import ExistingTask, encode, existing_task
 
 CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
 
 
 def test_no_role_has_an_empty_list() -> None:
-    text = encode({**CLUSTER, "ps": []}, "worker", 1, "plain")
+    text = encode({**CLUSTER, "ps": []}, "worker", 1, {})
     assert json.loads(text) == {"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}
 
 
 @pytest.mark.parametrize(("platform", "cloud"), [("sagemaker", True), ("azureml", True), ("plain", False)])
 def test_the_environment_is_cloud_where_the_platforms_toolkits_say_so(platform: str, cloud: bool) -> None:
-    assert (json.loads(encode(CLUSTER, "worker", 0, platform)).get("environment") == "cloud") == cloud
+    assert (
+        json.loads(encode(CLUSTER, "worker", 0, platforms.load(platform).tensorflow_keys)).get("environment") == "cloud"
+    ) == cloud
 
 
 def config(role: str, *roles: str) -> str:

@@ -34,7 +34,7 @@ def test_every_host_is_a_worker_in_rank_order(plan: Planner, values: Values, me:
         "task": {"type": "worker", "index": rank},
         "environment": "cloud",
     }
-    assert not made.tolerates_lost_peers
+    assert not made.independent
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & {*values(made)}
 
 

@@ -12,14 +12,17 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, host, mapping, parse, shown, text, wrong
 from musterpoint.core.job.model import EntryPoint, Job, Note
+from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks
+from musterpoint.core.job.platform import Platform, Row
 
+NAME = "vertex"
 SPEC = "CLUSTER_SPEC"
 _TRAINING = ("chief", "workerpool0", "workerpool1")
 """The pools whose replicas train, in rank order; ``chief`` is a job's only replica."""
 
 
-def read_vertex(environ: Mapping[str, str], _settings: Settings) -> Job:
+def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this replica: the first, and the workers.
 
     Raises:
@@ -54,7 +57,7 @@ def read_vertex(environ: Mapping[str, str], _settings: Settings) -> Job:
     if others:
         notes.append(Note("info", f"{SPEC}: {' and '.join(others)} take no part: they serve"))
     return Job(
-        platform="vertex",
+        platform=NAME,
         name=environ.get("CLOUD_ML_JOB_ID", ""),
         hosts=hosts,
         current_host=names[own][index],
@@ -72,3 +75,21 @@ def _names(replicas: Any, where: str) -> tuple[str, ...]:
         host(replica.rpartition(":")[0] or replica if isinstance(replica, str) else replica, f"{where}[{at}]")
         for at, replica in enumerate(replicas)
     )
+
+
+PLATFORM = Platform(
+    name=NAME,
+    title="Vertex AI",
+    read=read,
+    variables=(SPEC, "CLOUD_ML_", "AIP_"),
+    found=lambda environ, _base: bool(environ.get(SPEC)),
+    folder=BASE,
+    row=Row(
+        "#vertex-ai",
+        "`CLUSTER_SPEC`",
+        "`muster launch …` in worker pools 0 and 1",
+        "",
+        "`/opt/ml` too, where it can be made, else as on machines of your own",
+        "`/opt/ml/output/failure`",
+    ),
+)

@@ -6,11 +6,18 @@ platforms, unless ``--tf-port`` asks for it. The program decides how workers exc
 
 from __future__ import annotations
 
+from typing import Mapping
+
+from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.inputs import LaunchInputs, check_channel
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
+from musterpoint.core.job.model import Job
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Asked, Launcher, always
+from musterpoint.core.launch.plan import LaunchPlan, rank_process
 from musterpoint.core.launch.tensorflow import config
-from musterpoint.core.launch.tensorflow.config import ExistingTask
+from musterpoint.core.launch.tensorflow.model import missing_model
+from musterpoint.core.launch.tensorflow.once import plan_existing, plan_once
+from musterpoint.core.launch.tensorflow.tasks import first_port, fixed_ports
 
 
 def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
@@ -27,7 +34,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
         {"worker": [config.address(inputs, host, 0) for host in workers]},
         "worker",
         roster.node_rank,
-        inputs.job.platform,
+        inputs.platform.tensorflow_keys,
     )
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
@@ -35,19 +42,27 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
 
 
-def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
-    """A plan that keeps the TF_CONFIG that was already set; the program is a service where its task is a server."""
-    roster = inputs.roster
-    note = f"TF_CONFIG was set already and is kept: {roster.me} is {task.task}"
-    text = config.repaired(inputs.environ)
-    own = (EnvSetting(config.NAME, text, "as it was set, without its empty roles, which TensorFlow refuses"),)
-    settings = own if text else ()
-    if not task.serves:
-        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, settings), (note,))
-    check_channel(inputs)
-    return plan_once(inputs, service_process(inputs.workspace, task.task, settings), (note,))._replace(local_ranks=0)
+def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
+    """One server; none where the program is alone."""
+    alone = len(job.group_hosts) == 1 and settings.tf_port is None
+    return () if alone else (first_port(LAUNCHER, job, settings),)
 
 
-def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:
-    """A plan with ``process`` as this host's one rank."""
-    return inputs.plan((process,), inputs.program_environment(), notes=notes)._replace(local_ranks=1)
+def _slots(_host: str, _job: Job, _settings: Settings, environ: Mapping[str, str]) -> int:
+    task = config.existing_task(environ)
+    return 0 if task is not None and task.serves else 1
+
+
+LAUNCHER = Launcher(
+    name="tensorflow",
+    summary="the program once per host, as a worker of MultiWorkerMirroredStrategy, with TF_CONFIG",
+    starts="host",
+    plan=plan_tensorflow,
+    asked_by={"multi_worker_mirrored_strategy": Asked("the job asks for multi_worker_mirrored_strategy")},
+    needs_addresses=always("tensorflow"),
+    slots=_slots,
+    ports=_ports,
+    fixed_ports=fixed_ports,
+    reads=("tf_port", "tf_hosts"),
+    afterwards=missing_model,
+)

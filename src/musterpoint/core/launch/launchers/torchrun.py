@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import bracketed
+from musterpoint.base.settings import Settings, bracketed
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
 from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
@@ -91,8 +92,7 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     )
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
-    unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
-    plan = inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
+    plan = inputs.plan((agent,), inputs.environment(node_rank), own.unset, (*order, *own.notes))
     # with c10d torchrun itself chooses where ranks meet
     return plan if inputs.settings.rendezvous == "c10d" else plan._replace(meeting=rendezvous(inputs))
 
@@ -170,3 +170,33 @@ def _virtual(environ: Mapping[str, str]) -> bool:
         return bool(int(text))
     except ValueError:
         raise UsageError(f"{VIRTUAL}={text!r}: expected 1 or 0, which is all that torchrun reads") from None
+
+
+def _needs_addresses(settings: Settings) -> str:
+    how = settings.rendezvous
+    return "" if how == "static" else f"launcher torchrun with --rendezvous {how}"
+
+
+_NO_MPIRUN = Asked(
+    "the job asks for smdistributed {} parallelism; there is no mpirun on PATH, and torchrun starts ranks of PyTorch "
+    "as well",
+    needs="torch",
+    instead=True,
+)
+
+LAUNCHER = Launcher(
+    name="torchrun",
+    summary="torchrun's agent on every host, which starts a rank per slot",
+    starts="foreign",
+    plan=plan_torchrun,
+    asked_by={
+        "torch_distributed": Asked("the job asks for torch_distributed"),
+        "pytorch_ddp": Asked("the job asks for pytorchddp, which is torchrun by another name"),
+        "smdistributed_modelparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("model")),
+        "smdistributed_dataparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("data")),
+    },
+    needs="torch",
+    needs_addresses=_needs_addresses,
+    reads=("slots", "rendezvous", "numa_binding", "cpu_binding"),
+    hides=(PYTHONPATH,),
+)

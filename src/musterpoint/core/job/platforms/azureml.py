@@ -9,14 +9,29 @@ import os
 from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import AZUREML_PORT, Settings
+from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.job import azureml_hosts
 from musterpoint.core.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, ray_cluster, whole
-from musterpoint.core.job.azureml_outputs import outputs_of, unexpanded
+from musterpoint.core.job.azureml_outputs import PREFIX, of_node, outputs_of, unexpanded
 from musterpoint.core.job.fields import first_set
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, StartedRank
+from musterpoint.core.job.platform import Platform, Row
 from musterpoint.core.job.unknown_platforms import suspected
 
+NAME = "azureml"
+SIGNS = (
+    "AZUREML_RUN_ID",
+    "AZUREML_NODE_COUNT",
+    "AZ_BATCH_MASTER_NODE",
+    "AZ_BATCHAI_MPI_MASTER_NODE",
+    "AZ_BATCH_HOST_LIST",
+    "AZ_BATCH_NODE_LIST",
+    "AZUREML_CR_NODE_RANK",
+    "AZ_BATCHAI_TASK_INDEX",
+    "AZUREML_CR_DISTRIBUTED_CONFIG",
+    "AZ_BATCHAI_JOB_MASTER_NODE_IP",
+)
+"""Variables that only processes of AzureML's have."""
 _NAMES = ("AZUREML_RUN_ID", "AZUREML_ROOT_RUN_ID", "AZ_BATCH_JOB_ID", "AZ_BATCHAI_JOB_NAME")
 
 _WHAT: dict[Form, str] = {
@@ -37,7 +52,7 @@ class _Started(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def read(environ: Mapping[str, str], settings: Settings) -> Job:
+def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job that AzureML's variables describe, without a program.
 
     Raises:
@@ -57,7 +72,7 @@ def read(environ: Mapping[str, str], settings: Settings) -> Job:
     if port > 65535:
         raise UsageError(f"the variable MASTER_PORT is {port}, expected a port number, 1 to 65535")
     return Job(
-        platform="azureml",
+        platform=NAME,
         name=environ.get(first_set(environ, _NAMES), ""),
         hosts=cluster.hosts,
         current_host=cluster.current,
@@ -182,3 +197,30 @@ def _about(
         rank, local, world, each = started.rank[:4]
         parts.append(f"this process is rank {rank} of {world}, local rank {local} of {each}")
     return ", ".join(parts)
+
+
+PLATFORM = Platform(
+    name=NAME,
+    title="AzureML",
+    read=read,
+    variables=("AZUREML_", "_AZUREML_", "AZ_BATCH", "AZURE_ML_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"),
+    families=(PREFIX,),
+    found=lambda environ, _base: any(environ.get(name) for name in SIGNS),
+    folder="outputs",
+    paths_at=of_node,
+    notices="http://169.254.169.254",
+    once_per_host="process_count_per_instance: 1",
+    slots_key="process_count_per_instance",
+    unexpanded=True,
+    tensorflow_port=PARAMETER_SERVER_PORT,
+    tensorflow_keys={"environment": "cloud"},
+    played="musterpoint.local.platforms.azureml",
+    row=Row(
+        "azureml.md",
+        "`AZUREML_*`, `AZ_BATCH_*`; `OMPI_*`, `RANK`, `MASTER_ADDR` or `TF_CONFIG` by the distribution",
+        "`muster launch …` in `command:`",
+        "ranks that AzureML has started are supervised; Azure's scheduled events stop the job",
+        "its named outputs, else `outputs`, which it uploads",
+        "`outputs/musterpoint/node-N/failure`",
+    ),
+)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.finish import missing_model
+from musterpoint.core.job.model import Paths
+from musterpoint.core.launch.tensorflow.model import missing_model
 
 
 @pytest.mark.parametrize(
@@ -16,15 +17,15 @@ def test_models(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"")
-    assert missing_model(str(tmp_path)) == ""
+    assert missing_model(Paths(model=str(tmp_path))) == ""
 
 
 @pytest.mark.parametrize("name", ["", "ckpt_1.index", "model.weights.h5", "log.txt"])
 def test_what_is_no_model(tmp_path: Path, name: str) -> None:
     if name:
         (tmp_path / name).write_bytes(b"")
-    assert str(tmp_path) in missing_model(str(tmp_path))
+    assert str(tmp_path) in missing_model(Paths(model=str(tmp_path)))
 
 
 def test_a_platform_without_a_model_directory() -> None:
-    assert missing_model("") == ""
+    assert missing_model(Paths(model="")) == ""

@@ -10,23 +10,13 @@ from __future__ import annotations
 
 from musterpoint.base.settings import bracketed
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Asked, Hidden, Launcher, always
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
-from musterpoint.core.launch.ranks import IDENTITY, identity
 
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_PORT")
 """Variables of JAX's that identify a rank or its job: existing values belong to another job."""
-MISLEADING = (
-    "OMPI_MCA_orte_hnp_uri",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NTASKS",
-    "SLURM_STEP_NODELIST",
-)
-"""By these JAX takes a process for a task of Open MPI's or Slurm's; all ranks of a host inherit the same values."""
 PREEMPTION = EnvSetting(
     "JAX_ENABLE_PREEMPTION_SERVICE", "false", "its handler would swallow SIGTERM, so that a stop ends no rank"
 )
@@ -37,8 +27,7 @@ def plan_jax(inputs: LaunchInputs) -> LaunchPlan:
     ranks = tuple(_process(inputs, local_rank) for local_rank in range(inputs.roster.seat.slots))
     own = {*IDENTITY, *OWN}
     common = tuple(setting for setting in inputs.program_environment(PREEMPTION) if setting.name not in own)
-    unset = tuple(name for name in (*MISLEADING, "JAX_COORDINATOR_PORT") if name in inputs.environ)
-    return inputs.plan(ranks, common, unset)
+    return inputs.plan(ranks, common)
 
 
 def _process(inputs: LaunchInputs, local_rank: int) -> ProcessPlan:
@@ -62,3 +51,33 @@ def _devices(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
         return ()
     ids = range(local_rank * share, (local_rank + 1) * share)
     return (EnvSetting("JAX_LOCAL_DEVICE_IDS", ",".join(map(str, ids)), "this slot's GPUs, as this host counts them"),)
+
+
+LAUNCHER = Launcher(
+    name="jax",
+    summary="a rank per slot, with what jax.distributed.initialize() asks for",
+    starts="us",
+    plan=plan_jax,
+    asked_by={"jax": Asked("the job asks for JAX")},
+    needs="jax",
+    needs_addresses=always("jax"),
+    servers=("jax",),
+    reads=("slots", "cpu_binding"),
+    hides=(
+        Hidden(
+            (
+                "OMPI_MCA_orte_hnp_uri",
+                "OMPI_COMM_WORLD_RANK",
+                "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "SLURM_PROCID",
+                "SLURM_LOCALID",
+                "SLURM_NTASKS",
+                "SLURM_STEP_NODELIST",
+            ),
+            "JAX would take each rank for a task of Open MPI's or Slurm's; all ranks of a host inherit the same value",
+        ),
+        Hidden(("JAX_COORDINATOR_PORT",), "it belongs to another job: the coordinator's port comes from the roll call"),
+    ),
+    startup=("jax_cluster",),
+)

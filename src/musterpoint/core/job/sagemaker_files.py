@@ -1,4 +1,4 @@
-"""The SageMaker reader: a job from the ``input/config`` tree that the platform mounts.
+"""Reads SageMaker's files: a job from the ``input/config`` tree that the platform mounts.
 
 Only ``hyperparameters.json``, ``inputdataconfig.json`` and ``resourceconfig.json`` are needed, and only the last must
 exist. Every other ``*.json`` is kept; one that is broken gives a warning. Sources: the AWS developer guide,
@@ -14,6 +14,7 @@ from musterpoint.core.job import cluster, distribution
 from musterpoint.core.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
 from musterpoint.core.job.hyperparameters import Style, decode, text_value, to_arguments, values, with_own_model_dir
 from musterpoint.core.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
+from musterpoint.core.job.opt_ml import paths_of
 
 HYPERPARAMETERS = "hyperparameters.json"
 INPUT_DATA = "inputdataconfig.json"
@@ -24,7 +25,7 @@ TRAINING_JOB = "trainingjobconfig.json"
 DRIVERS = "sm_drivers"
 """The channel with the drivers that SDK v3 sends along with every job."""
 
-DEFAULT_BASE = "/opt/ml"
+NAME = "sagemaker"
 GRACE = 120.0
 """Seconds between SIGTERM and SIGKILL (StopTrainingJob, spot interruption, maximum run time)."""
 
@@ -41,30 +42,6 @@ class Config(NamedTuple):
     where: Callable[[str, str], str]
     files: dict[str, Any] = {}
     notes: tuple[Note, ...] = ()
-
-
-def base_of(environ: Mapping[str, str]) -> str:
-    """The base directory: ``SAGEMAKER_BASE_DIR``, else ``/opt/ml``."""
-    return os.path.abspath(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE)
-
-
-def paths_of(base: str) -> Paths:
-    """SageMaker's directories below ``base``."""
-    output = os.path.join(base, "output")
-    return Paths(
-        base=base,
-        input=os.path.join(base, "input"),
-        input_config=os.path.join(base, "input", "config"),
-        input_data=os.path.join(base, "input", "data"),
-        model=os.path.join(base, "model"),
-        output=output,
-        output_data=os.path.join(output, "data"),
-        output_intermediate=os.path.join(output, "intermediate"),
-        failure=os.path.join(output, "failure"),
-        success=os.path.join(output, "success"),
-        code=os.path.join(base, "code"),
-        checkpoints=os.path.join(base, "checkpoints"),
-    )
 
 
 def has_tree(base: str) -> bool:
@@ -139,7 +116,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     paths, path_notes = _checkpoint_path(_with_metrics(paths_of(base)), config.files.get(CHECKPOINTS))
     channels, channel_notes = _channels(config, paths)
     return Job(
-        platform="sagemaker",
+        platform=NAME,
         name=name,
         hosts=machines.hosts,
         current_host=machines.current_host,

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.horovod import Gloo, plan_gloo
+from musterpoint.core.job.platform import RankPlace
+from musterpoint.core.launch.horovod import Gloo, plan_gloo, stall_warnings
+from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker
-
-IDENTITY = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
-"""The variables that identify a rank. Existing values belong to another job and are replaced, as in torchrun."""
 
 RUN_ID = "TORCHELASTIC_RUN_ID"
 
@@ -38,7 +29,8 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
         inputs.job.name or "muster",
         "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
     )
-    common = inputs.program_environment(*gloo.environment, *tracker.environment, run_id)
+    later = stall_warnings(inputs) if "horovod" in inputs.modules else ()
+    common = inputs.program_environment(*gloo.environment, *tracker.environment, run_id, *later)
     plan = inputs.plan(
         (*gloo.services, *tracker.services, *ranks),
         tuple(setting for setting in common if setting.name not in IDENTITY),
@@ -58,25 +50,33 @@ def _process(inputs: LaunchInputs, gloo: Gloo, tracker: Tracker, local_rank: int
     return rank_process(inputs.workspace, inputs.roster.first_rank + local_rank, settings, local_rank)
 
 
-def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
-    """Who a rank is: the values of :data:`IDENTITY`."""
-    roster = inputs.roster
-    return (
-        EnvSetting("RANK", str(roster.first_rank + local_rank), "global rank: hosts in order, then slots"),
-        EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
-        EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
-        EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
-        EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
-        EnvSetting("GROUP_RANK", str(roster.node_rank), "this host's place in the group, by torchrun's name"),
-        EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
-        EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
-    )
-
-
 def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
     """The variables by which the platform itself would number this rank."""
-    if inputs.job.platform not in ("slurm", "kubeflow"):
+    numbers, roster = inputs.platform.numbers, inputs.roster
+    if numbers is None:
         return ()
-    from musterpoint.core.launch.numbering import numbers
+    slots = tuple(seat.slots for seat in roster.group)
+    place = RankPlace(roster.first_rank + local_rank, local_rank, roster.node_rank, slots)
+    return tuple(EnvSetting(*variable) for variable in numbers.of_rank(inputs.environ, place))
 
-    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)
+
+_NO_MPIRUN = Asked(
+    "the job asks for smdistributed {} parallelism; there is no mpirun on PATH, and ranks of TensorFlow need none",
+    needs="tensorflow",
+    instead=True,
+)
+
+LAUNCHER = Launcher(
+    name="ranks",
+    summary="a rank per slot, each started by this host's supervisor",
+    starts="us",
+    plan=plan_ranks,
+    asked_by={
+        "smdistributed_modelparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("model")),
+        "smdistributed_dataparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("data")),
+    },
+    takes_started=True,
+    uses=("horovod", "xgboost"),
+    servers=("horovod", "xgboost"),
+    reads=("slots", "cpu_binding"),
+)

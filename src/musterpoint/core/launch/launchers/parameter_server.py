@@ -6,8 +6,13 @@
 
 from __future__ import annotations
 
+from typing import Mapping
+
+from musterpoint.base.settings import PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs, check_channel
+from musterpoint.core.launch.launcher import Asked, Launcher, always
 from musterpoint.core.launch.plan import (
     Argument,
     LaunchPlan,
@@ -17,8 +22,18 @@ from musterpoint.core.launch.plan import (
     service_process,
 )
 from musterpoint.core.launch.tensorflow import config
-from musterpoint.core.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
-from musterpoint.core.launch.tensorflow.workers import plan_existing, plan_once
+from musterpoint.core.launch.tensorflow.model import missing_model
+from musterpoint.core.launch.tensorflow.once import plan_existing, plan_once
+from musterpoint.core.launch.tensorflow.tasks import (
+    BESIDE,
+    RANK,
+    Task,
+    first_port,
+    fixed_ports,
+    ranks_on,
+    roles_of,
+    tasks_of,
+)
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}
@@ -84,7 +99,7 @@ def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> Env
         if one.runs != BESIDE:
             address = config.address(inputs, one.host, one.place)
             cluster.setdefault(one.role, []).append(address)
-    text = config.encode(cluster, task.role, task.number, inputs.job.platform)
+    text = config.encode(cluster, task.role, task.number, inputs.platform.tensorflow_keys)
     return EnvSetting(config.NAME, text, f"this process is {task.name}")
 
 
@@ -104,3 +119,36 @@ def _notes(inputs: LaunchInputs, tasks: tuple[Task, ...]) -> tuple[str, ...]:
     listed += [f"and {more} more"] if more else []
     servers = [(task.host, task.place) for task in tasks if task.runs != BESIDE]
     return ("tasks: " + ", ".join(listed), *config.port_notes(inputs, servers))
+
+
+def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
+    """One for each TensorFlow server of this host; none where one host has no cluster."""
+    if len(job.group_hosts) == 1 and settings.tf_port is None and not roles_of(job, settings):
+        return ()
+    own = [task for task in tasks_of(job, settings) if task.host == job.current_host and task.runs != BESIDE]
+    first = first_port(LAUNCHER, job, settings)
+    return tuple(first and first + place for place in range(len(own)))
+
+
+def _slots(host: str, job: Job, settings: Settings, environ: Mapping[str, str]) -> int:
+    task = config.existing_task(environ)
+    if task is not None:
+        return 0 if task.serves else 1
+    return ranks_on(host, job, settings)
+
+
+LAUNCHER = Launcher(
+    name="parameter-server",
+    summary="the program, and the TensorFlow servers that keep its variables",
+    starts="host",
+    plan=plan_parameter_server,
+    asked_by={"parameter_server": Asked("the job asks for parameter_server")},
+    needs_place=True,
+    needs_addresses=always("parameter-server"),
+    slots=_slots,
+    ports=_ports,
+    fixed_ports=fixed_ports,
+    first_port=PARAMETER_SERVER_PORT,
+    reads=("tf_port", "tf_hosts", "tf_roles"),
+    afterwards=missing_model,
+)

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import PYTHONPATH, Hidden, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
-MISLEADING = (
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-)
-"""Set where an mpirun started us, once per host. DeepSpeed's engine refuses ranks with other values."""
 
 
 def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
@@ -47,8 +41,7 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     )
     names = {setting.name for setting in own}
     common = (setting for setting in inputs.environment() if setting.name not in names)
-    unset = tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in inputs.environ)
-    return inputs.plan((launcher,), (*own, *common), unset)
+    return inputs.plan((launcher,), (*own, *common))
 
 
 def _world_info(inputs: LaunchInputs) -> str:
@@ -83,3 +76,27 @@ def _numbering(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
     return (
         EnvSetting("MUSTER_FIRST_RANK", str(roster.first_rank), "the stub numbers this host's slots from this rank"),
     )
+
+
+LAUNCHER = Launcher(
+    name="deepspeed",
+    summary="DeepSpeed's launcher on every host, which starts a rank per slot",
+    starts="foreign",
+    plan=plan_deepspeed,
+    needs="deepspeed",
+    reads=("slots", "cpu_binding"),
+    hides=(
+        PYTHONPATH,
+        Hidden(
+            (
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+                "OMPI_COMM_WORLD_RANK",
+                "OMPI_COMM_WORLD_SIZE",
+            ),
+            "of an mpirun that started us, once per host: DeepSpeed's engine refuses ranks with other values",
+        ),
+    ),
+    leaves_out=("ACCELERATE_USE_CPU",),
+    local_rank="argument",
+)

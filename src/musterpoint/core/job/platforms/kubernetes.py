@@ -7,25 +7,24 @@ documentation of Indexed Jobs, StatefulSets and DNS; JobSet's of its pods' names
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.fields import count, host, node_name, shown, small_text, wrong
-from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Paths, Sources, UnnamedHosts
+from musterpoint.core.job.fields import count, shown, wrong
+from musterpoint.core.job.model import Job, Note, Sources, UnnamedHosts
+from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
-from musterpoint.core.job.sagemaker import base_of, paths_of
+from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.pods import INDEX, domain_of, pod_job, pod_name, pod_paths
 from musterpoint.core.job.unnamed import endpoint_in, from_variables, unnamed_job
 
-INDEX = "JOB_COMPLETION_INDEX"
-HOSTS = "/etc/hosts"
-"""Where the kubelet writes a pod's whole name."""
+NAME = "kubernetes"
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
-def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
+def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this pod and of those that differ from it in their number only.
 
     Raises:
@@ -35,9 +34,9 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     name = pod_name(environ)
     found = _NUMBERED.fullmatch(name)
     index = environ.get(INDEX, "")
-    described = from_variables(environ) if settings.nnodes is None else None
+    described = from_variables(NAME, environ) if settings.nnodes is None else None
     if described is not None:
-        return described._replace(platform="kubernetes", paths=pod_paths(environ))
+        return described._replace(platform=NAME, paths=pod_paths(environ))
     if settings.nnodes is None:
         where = f"{shown_variables([(INDEX, index)])}: this pod is one of a Job's" if index else f"this pod is {name}"
         raise UsageError(
@@ -52,7 +51,7 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     if index and leader:
         address, port = endpoint_in("MASTER_ADDR", leader)
         unnamed = UnnamedHosts(settings.nnodes, count(index, INDEX, 0), address, port, name, _SOURCES)
-        return unnamed_job("kubernetes", unnamed)._replace(paths=pod_paths(environ))
+        return unnamed_job(NAME, unnamed)._replace(paths=pod_paths(environ))
     if found is None or misfit:
         said = f"{INDEX} is {shown(index)}" if index else "MUSTER_NNODES counts pods of an Indexed Job or a StatefulSet"
         raise UsageError(
@@ -75,7 +74,7 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     if not domain and settings.nnodes > 1:
         text = f"this pod is {name} without a domain, so others may not find it: {_SUBDOMAIN}"
         notes.append(Note("warning", text))
-    return pod_job("kubernetes", environ, names, place)._replace(notes=tuple(notes))
+    return pod_job(NAME, environ, names, place)._replace(notes=tuple(notes))
 
 
 def _of_another_pods(environ: Mapping[str, str], settings: Settings, name: str, own: str) -> Job | None:
@@ -108,53 +107,33 @@ def _of_another_pods(environ: Mapping[str, str], settings: Settings, name: str, 
         )
     sources = Sources("MUSTER_NNODES", source, variable)
     unnamed = UnnamedHosts(settings.nnodes or 1, count(place, source, 0), address, port, name, sources)
-    return unnamed_job("kubernetes", unnamed)._replace(paths=pod_paths(environ))
+    return unnamed_job(NAME, unnamed)._replace(paths=pod_paths(environ))
 
 
 _SOURCES = Sources("MUSTER_NNODES", INDEX)
 _SUBDOMAIN = "set spec.template.spec.subdomain to the name of a headless Service"
 
 
-def pod_job(
-    platform: str, environ: Mapping[str, str], names: tuple[str, ...], place: int, slots: int | None = None
-) -> Job:
-    """A job of the pods ``names``, of which this one is at ``place``; it has no program yet.
-
-    ``slots``: ranks per pod, where that is said.
-
-    Raises:
-        UsageError: a name can't be one.
-    """
-    hosts = tuple(host(name, "the name of a pod") for name in names)
-    return Job(
-        platform=platform,
-        name="",
-        hosts=hosts,
-        current_host=hosts[place],
-        group_hosts=hosts,
-        entry_point=EntryPoint(""),
-        distribution=Distribution(processes_per_host=slots),
-        paths=pod_paths(environ),
-    )
+def _found(environ: Mapping[str, str], _base: str) -> bool:
+    """A pod of an Indexed Job, or one that says how many there are without saying where they meet."""
+    counted = environ.get("MUSTER_NNODES") and not environ.get("MUSTER_ROLLCALL_LEADER")
+    return bool(environ.get(INDEX) or (environ.get("KUBERNETES_SERVICE_HOST") and counted))
 
 
-def pod_paths(environ: Mapping[str, str]) -> Paths:
-    """The directories for reports and models, where a volume is mounted for them."""
-    base = base_of(environ)
-    return paths_of(base) if environ.get("SAGEMAKER_BASE_DIR") or os.path.isdir(base) else Paths()
-
-
-def pod_name(environ: Mapping[str, str]) -> str:
-    """The pod's own name, without its domain."""
-    return (environ.get("HOSTNAME") or node_name()).partition(".")[0]
-
-
-def domain_of(name: str, settings: Settings) -> str:
-    """``.train``, the first part of the domain of the pod ``name``; empty where it has none."""
-    for path in filter(None, (settings.hosts_file, HOSTS)):
-        for line in small_text(path).splitlines():
-            for word in line.partition("#")[0].split()[1:]:
-                own, _, domain = word.partition(".")
-                if own == name and domain:
-                    return "." + domain.partition(".")[0]
-    return ""
+PLATFORM = Platform(
+    name=NAME,
+    title="Kubernetes",
+    read=read,
+    variables=(INDEX, "JOBSET_", "PET_", "KUBERNETES_SERVICE", "HOSTNAME"),
+    found=_found,
+    folder=BASE,
+    played="musterpoint.local.platforms.kubernetes",
+    row=Row(
+        "kubernetes.md",
+        "`JOB_COMPLETION_INDEX`, the pod's name; `MUSTER_NNODES` in the manifest",
+        "`muster launch …` as the container's command",
+        "the reason goes to `/dev/termination-log`, too",
+        "`/opt/ml` too, where it can be made, else as on machines of your own",
+        "the pod's termination message, and `/opt/ml/output/failure` where `/opt/ml` is there",
+    ),
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.core.launch.launcher import Launcher
 from musterpoint.core.launch.plan import LaunchPlan, rank_process
 
 
@@ -15,7 +16,7 @@ def plan_script(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process. On a host outside the distribution group it lacks the group's variables."""
     rank = _rank(inputs)
     plan = inputs.plan((rank_process(inputs.workspace, rank),), inputs.program_environment(*_meeting_point(inputs)))
-    return plan._replace(local_ranks=1, first_rank=rank, tolerates_lost_peers=True)
+    return plan._replace(local_ranks=1, first_rank=rank)
 
 
 def _rank(inputs: LaunchInputs) -> int:
@@ -38,3 +39,12 @@ def _meeting_point(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
         EnvSetting("NNODES", str(inputs.hosts), "hosts in the group"),
         EnvSetting("NPROC_PER_NODE", str(capacity), "ranks this host has room for"),
     )
+
+
+LAUNCHER = Launcher(
+    name="script",
+    summary="the program once per host, as independent programs",
+    starts="host",
+    plan=plan_script,
+    independent=True,
+)

@@ -14,11 +14,14 @@ import zlib
 from typing import NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import bracketed
+from musterpoint.base.settings import Settings, bracketed
+from musterpoint.core.fabric.memory import Memory, survey_memory
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import Job
+from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs, check_channel
+from musterpoint.core.launch.launcher import MISLEADING, Asked, Hidden, Launcher, Question, always
 from musterpoint.core.launch.plan import (
-    RAY_PORTS,
     TEMPORARY,
     Argument,
     LaunchPlan,
@@ -26,8 +29,19 @@ from musterpoint.core.launch.plan import (
     program_arguments,
     program_of_ours,
 )
-from musterpoint.core.launch.ranks import IDENTITY
 
+RAY_PORTS = (
+    "gcs",
+    "node-manager",
+    "object-manager",
+    "dashboard-agent-listen",
+    "dashboard-agent-grpc",
+    "runtime-env-agent",
+    "metrics-export",
+    "dashboard",
+    "ray-client-server",
+)
+"""What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
 SECONDS_TO_END = 4
 """What Ray's processes get to end by themselves: with an idle cluster they take 1 to 2."""
 SECONDS_WITHOUT_HEAD = 30
@@ -85,10 +99,9 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     leads = inputs.roster.node_rank == 0
     token, notes = _token(inputs)
     environment = inputs.environment(*token, *_settings())
-    unset = tuple(name for name in (*IDENTITY, "RAY_ADDRESS") if name in inputs.environ)
     processes = (_node(inputs, leads), *((_driver(inputs),) if leads else ()))
     environment = tuple(setting for setting in environment if setting.name not in IDENTITY)
-    plan = inputs.plan(processes, environment, unset, notes if leads else ())
+    plan = inputs.plan(processes, environment, notes=notes if leads else ())
     return plan if _asked_folder(inputs) else plan._replace(temporary=_folder(inputs))
 
 
@@ -172,7 +185,7 @@ def _driver(inputs: LaunchInputs) -> ProcessPlan:
 
 def _node(inputs: LaunchInputs, leads: bool) -> ProcessPlan:
     """This host's node of the cluster."""
-    flags = {flag.name: flag for flag in (*_place(inputs, leads), *_capacity(inputs), *_ports(inputs, leads))}
+    flags = {flag.name: flag for flag in (*_place(inputs, leads), *_capacity(inputs), *_port_flags(inputs, leads))}
     for flag in asked(inputs.settings.ray_options):
         if leads or flag.name not in HEAD_ONLY:
             flags[flag.name] = flag
@@ -227,8 +240,8 @@ def _capacity(inputs: LaunchInputs) -> tuple[Flag, ...]:
 
 def _store(inputs: LaunchInputs) -> Flag | None:
     """The size of the object store: Ray's share of memory, less where /dev/shm has no room for it."""
-    memory = inputs.memory
-    if memory is None or not memory.total:
+    memory = inputs.known
+    if not isinstance(memory, Memory) or not memory.total:
         return None
     wanted, room = int(memory.total * SHARE_OF_MEMORY), int(memory.shared * SHARE_OF_SHM)
     if wanted <= room:
@@ -239,7 +252,7 @@ def _store(inputs: LaunchInputs) -> Flag | None:
     return Flag("object-store-memory", str(size), "30 % of memory, on disk: /dev/shm has no room; give it more")
 
 
-def _ports(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
+def _port_flags(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
     names = [name for name in RAY_PORTS if name not in ("gcs", "dashboard", "ray-client-server")]
     if leads:
         names += ["dashboard", *(["ray-client-server"] if "grpc" in inputs.modules else [])]
@@ -269,3 +282,27 @@ def asked(text: str) -> tuple[Flag, ...]:
         if flag.name in OURS:
             raise UsageError(f"--ray-options: --{flag.name} can't be given: {OURS[flag.name]}")
     return tuple(flags)
+
+
+def _ports(_job: Job, _settings: Settings) -> tuple[int, ...]:
+    return (0,) * len(RAY_PORTS)
+
+
+def _survey(_question: Question) -> Memory:
+    return survey_memory()
+
+
+LAUNCHER = Launcher(
+    name="ray",
+    summary="a cluster of Ray's over all hosts, and the program once, on the leader",
+    starts="leader",
+    plan=plan_ray,
+    asked_by={"ray": Asked("the job asks for Ray")},
+    needs="ray",
+    uses=("grpc",),
+    survey=_survey,
+    needs_addresses=always("ray"),
+    ports=_ports,
+    reads=("slots", "ray_options"),
+    hides=(Hidden((*IDENTITY, "RAY_ADDRESS"), MISLEADING),),
+)

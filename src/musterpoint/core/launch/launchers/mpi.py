@@ -8,52 +8,18 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, find_mpi
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.horovod import notes as horovod_notes
+from musterpoint.core.launch.horovod import stall_warnings
+from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Hidden, Launcher, Question, always
 from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi
 from musterpoint.core.launch.mpi.options import REASON, Options, read_options
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
-from musterpoint.core.launch.ranks import IDENTITY
-
-_OTHER_MPIRUN = (
-    "OMPI_COMM_WORLD_",
-    "OMPI_UNIVERSE_SIZE",
-    "OMPI_APP_CTX_NUM_PROCS",
-    "OMPI_NUM_APP_CTX",
-    "OMPI_FIRST_RANKS",
-    "OMPI_ARGV",
-    "OMPI_COMMAND",
-    "OMPI_FILE_LOCATION",
-    "OMPI_MCA_ess_",
-    "OMPI_MCA_initial_wdir",
-    "OMPI_MCA_orte_app_num",
-    "OMPI_MCA_orte_hnp_uri",
-    "OMPI_MCA_orte_local_daemon_uri",
-    "OMPI_MCA_orte_launch",
-    "PMI_",
-    "PMI2_",
-    "PMIX_",
-    "MV2_COMM_WORLD_",
-    "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS",
-    "PALS_",
-    "HYDI_CONTROL_FD",
-)
-"""Prefixes of the variables that an mpirun around this process set: the rank there, its daemons' addresses."""
-
-_OTHER_HOSTS = (
-    "OMPI_MCA_orte_default_hostfile",
-    "PRTE_MCA_prte_default_hostfile",
-    "HYDRA_HOST_FILE",
-    "HYDRA_LAUNCHER",
-    "I_MPI_HYDRA_HOST_FILE",
-    "I_MPI_HYDRA_BOOTSTRAP",
-    "I_MPI_PERHOST",
-)
-"""Variables that name other hosts than the roster, or another way to start daemons."""
 
 RUNNER = """\
 import atexit, os, stat, sys
@@ -107,8 +73,8 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
             f"--rollcall {inputs.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
             "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
         )
-    mpi = inputs.mpi
-    if mpi is None:
+    mpi = inputs.known
+    if not isinstance(mpi, Mpi):
         raise LauncherError("launcher mpi: this host's MPI is unknown")
     places = _places(inputs)
     options = read_options(inputs.job.distribution, mpi.flavour, inputs.settings.mpi_options)
@@ -121,8 +87,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
     plan = inputs.plan(
         (_mpirun(inputs, mpi, command),) if leads else (),
         _environment(inputs, command, options, ranks, world),
-        tuple(name for name in inputs.environ if _misleads(name)),
-        command.notes if leads else (),  # they are about mpirun
+        notes=command.notes if leads else (),  # they are about mpirun
     )
     before = sum(place.ranks for place in places[: roster.node_rank])
     return plan._replace(
@@ -130,6 +95,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         world_size=world,
         first_rank=before,
         daemons=command.daemons,
+        under_mpi=True,
         prints_abort=mpi.flavour != OPEN_MPI,
         cpu_sets=() if _binds(inputs, mpi, command, options) else plan.cpu_sets,
     )
@@ -174,12 +140,10 @@ def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
 
 
 def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
-    from musterpoint.core.launch import horovod
-
     old_names = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
     ignored = old_names if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
     about_names = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
-    return (*about_names, *_without_rdma(inputs, mpi), *horovod.notes(inputs.environ))
+    return (*about_names, *_without_rdma(inputs, mpi), *horovod_notes(inputs.environ))
 
 
 def _without_rdma(inputs: LaunchInputs, mpi: Mpi) -> tuple[str, ...]:
@@ -227,13 +191,81 @@ def _environment(
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
     chosen: dict[str, EnvSetting] = {}
-    for setting in (*options.exports, *identity, *inputs.environment(*command.everywhere)):
+    for setting in (*options.exports, *identity, *inputs.environment(*command.everywhere, *stall_warnings(inputs))):
         if setting.name not in IDENTITY or setting in identity or setting in options.exports:
             chosen.setdefault(setting.name, setting)
     return tuple(chosen.values())
 
 
-def _misleads(name: str) -> bool:
-    if name.startswith("PMIX_MCA_"):
-        return False
-    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OTHER_MPIRUN)
+def _before_script(inputs: LaunchInputs) -> int:
+    return 2 if "mpi4py" in inputs.modules else 0
+
+
+def _survey(question: Question) -> Mpi:
+    return find_mpi(question.environ, question.reason, question.ask)
+
+
+LAUNCHER = Launcher(
+    name="mpi",
+    summary="mpirun on the leader, whose daemons on all hosts start a rank per slot; no ssh",
+    starts="foreign",
+    plan=plan_mpi,
+    asked_by={
+        "mpi": Asked("the job asks for MPI"),
+        "smdistributed_modelparallel": Asked(
+            "the job asks for smdistributed model parallelism, whose ranks mpirun starts", needs=MPIRUN
+        ),
+        "smdistributed_dataparallel": Asked(
+            "the job asks for smdistributed data parallelism, whose ranks mpirun starts", needs=MPIRUN
+        ),
+    },
+    uses=("mpi4py",),
+    survey=_survey,
+    needs_addresses=always("mpi"),
+    reads=("slots", "cpu_binding", "mpi_options"),
+    hides=(
+        PYTHONPATH,
+        Hidden(("RANK", "LOCAL_RANK"), MISLEADING),
+        Hidden(
+            (
+                "OMPI_COMM_WORLD_*",
+                "OMPI_UNIVERSE_SIZE*",
+                "OMPI_APP_CTX_NUM_PROCS*",
+                "OMPI_NUM_APP_CTX*",
+                "OMPI_FIRST_RANKS*",
+                "OMPI_ARGV*",
+                "OMPI_COMMAND*",
+                "OMPI_FILE_LOCATION*",
+                "OMPI_MCA_ess_*",
+                "OMPI_MCA_initial_wdir*",
+                "OMPI_MCA_orte_app_num*",
+                "OMPI_MCA_orte_hnp_uri*",
+                "OMPI_MCA_orte_local_daemon_uri*",
+                "OMPI_MCA_orte_launch*",
+                "PMI_*",
+                "PMI2_*",
+                "PMIX_*",
+                "MV2_COMM_WORLD_*",
+                "MPI_LOCALRANKID*",
+                "MPI_LOCALNRANKS*",
+                "PALS_*",
+                "HYDI_CONTROL_FD*",
+            ),
+            "of an mpirun around this process: the rank there, and its daemons' addresses",
+            but=("PMIX_MCA_",),
+        ),
+        Hidden(
+            (
+                "OMPI_MCA_orte_default_hostfile",
+                "PRTE_MCA_prte_default_hostfile",
+                "HYDRA_HOST_FILE",
+                "HYDRA_LAUNCHER",
+                "I_MPI_HYDRA_HOST_FILE",
+                "I_MPI_HYDRA_BOOTSTRAP",
+                "I_MPI_PERHOST",
+            ),
+            "it names other hosts than the roster, or another way to start daemons",
+        ),
+    ),
+    before_script=_before_script,
+)

@@ -1,36 +1,26 @@
-"""Reads the job from the ``SLURM_*`` variables of a job step: ``srun --ntasks-per-node=1 muster launch …``.
+"""Which hosts a step of Slurm has, and which of its tasks this process is.
 
 A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and
 ``salloc`` pass on the variables of a step in which they are called, so a step's variables count only where they agree
-with the others. Sources: the manuals of ``srun`` and ``sbatch``, and the variables that Slurm 22.05 sets.
+with the others.
 """
 
 from __future__ import annotations
 
-from typing import Iterable, Mapping, NamedTuple
+from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings
-from musterpoint.core.job.fields import count, first_set, shown, small_text, wrong
-from musterpoint.core.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
+from musterpoint.core.job.fields import count, first_set, wrong
+from musterpoint.core.job.model import Note, StartedRank
 from musterpoint.core.job.node_list import nodes_of, tasks_of
-from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
-from musterpoint.core.job.sagemaker import base_of, paths_of
 
 _NOT_OF_SRUN = ("4294967290", "4294967291", "interactive", "batch")
 """Steps that run once, on one node: the shell of ``salloc`` and of a batch script."""
-CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-"""Where Slurm has its configuration, if SLURM_CONF doesn't say so."""
-_KILL_WAIT = 30.0
-"""Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
-_FIRST_PORT, _PORTS = 20000, 12000
-_NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
-_NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _NODES_OF_COMPONENT = ("SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_")
 """With a component's number, in a heterogeneous job; the second name is that of Slurm before 20.02."""
 _HET_SIZES = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
-_THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
-_GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 
 
 class Step(NamedTuple):
@@ -46,39 +36,6 @@ class Step(NamedTuple):
     current: str
     here: int = 1
     started: StartedRank | None = None
-
-
-def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
-    """The job of this step, or of the one node of a batch script without ``srun``.
-
-    Raises:
-        UsageError: a variable is malformed or missing; several hosts were allocated and this process wasn't started on
-            all of them.
-    """
-    by_srun, grace, port = in_step(environ), kill_wait(environ), _port(environ)
-    step = _step(environ) if by_srun else _without_srun(environ)
-    _refuse_mpirun(environ, len(step.nodes))
-    of_step = f".{environ['SLURM_STEP_ID']}" if by_srun else ""
-    used = (_NODES_OF_STEP if by_srun else _NODES_OF_JOB, _THIS_NODE, _GPUS)
-    return Job(
-        platform="slurm",
-        name=f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{_job_id(environ)}{of_step}",
-        hosts=step.nodes,
-        current_host=step.current,
-        group_hosts=step.nodes,
-        entry_point=EntryPoint(""),
-        distribution=Distribution(processes_per_host=step.here if step.started else None),
-        paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
-        grace=grace,
-        notes=(
-            _read_from(environ, used, grace, port),
-            *(_left_out(environ, step) if by_srun else _unused_tasks(environ)),
-        ),
-        counted=_counted(environ),
-        rollcall_port=port,
-        started=step.started,
-        place="" if step.started else environ.get("SLURM_TOPOLOGY_ADDR", ""),
-    )
 
 
 def in_step(environ: Mapping[str, str]) -> bool:
@@ -98,38 +55,12 @@ def in_step(environ: Mapping[str, str]) -> bool:
     return set(whole).issuperset(nodes_of(nodes, "SLURM_STEP_NODELIST"))
 
 
-def kill_wait(environ: Mapping[str, str]) -> float:
-    """Seconds between SIGTERM and SIGKILL, by Slurm's configuration where this host has it."""
-    for path in filter(None, (environ.get("SLURM_CONF"), *CONFIGURATIONS)):
-        configuration = small_text(path)
-        for line in configuration.splitlines():
-            name, _, value = line.partition("#")[0].partition("=")
-            if name.strip().lower() == "killwait" and value.strip().isdecimal():
-                return float(value)
-        if configuration:
-            break
-    return _KILL_WAIT
-
-
-def _port(environ: Mapping[str, str]) -> int:
-    """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
-    job, step = _job_id(environ), environ.get("SLURM_STEP_ID", "")
-    if not _is_number(job):
-        return 0
-    return _FIRST_PORT + (int(job) * 16 + (int(step) if _is_number(step) else 0)) % _PORTS
-
-
-def _is_number(text: str) -> bool:
-    """Whether ``int()`` reads it: it refuses thousands of digits."""
-    return text.isdecimal() and len(text) < 20
-
-
-def _job_id(environ: Mapping[str, str]) -> str:
+def job_id(environ: Mapping[str, str]) -> str:
     return environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID", "")
 
 
-def _step(environ: Mapping[str, str]) -> Step:
-    variable = first_set(environ, _NODES_OF_STEP) or _NODES_OF_STEP[-1]
+def step_of(environ: Mapping[str, str]) -> Step:
+    variable = first_set(environ, NODES_OF_STEP) or NODES_OF_STEP[-1]
     nodes = nodes_of(_needed(environ, variable), variable)
     number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
     if number != len(nodes):
@@ -188,7 +119,7 @@ def _by_component(
     return ordered, tuple(each[node] for node in ordered)
 
 
-def _left_out(environ: Mapping[str, str], step: Step) -> tuple[Note, ...]:
+def left_out(environ: Mapping[str, str], step: Step) -> tuple[Note, ...]:
     """That srun started this step on some components of a heterogeneous job only, as it does unless told otherwise."""
     others = [node for component in _components(environ) for node in component if node not in step.nodes]
     if not others:
@@ -239,9 +170,9 @@ def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:
     return at
 
 
-def _without_srun(environ: Mapping[str, str]) -> Step:
+def without_srun(environ: Mapping[str, str]) -> Step:
     """The one node of a batch script; several nodes, or none of them, are refused."""
-    variable = first_set(environ, _NODES_OF_JOB) or _NODES_OF_JOB[0]
+    variable = first_set(environ, NODES_OF_JOB) or NODES_OF_JOB[0]
     nodes = nodes_of(_needed(environ, variable), variable)
     several = [
         name
@@ -264,20 +195,6 @@ def _without_srun(environ: Mapping[str, str]) -> Step:
     return Step(nodes, nodes[0])
 
 
-def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
-    """An mpirun inside of the job would start one job after another here, of one host each."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
-        size = environ.get(name, "")
-        if size.isdecimal() and (len(size) > 9 or int(size) > nodes):
-            raise UsageError(
-                f"{shown_variables([(name, size)])}: an mpirun started this process, and others like it; expected one "
-                f"on each node, which starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs "
-                "that use MPI"
-            )
-    if environ.get("TORCHELASTIC_RUN_ID"):  # torchrun's alone: RANK and LOCAL_RANK come from containers' hooks, too
-        refuse_started_ranks(environ)
-
-
 def srun_line(nodes: int) -> str:
     """The command that starts ``muster launch`` once on each of ``nodes``."""
     return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 muster launch ..."
@@ -285,43 +202,9 @@ def srun_line(nodes: int) -> str:
 
 def _needed(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
-        job = f"in job {_job_id(environ)}" if _job_id(environ) else "beside its other variables"
+        job = f"in job {job_id(environ)}" if job_id(environ) else "beside its other variables"
         raise UsageError(
             f"{name} isn't set, expected Slurm's value {job}: pass the SLURM_* variables on to "
             "this process, or name the hosts in SM_HOSTS (a JSON list) and this one in SM_CURRENT_HOST"
         )
     return environ[name]
-
-
-def _counted(environ: Mapping[str, str]) -> Counted:
-    """This node's GPUs as Slurm allocated them (``4``, or ``a100:4`` by type)."""
-    name = first_set(environ, _GPUS)
-    if not name:
-        return Counted()
-    gpus = 0
-    for part in environ[name].split(","):
-        number = part.rpartition(":")[2]
-        if not (number.isascii() and number.isdecimal() and len(number) < 6):
-            raise wrong(name, environ[name], "a number of GPUs, such as 4 or a100:4")
-        gpus += int(number)
-    return Counted(gpus, name) if gpus else Counted()
-
-
-def _read_from(environ: Mapping[str, str], used: Iterable[tuple[str, ...]], grace: float, port: int) -> Note:
-    """Which variables the job was read from: of each of ``used`` the first that is set."""
-    names = (first_set(environ, either) for either in used)
-    named = ", ".join(f"{name}={environ[name]}" for name in names if name)
-    seconds = f"{grace:g} s between SIGTERM and SIGKILL (KillWait)"
-    return Note("plan", f"Slurm: {named}; {seconds}; the roll call is at port {port}")
-
-
-def _unused_tasks(environ: Mapping[str, str]) -> tuple[Note, ...]:
-    """That several tasks were asked for, where srun started none of them."""
-    tasks = environ.get("SLURM_NTASKS", "1")
-    if tasks == "1":
-        return ()
-    words = (
-        f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started "
-        "without srun: its ranks are this node's slots"
-    )
-    return (Note("info", words),)

@@ -12,10 +12,13 @@ from typing import Iterable, Mapping, NamedTuple
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import MASTER_PORT, Settings
 from musterpoint.core.job.fields import count, first_set, shown, wrong
-from musterpoint.core.job.kubernetes import INDEX, pod_job, pod_name
 from musterpoint.core.job.model import Job, Note
+from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
+from musterpoint.core.job.platform import Numbers, Platform, RankPlace, Row, StartedBy
+from musterpoint.core.job.pods import INDEX, pod_job, pod_name
 
+NAME = "kubeflow"
 HOSTFILES = ("OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE")
 """Of Open MPI, Intel MPI and MPICH; an MPIJob's file is below /etc/mpi."""
 ROLE = "K_MPI_JOB_ROLE"
@@ -55,7 +58,7 @@ KINDS = (
 )
 
 
-def has_variables(environ: Mapping[str, str]) -> bool:
+def found(environ: Mapping[str, str], _base: str = "") -> bool:
     """Whether this process runs in a pod of Kubeflow's."""
     if _of_mpijob(environ) or _trainjob_of(environ):
         return True
@@ -94,7 +97,7 @@ def _replica(environ: Mapping[str, str]) -> tuple[str, str]:
     return variable, environ.get(variable, "").partition(":")[0]
 
 
-def read_kubeflow(environ: Mapping[str, str], settings: Settings) -> Job:
+def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this pod's TrainJob or PyTorchJob.
 
     Raises:
@@ -128,7 +131,7 @@ def _trainjob(environ: Mapping[str, str], settings: Settings, kind: Variables, n
     variable = kind.place if environ.get(kind.place) else INDEX
     place = _place(environ, variable, number)
     pods = tuple(f"{name}-node-0-{pod}.{name}" for pod in range(number))
-    job = pod_job("kubeflow", environ, pods, place, _slots(environ, kind.slots) if kind.slots else None)
+    job = pod_job(NAME, environ, pods, place, _slots(environ, kind.slots) if kind.slots else None)
     used = (kind.leader, kind.total, variable, kind.slots)
     note = _read_from("a TrainJob's", environ, used)
     return job._replace(name=name, notes=(note,), master_port=_master_port(environ, "PET_MASTER_PORT"))
@@ -164,7 +167,7 @@ def _pytorchjob(environ: Mapping[str, str], name: str, role: str, domain: str) -
     used = (_replica(environ)[0], variable, rank or "HOSTNAME", "PET_NPROC_PER_NODE")
     note = _read_from("a PyTorchJob's", environ, used)
     port = _master_port(environ, "MASTER_PORT")
-    return pod_job("kubeflow", environ, pods, place, slots)._replace(name=name, notes=(note,), master_port=port)
+    return pod_job(NAME, environ, pods, place, slots)._replace(name=name, notes=(note,), master_port=port)
 
 
 def _master_port(environ: Mapping[str, str], variable: str) -> int:
@@ -221,3 +224,45 @@ def _refuse_mpi(environ: Mapping[str, str]) -> None:
             "pods all run `muster launch --launcher mpi PROGRAM`: musterpoint starts MPI's daemons without ssh; or "
             "leave musterpoint out of this job: `mpirun PROGRAM`"
         )
+
+
+NUMBERED = (("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"), ("DMLC_TASK_ID", "DMLC_NUM_WORKER"))
+"""A TrainJob's process and how many there are, by runtime: scripts for the JAX and XGBoost runtimes read them."""
+
+
+def _stale(environ: Mapping[str, str], started_by: StartedBy) -> tuple[str, ...]:
+    if started_by != "launcher":
+        return ()
+    return tuple(name for pair in NUMBERED for name in pair if name in environ)
+
+
+def _of_rank(environ: Mapping[str, str], place: RankPlace) -> tuple[tuple[str, str, str], ...]:
+    return tuple(
+        variable
+        for process, number in NUMBERED
+        if number in environ
+        for variable in (
+            (process, str(place.rank), "the rank, as of a pod with one process"),
+            (number, str(sum(place.slots)), "the world size, as of pods with one process each"),
+        )
+    )
+
+
+PLATFORM = Platform(
+    name=NAME,
+    title="Kubeflow",
+    read=read,
+    variables=("PET_", "JAX_", "DMLC_", "KUBEFLOW_", "K_MPI_", "OMPI_MCA_", INDEX, "KUBERNETES_SERVICE", "HOSTNAME"),
+    found=found,
+    folder=BASE,
+    numbers=Numbers(_stale, _of_rank),
+    played="musterpoint.local.platforms.kubeflow",
+    row=Row(
+        "kubernetes.md#kubeflow",
+        "`PET_*`, `JAX_*` or `DMLC_*` of a TrainJob; `MASTER_ADDR`, `WORLD_SIZE`, `RANK` of a PyTorchJob",
+        "`muster launch …` as the trainer's command",
+        "[progress and failures](kubernetes.md#the-trainjobs-status) go to the TrainJob's status",
+        "`/opt/ml` too, where it can be made, else as on machines of your own",
+        "as on Kubernetes, and the TrainJob's status",
+    ),
+)

@@ -6,15 +6,19 @@ of one and ends with 0. The values are accelerate's own (:mod:`musterpoint.core.
 
 from __future__ import annotations
 
+import os
+
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.accelerate import FILE, WORDS, Accelerate
+from musterpoint.core.fabric.accelerate import FILE, WORDS, Accelerate, ask_accelerate
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Launcher, Question, Wanted
+from musterpoint.core.launch.launchers.ranks import plan_ranks
 from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.ranks import plan_ranks
+from musterpoint.core.launch.table import find
 
 USE_CPU = "ACCELERATE_USE_CPU"
 WHAT = {
@@ -41,8 +45,8 @@ def plan_accelerate(inputs: LaunchInputs) -> LaunchPlan:
     Raises:
         LauncherError: accelerate would make each rank a world of one.
     """
-    found = inputs.accelerate
-    assert found is not None, "accelerate was not asked"
+    found = inputs.known
+    assert isinstance(found, Accelerate), "accelerate was not asked"
     several = inputs.roster.world_size > 1
     if several and not found.backend:
         raise LauncherError(
@@ -130,7 +134,7 @@ def typed_words(job: Job, settings: Settings) -> tuple[str, ...] | None:
             "accelerate.commands.accelerate_cli": "accelerate",
             "trl.cli": "trl",
         }.get(name, "")
-    if settings.launcher == "script" or not words:
+    if not words or (settings.launcher != "auto" and find(settings.launcher).independent):
         return None
     if name == "trl" and words[0] not in NO_TRAINING and not words[0].startswith("-"):
         raise UsageError(
@@ -175,3 +179,39 @@ def as_typed(job: Job, settings: Settings, found: Accelerate) -> tuple[Job, int 
             )
     start = job.entry_point._replace(program=found.script, module=found.module)
     return job._replace(entry_point=start, arguments=found.arguments), slots
+
+
+TYPED = "the program is `accelerate launch`"
+
+
+def _typed(question: Question) -> Wanted | None:
+    """The program of an `accelerate launch`, with the options of that line."""
+    words = typed_words(question.job, question.settings)
+    if words is None:
+        return None
+    found = _ask(question, words)
+    job, slots = as_typed(question.job, question.settings, found)
+    return Wanted(job, question.settings._replace(slots=slots or question.settings.slots), LAUNCHER.name, TYPED, found)
+
+
+def _survey(question: Question) -> Accelerate:
+    return _ask(question, ())
+
+
+def _ask(question: Question, words: tuple[str, ...]) -> Accelerate:
+    given, code = question.settings.accelerate_config, question.job.paths.code
+    config = os.path.abspath(given) if given and os.path.exists(given) else given  # else it is where the code is
+    return ask_accelerate(question.interpreter, words, config, code, question.environ, question.ask)
+
+
+LAUNCHER = Launcher(
+    name="accelerate",
+    summary="a rank per slot, as ranks, with the variables that accelerate launch would set",
+    starts="us",
+    plan=plan_accelerate,
+    typed=_typed,
+    takes_started=True,
+    needs="accelerate",
+    survey=_survey,
+    reads=("slots", "accelerate_config", "cpu_binding"),
+)

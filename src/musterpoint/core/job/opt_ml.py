@@ -1,0 +1,32 @@
+"""SageMaker's directories in a container, which other platforms may have mounted, too."""
+
+import os
+from typing import Mapping
+
+from musterpoint.core.job.model import Paths
+
+BASE = "/opt/ml"
+
+
+def base_of(environ: Mapping[str, str]) -> str:
+    """The base directory: ``SAGEMAKER_BASE_DIR``, else ``/opt/ml``."""
+    return os.path.abspath(environ.get("SAGEMAKER_BASE_DIR") or BASE)
+
+
+def paths_of(base: str) -> Paths:
+    """SageMaker's directories below ``base``."""
+    output = os.path.join(base, "output")
+    return Paths(
+        base=base,
+        input=os.path.join(base, "input"),
+        input_config=os.path.join(base, "input", "config"),
+        input_data=os.path.join(base, "input", "data"),
+        model=os.path.join(base, "model"),
+        output=output,
+        output_data=os.path.join(output, "data"),
+        output_intermediate=os.path.join(output, "intermediate"),
+        failure=os.path.join(output, "failure"),
+        success=os.path.join(output, "success"),
+        code=os.path.join(base, "code"),
+        checkpoints=os.path.join(base, "checkpoints"),
+    )

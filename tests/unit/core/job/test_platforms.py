@@ -1,0 +1,99 @@
+"""A platform is one object in one file: the table of them, and nothing else that asks for a platform's name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import musterpoint
+from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import PLATFORMS
+from musterpoint.core.job import platforms
+from musterpoint.core.job.platform import Platform
+from musterpoint.local.platforms import table
+from musterpoint.local.platforms.platform import LocalPlatform
+
+PACKAGE = Path(musterpoint.__file__).parent
+OWN = ("core/job/platforms/", "local/platforms/")
+"""Where a platform's own files are."""
+OTHER_MEANINGS = {
+    "base/settings.py": {"sagemaker", *PLATFORMS},  # the names for the command line; the spelling of arguments
+    "core/job/hyperparameters.py": {"sagemaker"},  # the toolkit that spells arguments so
+    "core/job/sagemaker_files.py": {"sagemaker"},  # likewise; a folder's name, and what the files' reader fills in
+    "core/code/install.py": {"sagemaker"},  # a module of ours
+    "integrations/sagemaker_drivers.py": {"sagemaker"},  # a package of AWS's
+    "core/launch/mpi/open_mpi.py": {"slurm"},  # Open MPI's own name for a part of it
+}
+"""Texts that are called as a platform is and mean something else."""
+
+
+def names_in(path: Path) -> Iterator[tuple[int, str]]:
+    """Every text in the code of ``path`` that is a platform's name, docstrings apart."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in PLATFORMS:
+            yield node.lineno, str(node.value)
+
+
+def test_nothing_but_its_own_file_knows_a_platforms_name() -> None:
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE).as_posix()
+        if inside.startswith(OWN):
+            continue
+        allowed = OTHER_MEANINGS.get(inside, set())
+        wrong += [f"{inside}:{line}: {name!r}" for line, name in names_in(path) if name not in allowed]
+    assert wrong == []
+
+
+def test_a_platforms_file_names_itself_only() -> None:
+    for path in sorted((PACKAGE / "core" / "job" / "platforms").glob("*.py")):
+        others = {name for _, name in names_in(path)} - {path.stem}
+        assert others == set() or path.stem == "__init__", path.name
+
+
+def test_the_tables_agree() -> None:
+    assert sorted(platforms.NAMES) == sorted(PLATFORMS)
+    for name in platforms.NAMES:
+        assert platforms.load(name).name == name
+        assert platforms.load(name).row.start
+    played = {name: table.played(name) for name in table.playable()}
+    assert list(played) == ["sagemaker", "azureml", "slurm", "kubeflow", "kubernetes"]
+    assert all(isinstance(made, LocalPlatform) for made in played.values())
+
+
+def test_what_cannot_be_played_is_told() -> None:
+    with pytest.raises(UsageError, match="--platform vertex: muster local can't play it: expected one of sagemaker"):
+        table.played("vertex")
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"AZUREML_RUN_ID": "x"}, "azureml"),
+        ({"AZ_BATCHAI_TASK_INDEX": "1"}, "azureml"),
+        ({"SLURM_PROCID": "1"}, "slurm"),
+        ({"SLURM_JOB_ID": "1", "AZUREML_RUN_ID": "x"}, "azureml"),
+        ({"PET_NNODES": "2", "PET_MASTER_ADDR": "a-node-0-0.a"}, "kubeflow"),
+        ({"JAX_COORDINATOR_ADDRESS": "a-node-0-0.a:1"}, "kubeflow"),
+        ({"DMLC_TRACKER_URI": "a-node-0-0.a"}, "kubeflow"),
+        ({"K_MPI_JOB_ROLE": "launcher"}, "kubeflow"),
+        ({"I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, "kubeflow"),
+        ({"HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, "kubeflow"),
+        ({"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}, "kubeflow"),
+        ({"MASTER_ADDR": "a-master-0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubeflow"),
+        ({"PET_RDZV_ENDPOINT": "a-worker-0:1", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubeflow"),
+        ({"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:1"]}, "task": {"type": "workerpool0"}}'}, "vertex"),
+        ({"JOB_COMPLETION_INDEX": "0"}, "kubernetes"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "MUSTER_NNODES": "2"}, "kubernetes"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "plain"),
+        ({"SLURM_JOB_ID": ""}, "plain"),
+        ({}, "plain"),
+    ],
+)
+def test_a_platform_is_recognised(environ: dict[str, str], name: str) -> None:
+    found: Platform = platforms.here(environ, "/nonexistent")
+    assert found.name == name

@@ -139,6 +139,49 @@ def test_the_batch_script_of_the_page(job: Job) -> None:
     assert lines(log) == [f"rank {rank} " + whole.format(1 + rank // GPUS) for rank in range(2 * GPUS)]
 
 
+PER_NODE = """#!/bin/bash
+nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+export NNODES={nnodes} MASTER_ADDR={leader}
+for place in 0 1; do
+    NODE_RANK=$place srun --nodes=1 --ntasks=1 --nodelist=${{nodes[$place]}} muster {command} train.py &
+done
+wait -n; first=$?
+wait -n; second=$?
+exit $((first > second ? first : second))
+"""
+"""One srun for each node, as AWS's 2.train-mpt-manual-distributed.sbatch starts them."""
+COUNTS = """
+import os
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", os.uname().nodename, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "nnodes", "leader"),
+    [
+        ("launch --launcher ranks --slots 2", "2", "${nodes[0]}"),
+        ("torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=${nodes[0]}:29400", "", ""),
+    ],
+)
+def test_a_step_for_each_node_is_one_world(job: Job, command: str, nnodes: str, leader: str) -> None:
+    job.program(COUNTS)
+    job.program(PER_NODE.format(nnodes=nnodes, leader=leader, command=command), "job.sh")
+    state, _, log = job.end(job.submit("sbatch", "--nodes=2", "--ntasks-per-node=1", "--time=5", "job.sh"))
+    assert state == "COMPLETED", log
+    assert [line.rpartition(" on ")[0] for line in lines(log)] == [f"rank {rank} of 4" for rank in range(4)], log
+    assert {line.rpartition(" on ")[2] for line in lines(log)} == {"algo-1", "algo-2"}, log
+
+
+def test_a_step_for_each_node_that_is_not_told_all_is_refused(job: Job) -> None:
+    """Two worlds of one would end with 0."""
+    job.program(COUNTS)
+    job.program(PER_NODE.format(nnodes="2", leader="", command="launch --launcher ranks"), "job.sh")
+    state, code, log = job.end(job.submit("sbatch", "--nodes=2", "--ntasks-per-node=1", "--time=5", "job.sh"))
+    assert (state, code, lines(log)) == ("FAILED", 64, []), log
+    assert log.count("by Slurm's description there is one host") == 2, log
+    assert log.count("set MASTER_ADDR to the first host's name or address") == 2, log
+
+
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_a_failing_ranks_code_is_sruns(job: Job, tasks: int) -> None:
     """With a task for each node, and with one for each slot, of which one speaks for its node."""

@@ -87,6 +87,8 @@ class Platform(NamedTuple):
     # where the platform announces that it will end this machine: the address of Azure's metadata service
     notices: str = ""
 
+    # the job where the user joins several of the platform's to one: without what would differ between its hosts
+    joined: Callable[[Job, Variables], Job] | None = None
     numbers: Numbers | None = None
     # what in the job's description starts one process per host instead of one per rank
     once_per_host: str = "one process per host"

@@ -47,7 +47,7 @@ def read_job(
             "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
             "image); on a machine of yours run `muster local PROGRAM`"
         )
-    job = _settled(platform.read(environ, settings, base), settings)
+    job = _read(platform, environ, settings, base, launched=bool(program))
     if not program and platform.own_program is not None:
         return platform.own_program(job, environ)
     if arguments is None:
@@ -63,13 +63,32 @@ def platform_of(settings: Settings, environ: Mapping[str, str], base: str = "") 
     return platforms.here(environ, base or base_of(environ))
 
 
-def _settled(job: Job, settings: Settings) -> Job:
-    """``job`` with the options about hosts. Where it names them and no option is given, nothing is imported."""
-    if job.unnamed is None and not settings.describes_hosts:
-        return job
-    from musterpoint.core.job.unnamed import settled
+_COUNTS = ("PET_NNODES", "NNODES", "NUM_NODES")
+"""Variables with which users count hosts."""
 
-    return settled(job, settings)
+
+def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, base: str, launched: bool) -> Job:
+    """The job as ``platform`` describes it, and what options and variables say of its hosts beside that.
+
+    ``launched``: the platform has started ``muster launch``; `train` doesn't ask variables, which may be left over.
+    Where a platform names them and nothing else speaks of hosts, nothing more is imported.
+    """
+    if not settings.describes_hosts and not (launched and any(map(environ.get, _COUNTS))):
+        job = platform.read(environ, settings, base)
+        if job.unnamed is None:
+            return job
+        from musterpoint.core.job.unnamed import settled
+
+        return settled(job, settings)
+    from musterpoint.core.job.agreement import agreed
+    from musterpoint.core.job.unnamed import settled
+    from musterpoint.core.job.variables import Watched
+
+    watched = Watched(environ)
+    job = platform.read(watched, settings, base)
+    if job.unnamed is not None or job.assumed:
+        return settled(job, settings)
+    return agreed(job, platform, settings, environ, frozenset(watched.seen))
 
 
 def _launched(

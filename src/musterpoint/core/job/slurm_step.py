@@ -120,16 +120,26 @@ def _by_component(
 
 
 def left_out(environ: Mapping[str, str], step: Step) -> tuple[Note, ...]:
-    """That srun started this step on some components of a heterogeneous job only, as it does unless told otherwise."""
-    others = [node for component in _components(environ) for node in component if node not in step.nodes]
+    """That the step covers fewer nodes than were allocated, which are perhaps meant to train with it."""
+    size = _het_size(environ)
+    variable = first_set(environ, NODES_OF_JOB)
+    components = _components(environ) or ([nodes_of(environ[variable], variable)] if variable else [])
+    others = [node for component in components for node in component if node not in step.nodes]
     if not others:
         return ()
-    size = _het_size(environ)
-    words = (
-        f"SLURM_HET_SIZE={size}: this step runs on {len(step.nodes)} of the job's {len(step.nodes) + len(others)} "
-        f"nodes, without {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}: srun starts a step on the first "
-        f"component alone unless it is told others; for one job of all nodes: {_srun_of_all(size)}"
-    )
+    names = f"{', '.join(others[:4])}{', ...' if len(others) > 4 else ''}"
+    all_nodes = len(step.nodes) + len(others)
+    words = f"this step runs on {len(step.nodes)} of the job's {all_nodes} nodes, without {names}"
+    if size > 1:
+        words = (
+            f"SLURM_HET_SIZE={size}: {words}: srun starts a step on the first component alone unless it is told "
+            f"others; for one job of all nodes: {_srun_of_all(size)}"
+        )
+    else:
+        words = (
+            f"{words}, and trains without them; for one job of all nodes: {srun_line(all_nodes)}, or say NNODES, "
+            "NODE_RANK and MASTER_ADDR to each node's step"
+        )
     return (Note("warning", words),)
 
 

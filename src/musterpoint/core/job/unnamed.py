@@ -15,7 +15,8 @@ from musterpoint.core.job.fields import is_loopback, node_name, shown
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
 from musterpoint.core.job.other_platforms import shown_variables
 
-_PET, _PLAIN = "PET_", ""
+COUNTS = (("PET_", "NNODES"), ("", "NNODES"), ("", "NUM_NODES"))
+"""The variables that count hosts: how they begin, as do those beside them, and end."""
 _LONGEST_NUMBER = 80
 """Digits; ``int()`` refuses thousands of them."""
 
@@ -39,17 +40,15 @@ def unnamed_job(platform: str, unnamed: UnnamedHosts, slots: int | None = None) 
 def settled(job: Job, settings: Settings) -> Job:
     """``job`` with the options about hosts: --nnodes, --node-rank and --rollcall-leader.
 
-    They describe hosts that the platform doesn't name; of hosts that it names, they must say the same.
+    They describe hosts that the platform doesn't name.
 
     Raises:
         UsageError: an option contradicts the platform, there are several hosts and none says where the first is, or
             the only host has another node rank than 0.
     """
     if job.unnamed is not None:
-        return _complete(job, _merged(job.unnamed, settings))
-    if job.assumed:
-        return _from_options(job, settings)
-    return _compared(job, settings)
+        return completed(job, _merged(job.unnamed, settings))
+    return _from_options(job, settings)
 
 
 def _from_options(job: Job, settings: Settings) -> Job:
@@ -69,7 +68,7 @@ def _from_options(job: Job, settings: Settings) -> Job:
             "muster torchrun), the first host's name or address, the same on all of them (MUSTER_ROLLCALL_LEADER)"
         )
     leader, port = split_endpoint(settings.rollcall_leader or "localhost")
-    return _complete(job, UnnamedHosts(count, settings.node_rank, leader, port))
+    return completed(job, UnnamedHosts(count, settings.node_rank, leader, port))
 
 
 def _merged(unnamed: UnnamedHosts, settings: Settings) -> UnnamedHosts:
@@ -96,7 +95,12 @@ def _same(flag: str, value: int | None, source: str, known: int) -> None:
         )
 
 
-def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
+def completed(job: Job, unnamed: UnnamedHosts) -> Job:
+    """``job`` of the hosts ``unnamed``, with what stands for their names.
+
+    Raises:
+        UsageError: their number, this host's place or the leader's address can't be.
+    """
     if not 1 <= unnamed.nnodes <= MOST_HOSTS:
         raise UsageError(f"{unnamed.sources.nnodes} is {unnamed.nnodes}, expected 1 to {MOST_HOSTS} hosts")
     if unnamed.nnodes == 1:
@@ -140,30 +144,13 @@ def misplaced(unnamed: UnnamedHosts) -> UsageError | None:
     return UsageError(f"{source.node_rank} is {rank}, and {there} ({source.nnodes}): {go}")
 
 
-def _compared(job: Job, settings: Settings) -> Job:
-    """Compares the options with hosts that the platform names.
-
-    The leader's address is compared after the roll call; names that are neither stay unchecked, and a note says so.
-    """
-    _same("--nnodes", settings.nnodes, f"the platform ({job.platform})", len(job.group_hosts))
-    if settings.node_rank is not None:
-        where = job.group_hosts.index(job.current_host) if job.in_group else -1
-        if settings.node_rank != where:
-            place = f"its place among the hosts is {where}" if where >= 0 else "it takes no part in the distribution"
-            raise UsageError(
-                f"--node-rank={settings.node_rank} (MUSTER_NODE_RANK), but this host is {job.current_host} "
-                f"({job.platform}), and {place}: leave --node-rank out"
-            )
-    return job
-
-
 def from_variables(platform: str, environ: Mapping[str, str]) -> Job | None:
     """The job of ``platform`` that torchrun's variables, or a wrapper's, describe; None where they describe no others.
 
     Raises:
         UsageError: a variable is wrong, or one is missing without which the hosts can't meet.
     """
-    for prefix, name in ((_PET, "NNODES"), (_PLAIN, "NNODES"), (_PLAIN, "NUM_NODES")):
+    for prefix, name in COUNTS:
         count = environ.get(prefix + name, "").strip()
         beside = environ.get("NODE_RANK", "").strip() and environ.get("MASTER_ADDR", "").strip()
         least, colon, most = count.partition(":")

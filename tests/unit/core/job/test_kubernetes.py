@@ -156,7 +156,7 @@ REFUSED = [
     ({**TORCH, "PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT is 70000"),
     ({**OPERATOR, "MASTER_PORT": "x"}, "MASTER_PORT is"),
     ({**TORCH, "PET_NPROC_PER_NODE": "0"}, "PET_NPROC_PER_NODE is"),
-    ({**TORCH, "MUSTER_NNODES": "3"}, "--nnodes=3.*, but the platform .*2"),
+    ({**TORCH, "MUSTER_NNODES": "3"}, "--nnodes 3, but by Kubeflow's description there are 2 hosts .*leave them out"),
     ({**ELASTIC, "PET_NNODES": "1:4"}, "PET_NNODES=1:4: .*elasticPolicy"),
     ({**ELASTIC, "HOSTNAME": "other"}, "this pod is other"),
     ({**XGBOOST, "DMLC_NUM_WORKER": "15", "MUSTER_SLOTS": "8"}, "DMLC_NUM_WORKER=15"),

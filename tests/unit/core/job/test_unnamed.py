@@ -115,7 +115,10 @@ def test_a_platform_that_names_its_hosts_is_compared_with(tmp_path: Path) -> Non
     same = job_of(NAMED, tmp_path, nnodes=2, node_rank=1, rollcall_leader="algo-1")
     assert (same.hosts, same.unnamed) == (("algo-1", "algo-2"), None)
     for options, sentence in (
-        ({"nnodes": 3}, "--nnodes=3 (MUSTER_NNODES), but the platform (sagemaker) says 2"),
+        (
+            {"nnodes": 3},
+            "--nnodes 3, but by SageMaker's description there are 2 hosts (algo-1, algo-2): pass --rollcall",
+        ),
         (
             {"node_rank": 0},
             "--node-rank=0 (MUSTER_NODE_RANK), but this host is algo-2 (sagemaker), and its place among the hosts is 1",

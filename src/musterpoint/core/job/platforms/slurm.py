@@ -50,7 +50,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
     used = (NODES_OF_STEP if by_srun else NODES_OF_JOB, _THIS_NODE, _GPUS)
     return Job(
         platform=NAME,
-        name=f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{job_id(environ)}{of_step}",
+        name=_name(environ) + of_step,
         hosts=step.nodes,
         current_host=step.current,
         group_hosts=step.nodes,
@@ -190,6 +190,17 @@ def per_host(counts: Iterable[int]) -> str:
     return ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in groups)
 
 
+def _name(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{job_id(environ)}"
+
+
+def _joined(job: Job, environ: Mapping[str, str]) -> Job:
+    """Several steps as one job: named and met as the allocation, since each has a number of its own."""
+    allocation = {name: text for name, text in environ.items() if name != "SLURM_STEP_ID"}
+    notes = tuple(note for note in job.notes if note.level != "warning")  # of nodes that the step leaves out
+    return job._replace(name=_name(environ), rollcall_port=_port(allocation), notes=notes)
+
+
 def _found(environ: Mapping[str, str], _base: str) -> bool:
     """An allocation or a step; or a task's number, where a container was given no more of Slurm's variables."""
     named = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
@@ -206,6 +217,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title="Slurm",
+    joined=_joined,
     read=read,
     variables=("SLURM", "PMIX_", "PMI_"),
     found=_found,

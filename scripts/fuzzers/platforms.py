@@ -105,6 +105,54 @@ def _reads_as(dice: random.Random) -> tuple[Any, Callable[[], object]]:
     return environ, read
 
 
+_COUNTS = ("NUM_{}S", "{}_COUNT", "{}S_NUM", "TOTAL_{}S", "{}_SIZE", "NUMBER_OF_{}S", "JOB_NUM_{}S")
+_PLACES = ("{}_RANK", "{}_INDEX", "{}_IDX", "JOB_{}_INDEX", "{}_ORDINAL")
+_PEERS = ("NODE", "HOST", "MACHINE", "WORKER", "REPLICA", "TASK", "PEER", "INSTANCE", "POD", "CONTAINER")
+_ROSTERS = ("{}_HOSTS", "{}_PEERS", "{}_NODES", "{}_HOSTNAMES", "{}_HOST_LIST")
+
+
+def invented(dice: random.Random) -> tuple[dict[str, str], bool]:
+    """The variables of a platform that nobody knows; whether they say, or may say, that there are several hosts."""
+    prefix = "".join(dice.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(dice.randint(2, 9))) + "Q"
+    peer, hosts = dice.choice(_PEERS), dice.choice((1, 1, 2, 3, 16, 1024))
+    place = dice.choice((0, 0, dice.randrange(hosts)))
+    found, several = {}, False
+    if dice.random() < 0.6:
+        found[f"{prefix}_{dice.choice(_COUNTS).format(peer)}"] = str(hosts)
+        several = hosts > 1 and peer in _PEERS[:3]
+    if dice.random() < 0.6:
+        counted = bool(found)
+        found[f"{prefix}_{dice.choice(_PLACES).format(peer)}"] = str(place)
+        several = several or hosts > 1 or place > 0 or not counted
+    if dice.random() < 0.3:
+        names = " ,;\n"[dice.randrange(4)].join(f"train-{number}" for number in range(hosts))
+        found[dice.choice(_ROSTERS).format(prefix)] = names
+        several = several or hosts > 1
+    for name in ("OMP_NUM_THREADS", "DATALOADER_NUM_WORKERS", "MAX_TASKS", "NODE_VERSION", "WORKER_CLASS"):
+        if dice.random() < 0.2:
+            found[name] = str(dice.randint(1, 64))
+    return found, several
+
+
+def _invented(dice: random.Random) -> tuple[Any, Callable[[], object]]:
+    """A job of one host where others may be is told so, or refused; another isn't."""
+    environ, several = invented(dice)
+
+    def read() -> object:
+        try:
+            job = read_job({**environ, "SAGEMAKER_BASE_DIR": "/nonexistent"}, settings.Settings(), program="train.py")
+        except MusterError as error:
+            if several:
+                return error
+            raise AssertionError("refused, and nothing says that there are several") from error
+        told = len(job.hosts) > 1 or any(note.level == "warning" for note in job.notes)
+        if told != several:
+            raise AssertionError("told of others, and nothing says so" if told else "a silent world of one")
+        return job
+
+    return environ, read
+
+
 def _torchrun(dice: random.Random) -> tuple[Any, Callable[[], object]]:
     words = [dice.choice((*WORDS, *VALUES[:20])) for _ in range(dice.randint(0, 6))] + ["train.py"][
         : dice.randint(0, 1)
@@ -137,7 +185,7 @@ class Refused(MusterError):
     """A start that isn't an MPI daemon's, in a sentence."""
 
 
-WAYS = (_reads, _reads, _reads, _reads_as, _torchrun, _daemon)
+WAYS = (_reads, _reads, _reads, _reads_as, _invented, _invented, _torchrun, _daemon)
 
 
 def _too_long(signo: int, frame: Any) -> None:

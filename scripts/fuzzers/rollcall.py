@@ -15,14 +15,17 @@ import time
 from typing import Any, Callable, Iterator
 
 from fuzzers.findings import MOST_WRONG, Findings
+from fuzzers.topic_messages import example
 from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
+from musterpoint.core.channel.fields import STOP_SIGNALS
 from musterpoint.core.channel.peers import JobFailed, PeerEvent, Peers, StopAll
 from musterpoint.core.channel.secret import Seal, prove
 from musterpoint.core.channel.session import Resume, random_token
 from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant
@@ -49,7 +52,7 @@ TIMEOUTS = Timeouts(
 MEMBER_INPUTS = 40
 """Messages of one hostile member before the job is begun anew."""
 
-MEMBERS_OWN = ("failed", "stopping", "arrive", "done", "started", "ended", "quiet", "looked")
+MEMBERS_OWN = ("failed", "stopping", "done", *FROM_WORKERS)
 
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 15, 9, 255, 256, 2**31, 2**53, 2**53 + 1, 2**63, 10**400, 0.5, -0.0, 1e308,
@@ -169,13 +172,9 @@ class Fuzzer:
             "nonce": "0" * 32}, {"t": "wait"}, {"t": "bye"}, {"t": "leaving"}, {"t": "welcome", "host": "algo-1",
             "job": JOB, "token": "t", "answer": "a"}, {"t": "roster", "roster": roster}, {"t": "abandon",
             "host": "algo-1", "signal": 15}, {"t": "stopping", "signal": 15}, {"t": "failed", "failure": failure},
-            {"t": "arrive", "point": "ready"}, {"t": "arrived", "point": "ready"}, {"t": "done", "code": 0,
-            "failures": 0}, {"t": "started", "number": 1}, {"t": "ended", "number": 1, "status": 0, "said": "x"},
-            {"t": "alldone", "failures": [0, 0, 0], "stopped": False}, {"t": "quiet", "on": True}, {"t": "look"},
-            {"t": "looked", "positions": [[0, "place", "is in read", "train.py:41", False]]},
-            {"t": "looked", "positions": None}, {"t": "stalled", "sentence": "rank 0 waits"}, {"t": "start",
-            "number": 1, "words": ["orted"]}, {"t": "verdict",
-            "failure": failure, "secondary": 0}, {"t": "stop", "host": "algo-1", "signal": 15}, {"t": "lost",
+            {"t": "done", "code": 0, "failures": [0, 0, 0]}, {"t": "alldone", "failures": [0, 0, 0],
+            "stopped": False}, *map(example, (*FROM_WORKERS.values(), *FROM_LEADER.values())), {"t": "verdict",
+            "failure": failure, "secondary": [0, 0, 0]}, {"t": "stop", "host": "algo-1", "signal": 15}, {"t": "lost",
             "host": "algo-2", "why": "gone"}, {"t": "over", "text": "table"}, {"t": "refused", "reason": "no",
             "over": True}, {"t": "resumed", "answer": "a", "got": 0},
         ]  # fmt: skip
@@ -303,7 +302,7 @@ class Fuzzer:
         for host in hosts:
             self.check(host, sent)
             for event in host.events:
-                if isinstance(event, StopAll) and (event.host != "algo-2" or event.signal not in wire.STOP_SIGNALS):
+                if isinstance(event, StopAll) and (event.host != "algo-2" or event.signal not in STOP_SIGNALS):
                     self.blame(f"{host.me} was stopped by {event}", sent)
                 if isinstance(event, JobFailed):
                     failure = event.failure

@@ -82,6 +82,7 @@ class Local:
         self.python, self.environ, self.folder = python, environ, folder
         self.token = f"muster-test-{uuid.uuid4().hex}"
         self.environ["MUSTER_TEST_TOKEN"] = self.token
+        self.environ.setdefault("MUSTER_LOG_PREFIX", "none")  # most tests look for the programs' own lines
         self.output = folder / "job"
         self.started: list[subprocess.Popen[str]] = []
 

@@ -19,6 +19,7 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import READ, Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import PeerEvent
+from musterpoint.core.channel.topics import barriers, start_requests
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
 
@@ -55,9 +56,12 @@ def main(me: str, given: dict[str, Any]) -> None:
                 peers.failed(Failure(me, 1, "user", rest, f"{rest} failure on {me}", at=time.time()))
             elif word.startswith("start"):
                 arguments = json.loads(rest)
-                getattr(peers, word)(*(tuple(one) if isinstance(one, list) else one for one in arguments))
+                getattr(peers.topic(start_requests.TOPIC), word)(
+                    *(tuple(one) if isinstance(one, list) else one for one in arguments)
+                )
             else:
-                getattr(peers, word)(int(rest) if word == "done" else rest)
+                half = peers.topic(barriers.TOPIC) if word == "arrive" else peers
+                getattr(half, word)(int(rest) if word == "done" else rest)
 
     peers.listen(on_event)
     loop.watch(0, READ, on_input)

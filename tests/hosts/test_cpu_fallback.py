@@ -114,7 +114,7 @@ def test_a_script_that_asks_for_an_accelerator_or_a_mesh_of_cuda(
 ) -> None:
     """What pytorch/examples ask of torch in ddp, FSDP2 and tensor_parallelism, which end with 0 where they see none."""
     (tmp_path / "todays.py").write_text(TODAYS)
-    options = ("--slots", "2", "--cpu-fallback", "--backend", "process", "--launcher", "ranks")
+    options = ("--slots", "2", "--cpu-fallback", "--backend", "process", "--launcher", "ranks", "--log-prefix", "none")
     done = run(root, environ, tmp_path / "job", *options, str(tmp_path / "todays.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     said = set(done.stdout.splitlines())

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import resource
 import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 ENDS_EARLY = """
 import os, torch, torch.distributed as dist
@@ -65,3 +72,112 @@ def test_a_leader_that_cannot_listen_ends_the_job_at_once(local) -> None:  # typ
     assert ran.code == 64, ran.stderr
     assert "algo-1 has ended before it met the others: ending algo-2 too" in ran.stderr
     assert ran.reason.startswith(f"muster: --rollcall-port {port} can't be listened on by algo-1")
+
+
+WRITES = """
+import os, helper
+open("snapshot.pt", "a").write(os.environ["RANK"])
+open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "helper.py"), "a").write("# changed")
+helper.work()
+"""
+HELPER = """
+def work():
+    raise ValueError("bad batch")
+"""
+
+
+@pytest.mark.parametrize("backend", ["netns", "process"])
+def test_what_hosts_write_beside_the_code_stays_theirs(local, backend: str) -> None:  # type: ignore[no-untyped-def]
+    """Neither host sees the other's files, and mine are as they were; errors name mine."""
+    helper = local.program(HELPER, "helper.py")
+    program = local.program(WRITES)
+    ran = local.run("--hosts", "2", "--launcher", "ranks", "--backend", backend, "--on-failure", "finish", program)
+    assert ran.code == 1, ran.stderr
+    assert helper.read_text() == HELPER
+    assert not (local.folder / "snapshot.pt").exists()
+    for rank, host in enumerate(("algo-1", "algo-2")):
+        kept = local.output / "hosts" / host / "opt/ml/code"
+        assert {path.name: path.read_text() for path in kept.iterdir()} == {
+            "snapshot.pt": str(rank), "helper.py": HELPER + "# changed",
+        }  # fmt: skip
+        assert f'File "{helper}", line 3, in work' in ran.log(host)
+        assert f'File "{program}", line 5, in <module>' in ran.log(host)
+    assert 'File "helper.py", line 3, in work' in ran.reason
+    assert "written beside the code: helper.py (every host), snapshot.pt (every host); kept in " in ran.stderr
+
+
+def test_two_ranks_of_a_host_are_told_apart(local) -> None:  # type: ignore[no-untyped-def]
+    del local.environ["MUSTER_LOG_PREFIX"]
+    program = local.program("import os; print('here', flush=True)")
+    ran = local.run("--backend", "process", "--host-slots", "2,1", "--hosts", "2", "--launcher", "ranks", program)
+    said = sorted(line for line in ran.stdout.splitlines() if line.endswith("here"))
+    assert said == ["algo-1 | [rank 0] here", "algo-1 | [rank 1] here", "algo-2 | here"]
+    assert (local.output / "hosts/algo-1/ranks/rank-1.log").read_text() == "here\n"
+
+
+DOWNLOADS = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())"
+
+
+def test_a_download_without_a_way_out(local) -> None:  # type: ignore[no-untyped-def]
+    words = ("--launcher", "script", local.program(DOWNLOADS), "http://data.invalid/")
+    ran = local.run("--hosts", "2", "--backend", "netns", *words)
+    assert ran.code == 1
+    assert "the hosts of --backend netns have no way out of this machine. Add --internet on, or bring" in ran.stderr
+
+
+def refused(local, *words: str | Path) -> str:  # type: ignore[no-untyped-def]
+    """What is said of a command line that makes no host."""
+    ran = local.run(*words)
+    assert ran.code == 64, ran.stderr
+    assert not (local.output / "hosts").exists()
+    return str(ran.stderr)
+
+
+def test_what_is_wrong_is_said_before_there_are_hosts(local) -> None:  # type: ignore[no-untyped-def]
+    notebook = local.program("{}", "nb.ipynb")
+    assert "is a notebook: make a script of it (jupyter nbconvert --to script" in refused(local, notebook)
+    program = local.program("")
+    assert "--python='python9': there is no such program on PATH" in refused(local, "--python", "python9", program)
+
+
+def test_words_that_seem_to_mean_something_else(local) -> None:  # type: ignore[no-untyped-def]
+    (local.folder / "src").mkdir()
+    local.program("import sys; print(sys.argv[1:])", "src/train.py")
+    local.program("1,2", "x.csv")
+    words = ("src/train.py", "--hosts", "2", "--data", "x.csv")
+    ran = local.run("--backend", "process", "--launcher", "script", *words)
+    assert ran.code == 0
+    assert "--hosts behind train.py goes to the program. Options of muster local stand before it" in ran.stderr
+    assert f"x.csv' is {local.folder}/x.csv here" in ran.stderr.replace('"', "'")
+
+
+def test_too_few_file_descriptors(local) -> None:  # type: ignore[no-untyped-def]
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+
+    command = local.command("--backend", "process", "--hosts", "4", "--launcher", "script", local.program(""))
+    done = subprocess.run(
+        command, env=local.environ, preexec_fn=few, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 64, done.stderr
+    assert "no file descriptor is left: this process may have 16 (ulimit -n)" in done.stderr
+    assert "internal error" not in done.stderr
+
+
+def test_errors_of_the_python_api_say_what_is_wrong(local) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "from musterpoint import local\nfrom musterpoint.base.errors import UsageError\n"
+        "for options in ({'backend': 'vm'}, {'nosuch': 1}, {'channel': {'train': '/nowhere'}}):\n"
+        "    try: local.run('train.py', **options)\n"
+        "    except UsageError as error: print(error)\n"
+    )
+    local.program("", "train.py")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=local.environ, cwd=local.folder, capture_output=True, text=True, check=True
+    )
+    one, two, three = done.stdout.splitlines()
+    assert one == "--backend='vm': expected one of process, netns, docker"
+    assert two.startswith("muster local: unknown option --nosuch")
+    assert three == "--channel=train=/nowhere: there is no file or directory /nowhere"
+    told = json.loads(local.run("--json", "--backend", "vm", "train.py").stdout)
+    assert told == {"Error": one, "ExitCode": 64}

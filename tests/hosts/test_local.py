@@ -114,10 +114,10 @@ def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
     assert ended.code == 0, ended.err
     said = sorted(line for line in ended.out.splitlines() if "is done" in line)
     assert said == [
-        "algo-1 | rank 0 is done",
-        "algo-1 | rank 1 is done",
-        "algo-2 | rank 2 is done",
-        "algo-2 | rank 3 is done",
+        "algo-1 | [rank 0] rank 0 is done",
+        "algo-1 | [rank 1] rank 1 is done",
+        "algo-2 | [rank 2] rank 2 is done",
+        "algo-2 | [rank 3] rank 3 is done",
     ]
     assert (ended.job["TrainingJobStatus"], ended.job["Backend"]) == (
         "Completed",

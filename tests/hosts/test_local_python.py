@@ -45,9 +45,9 @@ def test_a_function_returns_what_became_of_the_job(muster_local: Callable[..., A
 def test_what_a_function_refuses(tmp_path: Path, program: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=r"local.run: env.A is \[1\], expected a text or a number"):
         api.run(program, env={"A": [1]})
-    with pytest.raises(UsageError, match=r"muster local --hosts 1 --launchr ranks: code 64, and no job was run"):
+    with pytest.raises(UsageError, match=r"unknown option --launchr \(did you mean --launcher\?\)"):
         api.run(program, launchr="ranks")
-    assert "unknown option --launchr (did you mean --launcher?)" in capfd.readouterr().err
+    assert "unknown option --launchr" in capfd.readouterr().err
     program.write_text("import time\ntime.sleep(600)")
     with pytest.raises(TimeoutError, match=r"didn't end within 2 s"):
         api.run(program, hosts=1, backend="process", timeout=2, output=tmp_path / "late")

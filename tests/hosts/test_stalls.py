@@ -98,7 +98,7 @@ def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) ->
         assert ran.outcome(host)["rank"] == 3
         stacks = ran.left(host, f"data/muster/{host}/stacks.txt")
         assert f"rank {rank}: still, state S" in stacks
-        assert 'File "program.py", line' in stacks
+        assert f'File "{local.folder}/program.py", line' in stacks
         assert f"last collective: gloo:{'barrier' if rank else 'all_reduce'}, number " in stacks
         record = ran.output / f"hosts/{host}/opt/ml/output/data/muster/{host}/flight_recorder_rank_{rank}"
         assert pickle.loads(record.read_bytes())["entries"][-1]["profiling_name"].startswith("gloo:")

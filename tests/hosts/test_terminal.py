@@ -109,8 +109,8 @@ ONE_STOPS = """
 import os, sys, time
 rank, meeting = os.environ["RANK"], sys.argv[1]
 answer = 41
+breakpoint()
 if rank == "1":
-    breakpoint()
     open(meeting, "w").close()
 while not os.path.exists(meeting):
     time.sleep(0.05)

@@ -15,6 +15,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import PeerEvent, Peers
 from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.channel.topic_table import TOPICS
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
@@ -33,6 +34,21 @@ SHORT_CUT = TIMEOUTS._replace(cut=0.5)
 UNHURRIED = TIMEOUTS._replace(silence=3.0, cut=3.0, hold=1.0)
 OFFER = Offer("job", "torchrun", 2, "0.1", 2)
 PATIENCE = 500.0
+
+
+class Spoken:
+    """The methods of a host's end of the channel and of all its topics."""
+
+    def __init__(self, peers: Any) -> None:
+        self._peers = peers
+
+    def __getattr__(self, word: str) -> Any:
+        halves = (self._peers.topic(topic) for topic in TOPICS)
+        return next(getattr(each, word) for each in (self._peers, *halves) if hasattr(each, word))
+
+
+def spoken(peers: Any) -> Any:
+    return Spoken(peers)
 
 
 class Host:
@@ -129,7 +145,7 @@ class Host:
 
     def say(self, word: str, *arguments: Any) -> None:
         """Calls a method of the peers in the host's own thread."""
-        self._loop.post(lambda: getattr(self._peers, word)(*arguments))
+        self._loop.post(lambda: getattr(spoken(self._peers), word)(*arguments))
 
     def ask(self, call: Callable[[Any], Any]) -> Any:
         """What ``call(peers)`` gives in the host's own thread, an error included."""

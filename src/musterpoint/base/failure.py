@@ -53,6 +53,10 @@ class Failure(NamedTuple):
     def _bare(self) -> "Failure":
         return self._replace(reason="", kind="user", inside="", ended=())
 
+    def to_wire(self) -> dict[str, Any]:
+        """What :meth:`from_wire` reads."""
+        return self._asdict()
+
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
         """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.

@@ -38,7 +38,8 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("://",), r"https?://(?P<secret>(?=[^\s/@:'\"]*\d)[\w.~%-]{16,})@"),
     (
         ("X-Amz-", "X-Goog-", "Signature=", "sig="),
-        r"[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential)|X-Amz-Security-Token|Signature|sig)=(?P<secret>[^\s&'\"]{16,})",
+        r"[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential)=|X-Amz-Security-Token=|(?:Signature|sig)=(?=[^\s&'\"]{16}))"
+        r"(?P<secret>[^\s&'\"]+)",
     ),
     (
         ("earer", "EARER"),

@@ -73,7 +73,7 @@ class Settings(NamedTuple):
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
-    log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
+    log_prefix: Literal["", "none", "rank", "host", "mpi"] = ""
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
     platform: str = "auto"
@@ -403,7 +403,8 @@ OPTIONS: tuple[Option, ...] = (
            "always shown",
            "RANKS", _ranks),
     Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
-    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
+    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW",
+           unless_given="none; muster local with several ranks per host: rank"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
@@ -487,8 +488,12 @@ TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 TERMINAL = "MUSTER_DEBUG_TERMINAL"
 """Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
+CODE_COPY, CODE_COPY_OF = "MUSTER_CODE_COPY", "MUSTER_CODE_COPY_OF"
+"""Set by ``muster local``: where this host has its copy of the code, and of which directory it is one."""
 EVENTS = "MUSTER_EVENTS"
 """Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
+SHOW_RANKS = "MUSTER_SHOW_RANKS"
+"""Set by ``muster local``: where a host has several ranks, each line of theirs begins with the rank."""
 SHOWN = "MUSTER_SHOWN"
 """Set by ``muster local``: ``PATH=OTHER``, a directory of this host, and where people who read its log find it."""
 LOCAL = "MUSTER_LOCAL"
@@ -501,5 +506,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, MODULE, LOCAL, SHOWN, SOCKET_TOKEN, EVENTS}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SHOW_RANKS, SHOWN, SOCKET_TOKEN, EVENTS}
     return {name: value for name, value in environ.items() if name not in own}

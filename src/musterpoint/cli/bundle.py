@@ -70,7 +70,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--compiled",
         action="store_true",
-        help="with bytecode for this Python: three times the size, starts 0.1 s sooner on it, and on any other as ever",
+        help="with bytecode for this Python: three times the size, starts 0.1 s sooner on it, and on others as without",
     )
     return parser
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Callable
 
 from musterpoint.base import exit_codes
 from musterpoint.base.console import Console
-from musterpoint.base.errors import MusterError
+from musterpoint.base.errors import MusterError, UsageError
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure
@@ -30,10 +31,22 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            error = UsageError(_no_descriptors())
+            _console().say(str(error))
+            report(_failure_of(error))
+            return error.code
         failure = _failure_of(error)
         _console().say(failure.reason)
         report(failure)
         return exit_codes.INTERNAL
+
+
+def _no_descriptors() -> str:
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"no file descriptor is left: this process may have {most} (ulimit -n), and needs more: try ulimit -n 4096"
 
 
 def _failure_of(error: Exception) -> Failure:

@@ -8,17 +8,18 @@ import os
 import shutil
 import sys
 import time
-from typing import Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, read_count
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
+from musterpoint.cli.options import Command, Parser, add_options, given, has_option, one_of, split
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.log_rules import as_json
 from musterpoint.local import job
+from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job_file import read_job_file
@@ -26,7 +27,10 @@ from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
 from musterpoint.local.typed_paths import typed_path
-from musterpoint.local.unheeded import Given, without_effect
+from musterpoint.local.unheeded import Given, behind_the_program, without_effect
+
+if TYPE_CHECKING:
+    from musterpoint.base.failure import Failure
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
 USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]
@@ -47,7 +51,21 @@ _USED = "there is something in it already; give a new directory"
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster local`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ))
+    return guarded(lambda: _run(argv, environ), lambda failure: _describe(failure, argv))
+
+
+def _describe(failure: Failure, argv: Sequence[str]) -> None:
+    """For programs: an error before there was a job, on stdout."""
+    if has_option("--json", split(parser(), argv).head if _is_readable(argv) else argv):
+        print(json.dumps({"Error": failure.reason.removeprefix("muster: "), "ExitCode": failure.code}), flush=True)
+
+
+def _is_readable(argv: Sequence[str]) -> bool:
+    try:
+        split(parser(), argv)
+    except UsageError:
+        return False
+    return True
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -55,7 +73,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
     _check_output(layout.output)
-    backend = choose_backend(asked.backend, layout, local_job, asked.one_address)
+    backend = choose_backend(asked.backend, layout, local_job, asked.one_address, asked.internet == "on")
     messages = MessageOutput(2)
     try:
         _make_output(layout, not asked.output)
@@ -64,7 +82,15 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             console.say(text)
         description = run(
             local_job,
-            RunContext(layout, backend, console, environ, out=2 if asked.json else 1, live=asked.live == "auto"),
+            RunContext(
+                layout,
+                backend,
+                console,
+                environ,
+                out=2 if asked.json else 1,
+                live=asked.live == "auto",
+                cwd=os.getcwd(),
+            ),
         )
     finally:
         backend.close()
@@ -78,9 +104,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:
-    """Warnings of options that have no effect for this job."""
-    given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "")
-    return without_effect(given)
+    """Warnings of options that have no effect for this job, and of words that seem to mean something else."""
+    internet = asked.internet == "on"
+    given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "", internet)
+    said = without_effect(given)
+    said += behind_the_program(local_job, flags_taken())
+    return said + elsewhere(local_job, os.getcwd())
 
 
 def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
@@ -129,11 +158,17 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add(
         "--backend",
         **one_of("--backend", BACKENDS),
-        help="how hosts are made [docker if there is an --image, else netns where a namespace can really be made, "
-        "else process]",
+        help="how hosts are made [docker if there is an --image, netns for several hosts where a namespace can really "
+        "be made, else process]",
     )
     _add_containers(parser)
     add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
+    add(
+        "--internet",
+        **one_of("--internet", ("on", "off")),
+        default="off",
+        help="netns backend: a way out of this machine for TCP and name lookups, such as for downloads [off]",
+    )
     add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
     add(
         "--hyperparameters",
@@ -205,6 +240,10 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     if not command.program:
         raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
     platform = played(asked.platform)
+    if not command.module:
+        job.refuse_notebook(command.program)
+    if getattr(asked, "python", "") and not asked.image:
+        job.find_python(asked.python, environ, cwd)
     source_dir, program = _program(command, asked, cwd)
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
@@ -307,6 +346,8 @@ def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
         return None
     if asked.backend not in (None, "docker"):
         raise UsageError(f"--backend {asked.backend}: --image is for --backend docker; leave one of them out")
+    if asked.internet == "on" and asked.network_isolation:
+        raise UsageError("--internet on: --network-isolation gives the hosts no way out; leave one of the two out")
     if asked.one_address:
         raise UsageError("--one-address is for --backend process; containers have addresses of their own")
     return job.Container(

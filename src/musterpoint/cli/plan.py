@@ -63,7 +63,9 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
         return None
     command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ)
-    backend, made = preview_local(job, output_of(job, asked), environ, asked.backend, asked.one_address)
+    backend, made = preview_local(
+        job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
+    )
     made = made._replace(notes=(*made.notes, *unheeded(job, asked, backend)))
     return _show(made, asked, environ)
 

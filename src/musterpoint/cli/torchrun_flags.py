@@ -162,7 +162,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], own_valued: Mapping[s
                 said[flag.dest] = told
             elif not text.lstrip("+-").isdecimal():
                 told.wrong("expected 1 or 0, which is all that torchrun reads")
-            elif int(text):
+            elif set(text) - set("+-0"):
                 said[flag.dest] = told._replace(text="1")
     return CommandLine(said, tuple(own), rest[0] if rest else "", tuple(rest[1:]))
 

@@ -9,6 +9,7 @@ end.
 """
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from musterpoint.base import exit_codes, settings
@@ -40,7 +41,7 @@ from musterpoint.core.prepare import (
 )
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.signals import STOPPING
-from musterpoint.core.processes.streams import OutputOptions, ranks_of
+from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.rollcall.ports import is_free, next_master_port
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
@@ -179,7 +180,7 @@ class Attempt(NamedTuple):
         runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
         if plan is not None and self.host is not None and self.host.devices.gpus and not roster.attempt:
             _watch_gpus(runtime, self.request)
-        pump = _pump(job, options, plan)
+        pump = _pump(job, options, plan, settings.SHOW_RANKS in environ)
         runtime.console.write_through(pump.write_message)
         for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
             pump.give(rank, out, err)
@@ -189,6 +190,7 @@ class Attempt(NamedTuple):
             about_job=facts,
             ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
+            code_copy_of=environ.get(settings.CODE_COPY_OF, ""),
         )
         rules = _rules(job, options, plan, self.host)
         supervisor = Supervisor(context, rules, peers, roster)
@@ -292,9 +294,11 @@ def _watch_gpus(runtime: Runtime, request: Request) -> None:
     runtime.loop.call_later(AFTER, look)
 
 
-def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
+def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:
+    """``show_ranks``: each line has its rank where this host has several, unless the job's options say otherwise."""
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
-    output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
+    several: Prefix = "rank" if show_ranks and plan is not None and plan.local_ranks > 1 else "none"
+    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir)
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
 
@@ -325,6 +329,8 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         channels,
         plan.launcher if plan else "",
         plan.local_ranks if plan else 0,
+        python=request.environ.get(settings.PYTHON) or sys.executable,
+        debugged=bool(request.environ.get(settings.TERMINAL)),
     )
 
 

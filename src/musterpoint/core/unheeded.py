@@ -11,12 +11,15 @@ from typing import Any, Iterator, Mapping
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import (
     BY_FIELD,
+    CODE_COPY,
+    CODE_COPY_OF,
     EVENTS,
     LOCAL,
     MODULE,
     OPTIONS,
     OUTER,
     PROGRAM_ARGS,
+    SHOW_RANKS,
     SHOWN,
     SOCKET_TOKEN,
     TERMINAL,
@@ -32,11 +35,14 @@ PREFIX = "MUSTER_"
 
 INTERNAL = frozenset(
     {
+        CODE_COPY,
+        CODE_COPY_OF,
         EVENTS,
         LOCAL,
         MODULE,
         OUTER,
         PROGRAM_ARGS,
+        SHOW_RANKS,
         SHOWN,
         SOCKET_TOKEN,
         TERMINAL,

@@ -8,10 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.local.words import to_words
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from musterpoint.local.options import Options
 
 _AFTER_STOP = 150.0
 """Seconds that a stopped job gets: the platform's 120, and the report."""
@@ -80,7 +85,7 @@ def run(
     launcher: str | None = None,
     timeout: float | None = None,
     environ: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> JobDescription:
     """Runs ``program`` with ``arguments`` on ``hosts`` hosts of this machine, as ``muster local`` does.
 
@@ -91,7 +96,7 @@ def run(
     The hosts' output goes to stderr. Ctrl-C stops the job, as on a terminal.
 
     Raises:
-        UsageError: an option is wrong; where ``muster local`` has found that, its sentence is on stderr.
+        UsageError: an option, a file or this machine is wrong; it says what ``muster local`` says.
         TimeoutError: the job didn't end within ``timeout``; it has been stopped.
     """
     given = {"hosts": hosts, "slots": slots, "launcher": launcher, **options}
@@ -106,9 +111,12 @@ def run(
     )
     text = _output_of(process, timeout)
     try:
-        return JobDescription.from_json(json.loads(text))
+        fields = json.loads(text)
     except ValueError:
         raise UsageError(f"muster local {' '.join(words)}: code {process.returncode}, and no job was run") from None
+    if "Error" in fields:
+        raise UsageError(fields["Error"])
+    return JobDescription.from_json(fields)
 
 
 def _output_of(process: subprocess.Popen[str], timeout: float | None) -> str:

@@ -31,12 +31,14 @@ class Backend(Protocol):
     ``about``: how the hosts are made, in a few words for the log.
     ``shares_python``: whether the hosts have this machine's Python, packages and paths; the links in a host's tree then
     lead to the user's files.
+    ``isolated``: whether the hosts have no way out of this machine.
     ``interface``: the network interface by which a host reaches the others; empty: that of this machine.
     ``addresses``: host names → numeric addresses; those of containers once they have started.
     """
 
     about: str
     shares_python: bool
+    isolated: bool
     interface: str
     addresses: dict[str, str]
 
@@ -77,9 +79,11 @@ class Backend(Protocol):
         """Kills what still runs and removes everything that was made. May be called at any time, more than once."""
 
 
-def choose_backend(name: BackendName | None, layout: Layout, job: LocalJob, one_address: bool = False) -> Backend:
-    """The backend called ``name``; None: ``docker`` for a job with an image, else ``netns`` where a namespace can
-    really be made, else ``process``. Nothing is made yet.
+def choose_backend(
+    name: BackendName | None, layout: Layout, job: LocalJob, one_address: bool = False, internet: bool = False
+) -> Backend:
+    """The backend called ``name``. None: ``docker`` for a job with an image, ``netns`` for several hosts where a
+    namespace can really be made, else ``process``. Nothing is made yet.
 
     Raises:
         UsageError: the backend can't be used here; the message says why.
@@ -89,10 +93,11 @@ def choose_backend(name: BackendName | None, layout: Layout, job: LocalJob, one_
 
         return DockerHosts(job, layout)
     why_not = ""
-    if name != "process" and not (one_address and name is None):
+    alone = one_address or len(job.hosts) == 1  # nothing to tell apart: this machine's own network will do
+    if name != "process" and not (alone and name is None):
         why_not = why_unavailable()
         if not why_not:
-            return NetnsHosts(layout, job.hosts)
+            return NetnsHosts(layout, job.hosts, internet=internet)
     if name == "netns":
         raise UsageError(f"--backend netns can't be had on this machine: {why_not}; use --backend process")
     return ProcessHosts(layout, job.hosts, one_address=one_address)

@@ -17,7 +17,7 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.base.settings import EVENTS, SHOWN, TERMINAL
+from musterpoint.base.settings import EVENTS, SHOW_RANKS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
 from musterpoint.base.timeline import CONTROL_PLANE, Timeline
 from musterpoint.core.job.model import Paths
@@ -25,6 +25,7 @@ from musterpoint.core.processes.signals import STOPPING, Signals
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
+from musterpoint.local.advice import advice
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.environment import host_environment, threads_of
@@ -34,6 +35,7 @@ from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.platforms import start
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
+from musterpoint.local.private_code import PrivateCode
 from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 
@@ -64,6 +66,7 @@ class RunContext(NamedTuple):
     ``inherited``: the caller's environment.
     ``out``: the descriptor that the hosts' output goes to; -1: nowhere.
     ``live``: whether a terminal shows a line of each host below the log.
+    ``cwd``: where the command was typed.
     ``entry``: a command in the place of what the platform starts on each host; empty: none.
     """
 
@@ -74,6 +77,7 @@ class RunContext(NamedTuple):
     out: int = 1
     entry: Sequence[str] = ()
     live: bool = False
+    cwd: str = "/"
 
 
 def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
@@ -92,10 +96,12 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     phases.enter("Starting", f"{count}, {context.backend.name}: {context.backend.about}")
     if job.cpu_fallback:
         context.console.say(CPU_FALLBACK)
-    hosts = Hosts(job, context, phases)
+    for host in job.hosts:
+        _make_tree(job, host, context.layout)
+    code = PrivateCode(job, context.layout, context.console.say)
+    code.make()
+    hosts = Hosts(job, context, phases, code)
     try:
-        for host in job.hosts:
-            _make_tree(job, host, context.layout)
         hosts.start()
         hosts.wait()
     finally:
@@ -109,6 +115,10 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
+    for text in advice(end.reason, job, context.layout, context.backend.isolated, context.cwd) if end.code else ():
+        context.console.say(text)
+    if text := code.settle():
+        context.console.say(text)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
@@ -148,8 +158,9 @@ class Phases:
 class Hosts:
     """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
-    def __init__(self, job: LocalJob, context: RunContext, phases: Phases) -> None:
+    def __init__(self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode) -> None:
         self.job = job
+        self.code = code
         self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
@@ -184,6 +195,7 @@ class Hosts:
         own = {"MUSTER_SECRET": secrets.token_hex(16), **threads_of(self.job, inherited)}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
+        own[SHOW_RANKS] = "1"
         if self._terminal is not None:
             own[TERMINAL] = self._terminal.variable
             log = os.path.join(self.context.layout.output, "terminal.log")
@@ -193,16 +205,23 @@ class Hosts:
         stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
+            tree = backend.tree(host)
             here = PlayedHost(
                 self.job,
                 host,
                 self.context.layout,
                 backend.addresses,
-                backend.tree(host),
-                {**own, **backend.environment(host), **self._show(host), **self._shown(host)},
+                tree,
+                {
+                    **own,
+                    **backend.environment(host),
+                    **self.code.environment(host, tree),
+                    **self._show(host),
+                    **self._shown(host),
+                },
             )
             environment = host_environment(self.job, host, inherited, platform.environment(here), here.own)
-            argv = self.context.entry or start.command(platform.processes(here))
+            argv = self.code.command(host, tree, self.context.entry or start.command(platform.processes(here)))
             read, write = os.pipe()
             self._pump.add(host, read, self.context.layout.log(host), marks[host])
             try:

@@ -1,6 +1,6 @@
 """The request to the Engine for a host that is a container: its mounts, limits and GPUs.
 
-Pure. The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
+It does no I/O. The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
 
 .. _Engine API: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerCreate
 """

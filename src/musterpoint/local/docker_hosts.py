@@ -50,6 +50,7 @@ class DockerHosts:
         assert job.container is not None
         self.job = job
         self.container = job.container
+        self.isolated = self.container.isolated
         self.layout = layout
         self.about = f"containers of {self.container.image}"
         self.addresses: dict[str, str] = {}

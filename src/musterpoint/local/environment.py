@@ -42,8 +42,10 @@ OUTER_JOB = (
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
     "DMLC_*",
+    "MUSTER_CODE_COPY*",
     "MUSTER_OUTER",
     "MUSTER_PLANNED",
+    "MUSTER_SHOW_RANKS",
     "MUSTER_SOCKET*",
 )
 """Variables of a job in which ``muster local`` itself runs. No host may inherit them."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
@@ -169,6 +170,23 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     raise UsageError(
         f"PROGRAM={program!r}: there is no such file in --source-dir {source}; give its path relative to that directory"
     )
+
+
+def refuse_notebook(program: str) -> None:
+    """A UsageError where ``program`` is a notebook, which no Python runs."""
+    if program.endswith(".ipynb"):
+        raise UsageError(
+            f"PROGRAM={program!r} is a notebook: make a script of it (jupyter nbconvert --to script {program}) and run "
+            "that"
+        )
+
+
+def find_python(text: str, environ: Mapping[str, str], cwd: str = "") -> None:
+    """A UsageError where ``text``, the option ``--python`` as it was typed in ``cwd``, names no program."""
+    path = os.path.join(cwd, text) if "/" in text else shutil.which(text, path=environ.get("PATH")) or ""
+    if not (path and os.path.isfile(path) and os.access(path, os.X_OK)):
+        looked = "there is no such file that can be run" if "/" in text else "there is no such program on PATH"
+        raise UsageError(f"--python={text!r}: {looked}; give the path of a Python, such as .venv/bin/python")
 
 
 def find_directory(source_dir: str, cwd: str) -> str:

@@ -7,6 +7,7 @@ writes is changed, also no progress bar and no line without an end. Source: xter
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Sequence
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
@@ -32,6 +33,40 @@ def at_rest(data: bytes) -> bool:
     return True
 
 
+_STEP = re.compile(r"\x1b\[[0-?]*[ -/]*([@-~])|\x1b(?:[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]*[0-~])|.", re.DOTALL)
+"""An escape sequence, of which the first group has the last letter where it is a control sequence; or a character."""
+_STAYS = "mKJAB"
+"""Control sequences that leave the cursor in its column: colours, erasing, and one row up or down."""
+_TAB = 8
+
+
+def at_edge(line: bytes, columns: int) -> bool:
+    """Whether an unfinished ``line`` ends exactly at the terminal's last column.
+
+    The cursor then stands on its last character, and the next one goes to the next row. Not every terminal keeps that
+    with a saved cursor, so nothing may be drawn elsewhere in between.
+    """
+    column = 0
+    for step in _STEP.finditer(line.decode("utf-8", "replace").rpartition("\r")[2]):
+        text = step[0]
+        if text == "\t":
+            column = min(columns - 1, column // _TAB * _TAB + _TAB)
+        elif text == "\b":
+            column = max(0, min(column, columns - 1) - 1)
+        elif step[1] and step[1] not in _STAYS:
+            column = 0  # it stands somewhere else, and not beyond the last column
+        elif text >= " " and text != "\x7f":
+            width = _width(text)
+            column = width if column + width > columns else column + width
+    return column >= columns
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
 class LiveArea:
     """The last ``rows`` rows of a terminal. Its methods return what to write; ``size`` is the terminal's (columns,
     rows) now.
@@ -41,8 +76,13 @@ class LiveArea:
         self._size = (0, 0)
         self._rows = 0
 
-    def draw(self, lines: Sequence[str], size: tuple[int, int]) -> bytes:
-        """Shows ``lines``; as many as the area has, which is made anew where the terminal's size has changed."""
+    def draw(self, lines: Sequence[str], size: tuple[int, int], unfinished: bytes = b"") -> bytes:
+        """Shows ``lines``; as many as the area has, which is made anew where the terminal's size has changed.
+
+        ``unfinished``: what was written above since the last line end; nothing is drawn where that ends at the edge.
+        """
+        if at_edge(unfinished, size[0]):
+            return b""
         text = ""
         if size != self._size or len(lines) != self._rows:
             text = self._end(resized=size != self._size) + self._begin(len(lines), size)

@@ -99,4 +99,4 @@ class LiveView:
         columns = [line.columns(now, self._pump.last_output.get(host)) for host, line in self._lines.items()]
         most = max(1, size.lines // _SHARE)
         shown = lines(columns, size.columns, most, self._colour) if size.lines > LEAST_ROWS else []
-        self._pump.overlay(lambda: self._area.draw(shown, (size.columns, size.lines)))
+        self._pump.overlay(lambda: self._area.draw(shown, (size.columns, size.lines), self._pump.unfinished))

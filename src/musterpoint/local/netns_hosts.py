@@ -18,6 +18,8 @@ from musterpoint.core.processes.tree import catches
 from musterpoint.local.tree import BASE, Layout, write_text
 
 SUBNET = "10.77"
+GATEWAY = SUBNET + ".0.1"
+"""The way out, where the hosts have one."""
 
 _FIRST = 'exec 3>&2 2>/dev/null; setpriv --pdeathsig KILL "$0" "$@" 2>&3 3>&-; exit $?'
 """Starts the host's PID 1 and ends with its code (``unshare --fork`` ends with 1 when a PID 1 was killed)."""
@@ -46,16 +48,20 @@ class NetnsHosts:
     """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
 
     name: Final = "netns"
-    about = "a network namespace each, with no way out of this machine"
     shares_python = True
     interface = "eth0"
 
-    def __init__(self, layout: Layout, hosts: tuple[str, ...]) -> None:
+    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, internet: bool = False) -> None:
         self.layout = layout
+        self.internet, self.isolated = internet, not internet
+        self.about = "a network namespace each, " + (
+            "with a way out of this machine for TCP" if internet else "with no way out of this machine"
+        )
         self.hosts = hosts
         self.addresses = {host: address_of(index) for index, host in enumerate(hosts, 1)}
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         self._switch: subprocess.Popen[bytes] | None = None
+        self._way_out: subprocess.Popen[bytes] | None = None
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def open(self, on_end: Callable[[], None]) -> None:
@@ -66,17 +72,28 @@ class NetnsHosts:
         for host in self.hosts:
             self._write_etc(host)
             self._connect(host)
+        if self.internet:
+            from musterpoint.local import way_out
+
+            _ip(self._switch, ["link set lo up", f"addr add {GATEWAY}/16 dev br0"])
+            way_out.redirect(self._switch.pid, f"{SUBNET}.0.0/16")
+            self._way_out = way_out.start(self._switch.pid, GATEWAY)
 
     def _write_etc(self, host: str) -> None:
-        """Writes the files to mount over those in ``/etc``: all hosts' names, and no resolver."""
+        """Writes the files to mount over those in ``/etc``: all hosts' names, and a resolver if there is a way out."""
         directory = self._etc(host)
         os.makedirs(directory, exist_ok=True)
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for name, address in self.addresses.items():
             # a dual-stack server sees this form; without a name for it torch warns about each connection
             lines += [f"{address} {name}", f"::ffff:{address} {name}.mapped"]
+        resolver = "# this network has no resolver: names are in /etc/hosts\n"
+        if self.internet:
+            lines += _lines_of("/etc/hosts", lambda words: not {"localhost", *self.addresses}.intersection(words[1:]))
+            kept = _lines_of("/etc/resolv.conf", lambda words: words[0] in ("search", "domain", "options"))
+            resolver = "\n".join([f"nameserver {GATEWAY}", *kept]) + "\n"
         write_text(os.path.join(directory, "hosts"), "\n".join(lines) + "\n")
-        write_text(os.path.join(directory, "resolv.conf"), "# this network has no resolver: names are in /etc/hosts\n")
+        write_text(os.path.join(directory, "resolv.conf"), resolver)
         try:
             with open("/etc/nsswitch.conf", encoding="utf-8") as file:
                 kept = [line for line in file.read().splitlines() if not line.startswith("hosts:")]
@@ -105,6 +122,8 @@ class NetnsHosts:
             if peer != host
         ]
         _ip(holder, [f"addr add {self.addresses[host]}/16 dev eth0", "link set lo up", "link set eth0 up", *neighbours])
+        if self.internet:
+            _ip(holder, [f"route add default via {GATEWAY}"])
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)
@@ -193,10 +212,20 @@ class NetnsHosts:
             if handle.poll() is None:
                 self.kill(host)
             handle.wait()
-        holders = [*self._holders.values(), *([self._switch] if self._switch else [])]
-        self._started, self._holders, self._switch = {}, {}, None
+        holders = [*self._holders.values(), *filter(None, (self._way_out, self._switch))]
+        self._started, self._holders, self._way_out, self._switch = {}, {}, None, None
         for holder in holders:
             holder.communicate()
+
+
+def _lines_of(path: str, wanted: Callable[[list[str]], bool]) -> list[str]:
+    """The lines of a file of this machine whose words are ``wanted``."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            rows = [line.partition("#")[0].strip() for line in file]
+    except OSError:
+        return []
+    return [row for row in rows if row and wanted(row.split())]
 
 
 def _start_holder(name: str) -> subprocess.Popen[bytes]:

@@ -127,7 +127,8 @@ class Pump:
         self._loop.prepare_posts()
         self.out = BufferedOutput(out, self._loop, on_shown)
         self._streams: dict[str, tuple[int, Sink, Lines]] = {}
-        self._last = b""
+        self.unfinished = b""
+        """The end of what was shown since the last line end; at most :data:`LONGEST_LINE`."""
         self._looking: set[str] = set()
         self.last_output: dict[str, float] = {}
         """When each host last wrote something, on the monotonic clock."""
@@ -151,7 +152,7 @@ class Pump:
         """
 
         def write() -> None:
-            if must or (self.out.waiting_since is None and at_rest(self._last)):
+            if must or (self.out.waiting_since is None and at_rest(self.unfinished)):
                 self.out.write(make())
 
         self._loop.post(write)
@@ -179,7 +180,7 @@ class Pump:
         return bool(data)
 
     def _show(self, data: bytes) -> None:
-        self._last = data or self._last
+        self.unfinished = (self.unfinished + data).rpartition(b"\n")[2][-LONGEST_LINE:]
         self.out.write(data)
 
     def _look_again(self, host: str, when: float) -> None:

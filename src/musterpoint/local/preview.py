@@ -30,6 +30,7 @@ def preview_local(
     environ: Mapping[str, str],
     backend: BackendName | None = None,
     one_address: bool = False,
+    internet: bool = False,
 ) -> tuple[BackendName, Preview]:
     """The backend that would make the hosts, and their plans with paths and addresses as they will see them.
 
@@ -45,7 +46,7 @@ def preview_local(
             f"only in it: docker run --rm {job.container.image} muster plan ...; or leave --image out to plan for the "
             "Python of this machine"
         )
-    hosts = choose_backend(backend, Layout(output), job, one_address)
+    hosts = choose_backend(backend, Layout(output), job, one_address, internet)
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
         layout = Layout(folder)
         views = [_view(job, host, layout, environ, hosts.addresses) for host in job.hosts]
@@ -61,7 +62,9 @@ def preview_local(
             for plan, (view, _) in zip(made.plans, views)
         )
         ports = "" if hosts.interface else "; they share its ports, so free ones are chosen at the start"
-        notes = (*made.notes, f"{len(job.hosts)} local hosts, {hosts.name}: {hosts.about}{ports}")
+        count = f"{len(job.hosts)} local host{'s' if len(job.hosts) > 1 else ''}"
+        own = f"at the start every host gets its own copy of {job.source_dir}"
+        notes = (*made.notes, own, f"{count}, {hosts.name}: {hosts.about}{ports}")
         return hosts.name, made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
 
 

@@ -25,6 +25,7 @@ class ProcessHosts:
 
     name: Final = "process"
     shares_python = True
+    isolated = False
     interface = ""
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:

@@ -5,21 +5,26 @@ Options of the job are in :mod:`musterpoint.core.unheeded`. What contradicts ano
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, NamedTuple
+import os
+from typing import Callable, Collection, Mapping, NamedTuple
 
+from musterpoint.base.untrusted import open_regular
 from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.table import played
 
 
 class Given(NamedTuple):
-    """A job, the ``backend`` that makes its hosts, and what was given for ``--host-names`` and ``--requirements``."""
+    """A job, the ``backend`` that makes its hosts, and what was given for ``--host-names``, ``--one-address``,
+    ``--requirements`` and ``--internet``.
+    """
 
     job: LocalJob
     backend: str
     naming: str = "algo"
     one_address: bool = False
     requirements: str = ""
+    internet: bool = False
 
 
 def _host_names(given: Given) -> str:
@@ -32,6 +37,12 @@ def _one_address(given: Given) -> str:
     if not given.one_address or given.backend == "process":
         return ""
     return f"every host of --backend {given.backend} has an address of its own; --backend process can do with one"
+
+
+def _internet(given: Given) -> str:
+    if not given.internet or given.backend == "netns":
+        return ""
+    return f"hosts of --backend {given.backend} can reach what this machine can, without it"
 
 
 def _host_slots(given: Given) -> str:
@@ -69,6 +80,7 @@ def _debug(given: Given) -> str:
 CONDITIONS: Mapping[str, Callable[[Given], str]] = {
     "--host-names": _host_names,
     "--one-address": _one_address,
+    "--internet": _internet,
     "--host-slots": _host_slots,
     "--slots": _slots,
     "--requirements": _requirements,
@@ -108,3 +120,27 @@ def without_effect(given: Given) -> list[str]:
     """A warning for each option that has no effect."""
     reasons = ((flag, why(given)) for flag, why in CONDITIONS.items())
     return [f"warning: {flag} has no effect: {reason}" for flag, reason in reasons if reason]
+
+
+def behind_the_program(job: LocalJob, known: Collection[str]) -> list[str]:
+    """A line where words behind the program are called like options of ours (``known``): they are the program's.
+
+    It isn't said of a name that the program's own text has.
+    """
+    found = [word.partition("=")[0] for word in job.arguments if word.partition("=")[0] in known]
+    text = _text_of(os.path.join(job.source_dir, job.program)) if found else ""
+    meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]
+    if not meant:
+        return []
+    return [
+        f"{', '.join(meant)} behind {job.program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
+        f"muster local stand before it: muster local {meant[0]} ... {job.program}"
+    ]
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""

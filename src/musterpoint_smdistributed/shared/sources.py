@@ -1,6 +1,6 @@
 """Where parameters of model parallelism come from: what the platform says about the job, its command line, the script.
 
-Both versions read them so, with PyTorch and with TensorFlow. Without either.
+Both versions of the library use this module, with PyTorch and with TensorFlow; it imports neither.
 
 Facts: sagemaker-training's ``environment.py`` and ``mapping.py``, which write the variables and the command line.
 """

@@ -28,6 +28,7 @@ def test_muster_local_finds_it_where_it_was_typed(tmp_path: Path, option: Option
     (code / "train.py").touch()
     text = '[{"name": "a", "logPattern": "b", "faultOnMatch": true}]' if option.field == "log_rules" else ""
     (here / "below" / "file.json").write_text(text)
+    (here / "below" / "file.json").chmod(0o755)
     options = parser()
     command = split(options, ["--hosts", "1", option.flag, "below/file.json", "../code/train.py"])
     found = job_from(command, options.parse_args(command.head), str(here), {}).options[option.variable]

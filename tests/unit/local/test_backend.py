@@ -253,6 +253,7 @@ def test_two_jobs_at_once_have_networks_of_their_own(tmp_path: Path) -> None:
 def test_the_choice(tmp_path: Path) -> None:
     layout, job = Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code")
     assert choose_backend(None, layout, job).name == ("process" if NO_NETNS else "netns")
+    assert choose_backend(None, layout, job._replace(hosts=HOSTS[:1])).name == "process", "one needs no namespace"
     assert choose_backend("process", layout, job).name == "process"
     assert choose_backend(None, layout, job, one_address=True).name == "process"
 

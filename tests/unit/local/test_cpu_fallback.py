@@ -114,8 +114,21 @@ dist.destroy_process_group()
 """
 
 
+DATA_PARALLEL = """
+import torch, torch.nn as nn
+model = nn.DataParallel(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))).cuda()
+several = nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=list(range(torch.cuda.device_count())), output_device=0)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+nn.CrossEntropyLoss().cuda(0)(model(torch.ones(4, 1, 4, 4).cuda(0)), torch.zeros(4, dtype=torch.long).cuda()).backward()
+optimizer.step()
+assert list(model.state_dict())[0] == "module.0.weight" and isinstance(several.module, nn.Linear)
+assert nn.parallel.data_parallel(several.module, torch.ones(2, 2), [0]).shape == several(torch.ones(2, 2)).shape
+"""
+
+
 SCRIPTS = {
     "devices": DEVICES, "precision": PRECISION, "cuda": CUDA, "loading": LOADING, "distributed": DISTRIBUTED,
+    "data parallel": DATA_PARALLEL,
 }  # fmt: skip
 ONE_AFTER_THE_OTHER = f"""
 import os, sys, traceback
@@ -139,6 +152,15 @@ def test_cuda_scripts_run_on_the_cpu(environ: dict[str, str]) -> None:
     """Each in a process of its own, all of which find torch imported: that takes longer than they do."""
     done = run(ONE_AFTER_THE_OTHER, environ)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_a_look_at_torch_before_it_is_imported(environ: dict[str, str]) -> None:
+    """Many packages look whether there is one, such as transformers."""
+    look = "import importlib.util; importlib.util.find_spec('torch'); importlib.util.find_spec('torch.nn')\n"
+    done = run(
+        look * 2 + "import torch; print(torch.cuda.is_available(), torch.ones(1, device='cuda').device)", environ
+    )
+    assert done.stdout == "True cpu\n", done.stderr
 
 
 def test_more_slots_are_more_devices(environ: dict[str, str]) -> None:

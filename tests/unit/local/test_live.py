@@ -6,11 +6,11 @@ from typing import Any
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from musterpoint.local.live import BY_EVENT, PHASES, HostLine, ago, clock, lines
-from musterpoint.local.live_area import LEAST_ROWS, LiveArea, at_rest
+from musterpoint.local.live_area import LEAST_ROWS, LiveArea, at_edge, at_rest
 from musterpoint.tools.viewer.events import EVENTS
 
 Event = tuple[str, dict[str, Any]]
@@ -103,8 +103,24 @@ def rows_of(screen: pyte.Screen, count: int) -> list[list[tuple[str, str, bool]]
     ]
 
 
+EDGE = [
+    (b"x" * 24, True), (b"x" * 23, False), (b"x" * 25, False), (b"x" * 48, True), (b"", False),
+    (b"ab\r" + b"x" * 24, True),
+    (b"x" * 24 + b"\x1b[0m", True), (b"x" * 24 + b"\b", False), (b"x" * 24 + b"\x1b[3D", False),
+    (b"\t\t" + b"x" * 8, True),
+    (b"\t\t\t\t", False), ("ü".encode() * 24, True), ("漢".encode() * 12, True), (b"x" * 23 + "漢".encode(), False),
+    (b"\x1b]0;a title\x07" + b"x" * 24, True), (("e\u0301" * 24).encode(), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "full"), EDGE)
+def test_a_line_that_ends_at_the_edge(line: bytes, full: bool) -> None:
+    assert at_edge(line, COLUMNS) is full
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=25), st.integers(0, ROWS - KEPT - 1))
+@example([b"\rprogress 3/9", b"no end", b"no end", b"a line\r\n"], 0)
 def test_what_is_written_above_is_as_on_a_smaller_terminal(pieces: list[bytes], before: int) -> None:
     """Between any two pieces the lines are drawn anew: neither text, colour nor the cursor is changed by that."""
     small, whole = pyte.Screen(COLUMNS, ROWS - KEPT), pyte.Screen(COLUMNS, ROWS)
@@ -112,11 +128,16 @@ def test_what_is_written_above_is_as_on_a_smaller_terminal(pieces: list[bytes], 
     area = LiveArea()
     for stream in (plain, drawn):
         stream.feed(b"before\r\n" * before)
+    shown, line = 0, b""
     for number, piece in enumerate([b"", *pieces]):
         plain.feed(piece)
         drawn.feed(piece)
-        drawn.feed(area.draw([f"\x1b[32mhost {at}\x1b[0m at {number}" for at in range(KEPT)], (COLUMNS, ROWS)))
-        assert [row.rstrip() for row in whole.display[-KEPT:]] == [f"host {at} at {number}" for at in range(KEPT)]
+        line = (line + piece).rpartition(b"\n")[2]
+        text = area.draw([f"\x1b[32mhost {at}\x1b[0m at {number}" for at in range(KEPT)], (COLUMNS, ROWS), line)
+        drawn.feed(text)
+        assert bool(text) is (small.cursor.x < COLUMNS), "a full line may go on in the next row: it is left alone"
+        shown = number if text else shown
+        assert [row.rstrip() for row in whole.display[-KEPT:]] == [f"host {at} at {shown}" for at in range(KEPT)]
     assert rows_of(whole, ROWS - KEPT) == rows_of(small, ROWS - KEPT)
     assert (whole.cursor.x, whole.cursor.y, whole.cursor.attrs) == (small.cursor.x, small.cursor.y, small.cursor.attrs)
     drawn.feed(area.close())

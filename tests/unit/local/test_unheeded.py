@@ -18,6 +18,8 @@ CASES = [
     (Given(SLURM, "netns", naming="sdk"), "--host-names has no effect: hosts of --platform slurm are called as there"),
     (Given(JOB, "process", one_address=True), ""),
     (Given(JOB, "netns", one_address=True), "--one-address has no effect: every host of --backend netns has"),
+    (Given(JOB, "netns", internet=True), ""),
+    (Given(JOB, "process", internet=True), "--internet has no effect: hosts of --backend process can reach what this"),
     (Given(UNEVEN, "netns"), ""),
     (Given(UNEVEN._replace(options={"MUSTER_LAUNCHER": "script"}), "netns"),
      "--host-slots has no effect: --launcher script starts the program once per host"),

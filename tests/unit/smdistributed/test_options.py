@@ -26,4 +26,4 @@ def test_each_option_has_its_effect(run_ranks: RunRanks) -> None:
     [line] = first["no attention"]
     assert line.startswith("checkpoint_attentions=True (smp.init): without effect, since no module of smp.nn is in")
     [line] = first["left"]
-    assert line.startswith("kept is left by a forward pass: 2 microbatches are under way at once")
+    assert line == "one microbatch runs after the other, since forward passes change the attribute kept"

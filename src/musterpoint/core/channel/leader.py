@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Collection, cast
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
 from musterpoint.base.loop import Timer
-from musterpoint.base.position import Position
-from musterpoint.core.channel import wire
-from musterpoint.core.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
+from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.clocks import ClockDifference
 from musterpoint.core.channel.connection_log import Sampler
-from musterpoint.core.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.newcomers import Newcomers
 from musterpoint.core.channel.other_hosts import HostEvents, JobHosts, OtherHosts
 from musterpoint.core.channel.peers import (
-    MOST_NAMED,
     AllDone,
-    AllLooked,
-    Arrived,
-    Decide,
     EventQueue,
     JobFailed,
-    LookAsked,
-    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
-    Report,
-    RuleReport,
-    Stalled,
-    StillRunning,
     StopAll,
 )
-from musterpoint.core.channel.quiet_hosts import Look, QuietDecision, QuietHosts
 from musterpoint.core.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
-from musterpoint.core.channel.start_requests import Requests
-
-if TYPE_CHECKING:
-    from musterpoint.core.channel.attempts import NextAttempt, NoRestart, Ready
+from musterpoint.core.channel.topic import Api, Topic
+from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
+from musterpoint.core.channel.topics import attempts
+from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
 
 _MOST_FAILURES = 4096
-_MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
@@ -59,7 +43,7 @@ class LeaderChannel(EventQueue):
         self._wall = context.wall
         self._own_clock = ClockDifference.none()
         self._record = context.log.record
-        self._me = hosts.me
+        self.me = hosts.me
         self._hosts = hosts
         self._newcomers = Newcomers(hosts.me)
         events = HostEvents(self._heard, self._act, self._message, self._cut)
@@ -68,20 +52,16 @@ class LeaderChannel(EventQueue):
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
-        self._consultations = Consultations(hosts.me, hosts.others)
-        self._questions: dict[str, int] = {}
         self._stopped = False
         self._due: Timer | None = None
         self._begin()
+        self._halves: dict[str, Any] = {topic.name: topic.leader(self) for topic in TOPICS}
         self._loop.call_later(0, self._members.beat)  # compares clocks before anything can fail
 
     def _begin(self) -> None:
         """What is known of one attempt; before the first, and again before each later one."""
         hold, patience, order = self._timeouts.hold, self._timeouts.patience, self._timeouts.order
         self._causes = RootCauseFinder(hold, patience, self._hosts.opaque, order)
-        self._barriers = Barriers(self._hosts.group)
-        self._quiet = QuietHosts(self._hosts.group)
-        self._requests = Requests(self._members.by_name, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
         self._code: int | None = None
@@ -89,7 +69,6 @@ class LeaderChannel(EventQueue):
         self._all_done = False
         self._asked = False
         self._unanswered: set[str] = set()
-        self._ready: dict[str, Ready] = {}
         self._goodbyes: set[str] = set()
         self._late_stop = False
         if self._due is not None:
@@ -109,71 +88,11 @@ class LeaderChannel(EventQueue):
         self._decide(self._causes.failed(failure, self._loop.clock(), age))
 
     def stopping(self, signal: int) -> None:
-        self._stop(self._me, signal)
-
-    def arrive(self, point: str) -> None:
-        self._reached(self._barriers.arrive(self._me, point))
+        self._stop(self.me, signal)
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._code = code
-        self._count(self._me, failures)
-
-    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
-        self._requests.ask(host, number, words)
-
-    def quiet(self, on: bool) -> None:
-        self._about_quiet(self._quiet.quiet(self._me, on))
-
-    def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._about_quiet(self._quiet.looked(self._me, positions))
-
-    def rule_state(self, report: RuleReport) -> None:
-        self._about_quiet(self._quiet.rule_state(self._me, report))
-
-    def ask_running(self) -> None:
-        self._emit(self._still_running())
-
-    def _tell_who_runs(self, member: HostState) -> None:
-        self._questions[member.name] = self._questions.get(member.name, 0) + 1
-        if self._questions[member.name] <= _MOST_QUESTIONS:
-            found = self._still_running()
-            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
-
-    def _still_running(self) -> StillRunning:
-        own = [self._me] if self._code is None else []
-        running = [*own, *(member.name for member in self._members if not _is_over(member))]
-        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
-
-    def stalled(self, sentence: str) -> None:
-        self._members.broadcast(wire.pack("stalled", sentence=sentence))
-        self._emit(Stalled(sentence))
-
-    def ready(self, ready: Ready) -> None:
-        self._is_ready(self._me, ready)
-
-    def restart(self, attempt: NextAttempt) -> bool:
-        from musterpoint.core.channel.attempt_messages import pack_restart
-
-        if self._stopped or self._late_stop:
-            return False
-        self._begin()
-        self._members.broadcast(pack_restart(attempt))
-        for member in self._members:
-            member.begin()
-        self._newcomers.join(attempt)
-        self._emit(attempt)
-        return True
-
-    def end_attempts(self, end: NoRestart) -> None:
-        from musterpoint.core.channel.attempt_messages import pack_no_restart
-
-        self._members.broadcast(pack_no_restart(end))
-        self._newcomers.dismiss(end)
-        self._emit(end)
-
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        self._answer(self._consultations.ask(point, Report(text, self._wall()), decide, on_answer))
-        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
+        self._count(self.me, failures)
 
     def close(self) -> None:
         self._stop_listening()
@@ -199,12 +118,67 @@ class LeaderChannel(EventQueue):
         self._members.replace(member)
         self._goodbyes.discard(member.name)
         self._record("host-rejoined", host=member.name)
-        self._emit(PeerBack(member.name))
-        self._is_ready(member.name, ready)
+        self.emit(PeerBack(member.name))
+        cast(LeadersAttempts, self.topic(attempts.TOPIC)).is_ready(member.name, ready)
 
     def awaits_roster(self, host: str) -> bool:
         """Whether ``host`` has a seat from the next attempt on."""
         return host in self._newcomers
+
+    # what topics have of it
+
+    def topic(self, topic: Topic[Api]) -> Api:
+        half: Api = self._halves[topic.name]
+        return half
+
+    @property
+    def others(self) -> Collection[str]:
+        return self._members.by_name.keys()
+
+    @property
+    def group(self) -> frozenset[str]:
+        return self._hosts.group
+
+    @property
+    def away(self) -> frozenset[str]:
+        return frozenset(member.name for member in self._members if member.session.state == OVER)
+
+    @property
+    def goodbyes(self) -> frozenset[str]:
+        return frozenset(self._goodbyes)
+
+    def is_done(self, host: str) -> bool:
+        return (self._code if host == self.me else self._members[host].code) is not None
+
+    def wall(self) -> float:
+        return self._wall()
+
+    def check(self, message: Any) -> None:
+        codec.check(message, wire.LEADER_LIMIT)
+
+    def broadcast(self, message: Any) -> None:
+        self._members.broadcast(codec.pack(message))
+
+    def send(self, host: str, message: Any) -> None:
+        member = self._members[host]
+        if member.session.state != OVER:
+            member.post(codec.pack(message))
+
+    def begin_attempt(self, attempt: NextAttempt) -> bool:
+        if self._stopped or self._late_stop:
+            return False
+        self._begin()
+        for half in self._halves.values():
+            half.begin()
+        self.broadcast(attempt)
+        for member in self._members:
+            member.begin()
+        self._newcomers.join(attempt)
+        return True
+
+    def tell_end(self, end: NoRestart) -> None:
+        self.broadcast(end)
+        self._newcomers.dismiss(end)
 
     # what the others report
 
@@ -221,40 +195,19 @@ class LeaderChannel(EventQueue):
             self._failure(member, message)
         elif kind in ("stopping", "abandon"):
             self._stop(member.name, wire.stop_signal(message))
-        elif kind == "arrive":
-            if self._barriers.waits(member.name) >= MOST_OPEN:
-                raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
-            if self._barriers.opened >= MOST_EVER:
-                raise wire.WireError(f"one of more than {MOST_EVER} points")
-            self._reached(self._barriers.arrive(member.name, wire.text(message, "point", LONGEST)))
         elif kind == "done":
             if member.code is not None:
                 raise wire.WireError("twice that it is done")
             code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, _MOST_COUNTED, 3)
             member.done(code)
             self._count(member.name, Secondary(*failures))
-        elif kind in ("started", "ended"):
-            self._requests.answer(member.name, message)
-        elif kind == "quiet":
-            self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
-        elif kind == "looked":
-            self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
-        elif kind == "ready":
-            from musterpoint.core.channel.attempt_messages import read_ready
-
-            if member.code is None or member.name in self._ready:
-                raise wire.WireError("that it is ready, before it was done or twice")
-            self._is_ready(member.name, read_ready(message))
-        elif kind == "report":
-            self._answer(self._consultations.report(member.name, message, self._wall()))
-        elif kind == "rule":
-            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
-        elif kind == "whoruns":
-            self._tell_who_runs(member)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
             self._gone(member, "it reached its roll call's deadline just before the roster came")
+        elif kind in FROM_WORKERS:
+            topic, message_type = FROM_WORKERS[kind]
+            self._halves[topic.name].hear(member.name, codec.unpack(message_type, message))
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
@@ -272,7 +225,7 @@ class LeaderChannel(EventQueue):
             return
         self._goodbyes.add(member.name)
         self._members.end(member)
-        self._requests.gone(member.name, f"host {member.name} has left")
+        self._is_gone(member.name, f"host {member.name} has left")
         self._left(member.name)
 
     # connections
@@ -311,7 +264,7 @@ class LeaderChannel(EventQueue):
 
     def _emit_unless_done(self, event: PeerEvent, member: HostState) -> None:
         if member.code is None:
-            self._emit(event)
+            self.emit(event)
 
     # what follows from it
 
@@ -333,7 +286,7 @@ class LeaderChannel(EventQueue):
         later = member.session.received_at + 1.5 * self._timeouts.beat
         answering = [other.name for other in connected if other.session.received_at > later]
         silent = [other.name for other in connected if other.session.received_at <= later]
-        self._lose(member, loss_by_silence(self._me, member.name, silence, answering, silent))
+        self._lose(member, loss_by_silence(self.me, member.name, silence, answering, silent))
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
@@ -344,10 +297,10 @@ class LeaderChannel(EventQueue):
             failure = self._losses[loss.host] = lost_host(loss.host, loss.why, self._wall(), loss.apart_from)
             self._decide(self._causes.lost(member.name, failure))
             if self._causes.announced is None:
-                self._emit(loss)
+                self.emit(loss)
                 self._members.broadcast(wire.pack("lost", host=loss.host, why=loss.why))
         self._causes.back(member.name)
-        self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
+        self._is_gone(member.name, f"host {member.name} was lost: {loss.why}")
         self._left(member.name)
 
     def _decide(self, decisions: list[Decision]) -> None:
@@ -357,7 +310,7 @@ class LeaderChannel(EventQueue):
                 if self._stopped:
                     continue
                 failure = self._explained(decision.failure)
-                self._emit(JobFailed(failure, decision.secondary))
+                self.emit(JobFailed(failure, decision.secondary))
                 self._members.broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
                     self._members.job_ending()
@@ -372,7 +325,7 @@ class LeaderChannel(EventQueue):
         """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
         if failure.kind != "peer":
             return failure
-        codes = {self._me: self._code, **{member.name: member.code for member in self._members}}
+        codes = {self.me: self._code, **{member.name: member.code for member in self._members}}
         ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
         return after_others(failure, ended, sum(map(len, self._ranks.values())))
 
@@ -391,12 +344,12 @@ class LeaderChannel(EventQueue):
         if self._all_done or (self._causes.announced is not None and not self._goes_on):
             if self._hosts.max_restarts:  # it comes before the next attempt
                 self._late_stop = True
-                if host != self._me:
-                    self._emit(StopAll(host, signal))
+                if host != self.me:
+                    self.emit(StopAll(host, signal))
             return
         self._stopped = True
-        if host != self._me:
-            self._emit(StopAll(host, signal))
+        if host != self.me:
+            self.emit(StopAll(host, signal))
         self._members.broadcast(wire.pack("stop", host=host, signal=signal), but=host)
         self._newcomers.stop(host, signal)
         self._members.job_ending()
@@ -408,52 +361,20 @@ class LeaderChannel(EventQueue):
         self._decide([])
         self._left(host)
 
-    def _reached(self, points: list[str]) -> None:
-        for point in points:
-            self._emit(Arrived(point))
-            self._members.broadcast(wire.pack("arrived", point=point))
-
     def _left(self, host: str) -> None:
-        """``host`` is done or gone: a barrier may be reached now, or every host be done."""
-        self._reached(self._barriers.left(host))
-        self._about_quiet(self._quiet.left(host))
-        self._answer(self._consultations.left(host))
+        """``host`` is done or gone: every host may be done now."""
+        for half in self._halves.values():
+            half.left(host)
         if not self._all_done and self._code is not None and all(map(_is_over, self._members)):
             self._all_done = True
             self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
-            self._emit(AllDone(self._failures, self._stopped))
-        if self._ready:
-            self._check_ready()
+            self.emit(AllDone(self._failures, self._stopped))
+        for half in self._halves.values():
+            half.changed()
 
-    def _is_ready(self, host: str, ready: Ready) -> None:
-        self._ready[host] = ready
-        self._check_ready()
-
-    def _check_ready(self) -> None:
-        """All hosts are ready for another attempt, or gone, now or again."""
-        from musterpoint.core.channel.attempts import AllReady
-
-        away = {name for name, member in self._members.by_name.items() if member.session.state == OVER}
-        if self._me in self._ready and self._ready.keys() | away >= self._members.by_name.keys():
-            hosts = {name: each for name, each in self._ready.items() if name not in away}
-            self._emit(AllReady(hosts, tuple(sorted(away - self._goodbyes)), tuple(sorted(away & self._goodbyes))))
-
-    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Look):
-                self._members.broadcast(wire.pack("look", rule=decision.rule))
-                self._emit(LookAsked(decision.rule))
-            else:
-                self._emit(AllLooked(decision.positions, decision.missing))
-
-    def _answer(self, answers: list[Answered]) -> None:
-        for point, text, hosts, on_answer in answers:
-            data = pack_answer(point, text)
-            for member in map(self._members.__getitem__, hosts):
-                if member.session.state != OVER:
-                    member.post(data)
-            if on_answer is not None:
-                self._loop.call_later(0, partial(on_answer, text))
+    def _is_gone(self, host: str, why: str) -> None:
+        for half in self._halves.values():
+            half.gone(host, why)
 
 
 def _is_over(member: HostState) -> bool:

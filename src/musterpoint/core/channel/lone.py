@@ -1,33 +1,17 @@
-"""The channel of a host without others: its own reports come back as events."""
+"""The channel of a host without others: a leader without workers. Its own reports come back as events."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterable
+import time
+from typing import TYPE_CHECKING, Any, Iterable
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.core.channel.peers import (
-    AllDone,
-    AllLooked,
-    Arrived,
-    Decide,
-    EventQueue,
-    JobFailed,
-    LookAsked,
-    OnAnswer,
-    Report,
-    RuleReport,
-    Stalled,
-)
+from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
+from musterpoint.core.channel.topic import Api, Topic
 
 if TYPE_CHECKING:
-    from musterpoint.base.position import Position
-    from musterpoint.core.channel.attempts import NextAttempt, NoRestart, Ready
-    from musterpoint.core.channel.quiet_hosts import QuietDecision, QuietHosts
     from musterpoint.core.channel.root_cause import Decision, RootCauseFinder
-
-
-_ME = "this host"
 
 
 class LoneChannel(EventQueue):
@@ -36,12 +20,22 @@ class LoneChannel(EventQueue):
     A symptom waits for its cause here, too: mpirun may end before the failed rank that made it end.
     """
 
+    me = ""
+    others: tuple[str, ...] = ()
+    away = goodbyes = frozenset[str]()
+
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
+        self._halves: dict[str, Any] = {}
         self._causes: RootCauseFinder | None = None
         self._timer: Timer | None = None
-        self._hosts: QuietHosts | None = None
-        self._stopped = False
+        self._stopped = self._done = False
+
+    def topic(self, topic: Topic[Api]) -> Api:
+        half: Api | None = self._halves.get(topic.name)
+        if half is None:  # a topic's module is imported by who uses it
+            half = self._halves[topic.name] = topic.leader(self)
+        return half
 
     def failed(self, failure: Failure) -> None:
         # imported at the first failure: most jobs have none
@@ -68,65 +62,14 @@ class LoneChannel(EventQueue):
 
         for decision in decisions:
             if isinstance(decision, Announce) and not self._stopped:
-                self._emit(JobFailed(decision.failure, decision.secondary))
+                self.emit(JobFailed(decision.failure, decision.secondary))
 
     def stopping(self, signal: int) -> None:
         self._stopped = True
 
-    def arrive(self, point: str) -> None:
-        self._emit(Arrived(point))
-
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
-        self._emit(AllDone(failures, self._stopped))
-
-    def quiet(self, on: bool) -> None:
-        self._about_quiet(self._quiet.quiet(_ME, on))
-
-    def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._about_quiet(self._quiet.looked(_ME, positions))
-
-    def rule_state(self, report: RuleReport) -> None:
-        self._about_quiet(self._quiet.rule_state(_ME, report))
-
-    @property
-    def _quiet(self) -> QuietHosts:
-        if self._hosts is None:
-            from musterpoint.core.channel.quiet_hosts import QuietHosts  # only where ranks are watched
-
-            self._hosts = QuietHosts([_ME])
-        return self._hosts
-
-    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
-        from musterpoint.core.channel.quiet_hosts import Look
-
-        for each in decisions:
-            self._emit(LookAsked(each.rule) if isinstance(each, Look) else AllLooked(each.positions, each.missing))
-
-    def ask_running(self) -> None:
-        """There is no other host."""
-
-    def stalled(self, sentence: str) -> None:
-        self._emit(Stalled(sentence))
-
-    def ready(self, ready: Ready) -> None:
-        from musterpoint.core.channel.attempts import AllReady
-
-        self._emit(AllReady({"": ready}))
-
-    def restart(self, attempt: NextAttempt) -> bool:
-        self._causes = self._hosts = None
-        self._cancel()
-        self._emit(attempt)
-        return True
-
-    def end_attempts(self, end: NoRestart) -> None:
-        self._emit(end)
-
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        import time
-
-        answer = decide({"": Report(text, time.time())})
-        self._loop.call_later(0, lambda: on_answer(answer))
+        self._done = True
+        self.emit(AllDone(failures, self._stopped))
 
     def close(self) -> None:
         self._cancel()
@@ -136,3 +79,35 @@ class LoneChannel(EventQueue):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    # what topics have of it
+
+    @property
+    def group(self) -> frozenset[str]:
+        return frozenset((self.me,))
+
+    def is_done(self, host: str) -> bool:
+        return self._done
+
+    def wall(self) -> float:
+        return time.time()
+
+    def check(self, message: Any) -> None:
+        """It goes to nobody."""
+
+    def broadcast(self, message: Any) -> None:
+        """There is nobody."""
+
+    def send(self, host: str, message: Any) -> None:
+        """There is nobody."""
+
+    def begin_attempt(self, attempt: Any) -> bool:
+        self._causes = None
+        self._done = False
+        self._cancel()
+        for half in self._halves.values():
+            half.begin()
+        return True
+
+    def tell_end(self, end: Any) -> None:
+        """There is nobody else to tell."""

@@ -11,7 +11,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import OVER, HostState
 
 if TYPE_CHECKING:
-    from musterpoint.core.channel.attempts import NextAttempt, NoRestart
+    from musterpoint.core.channel.topics.attempts import NextAttempt, NoRestart
 
 _SAYS = ("stopping", "abandon", "leaving")
 

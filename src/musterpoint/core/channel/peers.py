@@ -1,17 +1,19 @@
 """The protocol between the channel and the supervisor: this host calls methods, other hosts' reports come as events.
 
-The supervisor sees other hosts only through this module. Three classes implement :class:`Peers`: the leader's end of
-the channel, a worker's end, and the channel of a lone host.
+The supervisor sees other hosts only through this module and the topics. Three classes implement :class:`Peers`: the
+leader's end of the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, NamedTuple, Protocol, Union
 
-from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
+from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
+from musterpoint.base.settings import MOST_HOSTS
+from musterpoint.core.channel.fields import Argument, HostName, Length, Range, Text
+from musterpoint.core.channel.topic import Api, Topic
 
 if TYPE_CHECKING:
     from musterpoint.base.position import Position
-    from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready
 
 
 class JobFailed(NamedTuple):
@@ -56,9 +58,9 @@ class PeerBack(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """Every host of the roster has called :meth:`Peers.arrive` with this ``point``."""
+    """Every host of the group is at the barrier ``point``."""
 
-    point: str
+    point: Annotated[str, Text(64)]
 
 
 class AllDone(NamedTuple):
@@ -71,13 +73,17 @@ class AllDone(NamedTuple):
     stopped: bool = False
 
 
+START_NUMBER = Range(0, 2**53)
+_LONGEST_WORD = 16 * 1024 * 1024
+
+
 class StartAsked(NamedTuple):
     """The leader asks this host to start an MPI daemon. ``words`` are the arguments that its mpirun gave to the
     remote shell; ``number`` identifies the request in the answers. Only workers get this.
     """
 
-    number: int
-    words: tuple[str, ...]
+    number: Annotated[int, START_NUMBER]
+    words: Annotated[tuple[Annotated[str, Argument(_LONGEST_WORD)], ...], Length(1, 4096)]
 
 
 class Started(NamedTuple):
@@ -103,7 +109,10 @@ RuleState = Literal["fresh", "late", "overdue", "off"]
 """``fresh``: a line came in time. ``late``: none came within the time from the start. ``overdue``: the next one didn't
 come in time. ``off``: a line turned the rule off.
 """
-RULE_STATES: tuple[RuleState, ...] = ("fresh", "late", "overdue", "off")
+LONGEST_RULE = 320
+"""Bytes of the name of a log rule."""
+LONGEST_LINE = 320
+"""Bytes of a line that such a report quotes."""
 
 
 class RuleReport(NamedTuple):
@@ -112,10 +121,10 @@ class RuleReport(NamedTuple):
     ``line``: the last one that matched.
     """
 
-    rule: str
+    rule: Annotated[str, Text(LONGEST_RULE, shown=True)]
     state: RuleState
-    ranks: tuple[int, ...] = ()
-    line: str = ""
+    ranks: Annotated[tuple[Annotated[int, Range(0, 2**32)], ...], Length(0, 65536)] = ()
+    line: Annotated[str, Text(LONGEST_LINE, shown=True)] = ""
 
     @property
     def is_missing(self) -> bool:
@@ -137,7 +146,7 @@ class LookAsked(NamedTuple):
     ``rule``: the log rule whose line is missing instead; ranks may go on printing others.
     """
 
-    rule: str = ""
+    rule: Annotated[str, Text(600, shown=True)] = ""
 
 
 class AllLooked(NamedTuple):
@@ -155,18 +164,22 @@ MOST_NAMED = 4
 
 
 class StillRunning(NamedTuple):
-    """The answer to :meth:`Peers.ask_running`: ``hosts`` (at most :data:`MOST_NAMED`) aren't done, and ``more`` beside
-    them.
-    """
+    """``hosts`` (at most :data:`MOST_NAMED`) aren't done, and ``more`` beside them."""
 
-    hosts: tuple[str, ...]
-    more: int = 0
+    hosts: Annotated[tuple[HostName, ...], Length(0, MOST_NAMED)]
+    more: Annotated[int, Range(0, MOST_HOSTS)] = 0
 
 
 class Stalled(NamedTuple):
     """The leader found that the job stands still; ``sentence`` says which ranks wait where."""
 
-    sentence: str
+    sentence: Annotated[str, Text(MOST_REASON, shown=True)]
+
+
+class TopicEvent(Protocol):
+    """Any other named tuple that a topic emits."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 PeerEvent = Union[
@@ -184,9 +197,7 @@ PeerEvent = Union[
     AllLooked,
     Stalled,
     StillRunning,
-    "AllReady",
-    "NextAttempt",
-    "NoRestart",
+    TopicEvent,
 ]
 
 
@@ -218,71 +229,14 @@ class Peers(Protocol):
     def stopping(self, signal: int) -> None:
         """Reports that this host was told to stop; the others get :class:`StopAll`."""
 
-    def arrive(self, point: str) -> None:
-        """Reports that this host is at the barrier ``point``; :class:`Arrived` comes when all are."""
-
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         """Reports that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
 
         ``failures`` counts the ranks that failed here, beside the job's first failure.
         """
 
-    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
-        """Asks ``host`` to start an MPI daemon (:class:`StartAsked` there). Only the leader may: on a worker or a lone
-        host this raises ``RuntimeError``. :class:`StartEnded` comes at once if ``host`` is lost or left.
-
-        ``ValueError``: no other host has this name, ``number`` is in use there until its end, or there are no words,
-        more than 4,096, or one with a zero byte.
-        """
-
-    def started(self, number: int) -> None:
-        """Reports that the daemon of request ``number`` runs here; only workers may (``RuntimeError`` elsewhere).
-
-        Does nothing once the leader is lost.
-        """
-
-    def start_ended(self, number: int, status: int, said: str = "") -> None:
-        """Reports that the daemon of request ``number`` ended here, or that it was refused; once for each request.
-
-        ``status`` is -64 to 255 (``ValueError``); of ``said`` the last 8 KiB are sent.
-        """
-
-    def quiet(self, on: bool) -> None:
-        """Reports that no rank here has printed anything for the stall timeout; false: one prints again.
-
-        :class:`LookAsked` comes when all hosts that run ranks are quiet.
-        """
-
-    def looked(self, positions: "tuple[Position, ...] | None") -> None:
-        """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
-
-    def rule_state(self, report: RuleReport) -> None:
-        """Reports what is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
-
-    def ask_running(self) -> None:
-        """Asks which hosts aren't done; :class:`StillRunning` comes, but not on a lone host."""
-
-    def stalled(self, sentence: str) -> None:
-        """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
-
-    def ready(self, ready: "Ready") -> None:
-        """Reports that nothing of this attempt is left here, after its :meth:`done`; :class:`NextAttempt` or
-        :class:`NoRestart` comes. The leader decides which when it gets :class:`AllReady`.
-        """
-
-    def restart(self, attempt: "NextAttempt") -> bool:
-        """Begins the next attempt on all hosts; only who gets :class:`AllReady` may. False: a stop came before it."""
-
-    def end_attempts(self, end: "NoRestart") -> None:
-        """Tells all hosts that there is no other attempt; only who gets :class:`AllReady` may."""
-
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
-        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
-        leader are not waited for; those that left or are lost neither.
-
-        ``ValueError``: the texts are longer than :mod:`musterpoint.core.channel.consultations` allows.
-        """
+    def topic(self, topic: Topic[Api]) -> Api:
+        """This host's half of a topic, such as :data:`musterpoint.core.channel.topics.barriers.TOPIC`."""
 
     def has_events(self) -> bool:
         """Whether events wait for a listener."""
@@ -292,7 +246,7 @@ class Peers(Protocol):
 
 
 class EventQueue:
-    """Delivers events from the loop; refuses the methods of :class:`Peers` that only some hosts may call."""
+    """Delivers events from the loop."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -310,22 +264,10 @@ class EventQueue:
     def has_events(self) -> bool:
         return bool(self._waiting)
 
-    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
-        raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")
+    def call_later(self, seconds: float, call: Callable[[], None]) -> object:
+        return self._loop.call_later(seconds, call)
 
-    def started(self, number: int) -> None:
-        raise RuntimeError(f"start request {number}: only a worker is asked, so only a worker answers")
-
-    def start_ended(self, number: int, status: int, said: str = "") -> None:
-        self.started(number)
-
-    def restart(self, attempt: "NextAttempt") -> bool:
-        raise RuntimeError(f"attempt {attempt.number}: only the leader begins one")
-
-    def end_attempts(self, end: "NoRestart") -> None:
-        raise RuntimeError("no other attempt: only the leader says so")
-
-    def _emit(self, event: PeerEvent) -> None:
+    def emit(self, event: PeerEvent) -> None:
         self._waiting.append(event)
         if self._on_event is not None and len(self._waiting) == 1:
             self._loop.call_later(0, self._deliver)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import MissingLine, RuleReport
+from musterpoint.core.channel.wire_error import WireError
 
 MOST_RULES = 256
 """Rules that hosts may report about; a host that reports more is wrong."""
@@ -33,7 +33,7 @@ class RuleStates:
         if host not in self._running:
             return []
         if len(self._of_hosts.keys() | self._of_ranks.keys() | {report.rule}) > MOST_RULES:
-            raise wire.WireError(f"more than {MOST_RULES} log rules")
+            raise WireError(f"more than {MOST_RULES} log rules")
         if report.ranks:
             found = self._of_ranks.setdefault(report.rule, {})
             for rank in report.ranks:

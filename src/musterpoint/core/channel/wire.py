@@ -12,9 +12,9 @@ import json
 from typing import Any, NamedTuple
 
 from musterpoint.base.failure import Failure
-from musterpoint.base.position import Position
-from musterpoint.base.untrusted import is_host_name, printable
-from musterpoint.core.channel.peers import RULE_STATES, RuleReport
+from musterpoint.base.untrusted import is_host_name
+from musterpoint.core.channel.fields import STOP_SIGNALS, is_address
+from musterpoint.core.channel.wire_error import WireError as WireError
 
 PROTOCOL = 5
 """Counts up when hosts of two versions can no longer muster together."""
@@ -31,21 +31,10 @@ MOST_VALUES = 1024 * 1024
 
 HEAD = 4
 """Bytes of a frame before its payload."""
-STOP_SIGNALS = (1, 2, 3, 15)
-"""SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
 
-LONGEST_RULE = 320
-"""Bytes of the name of a log rule."""
-LONGEST_LINE = 320
-"""Bytes of a line that such a report quotes."""
-MOST_RANKS = 65536
 _LONGEST_KIND = 16
 _JSON = ord("{")
 _ZLIB = ord("x")
-
-
-class WireError(ValueError):
-    """The other end doesn't speak this protocol."""
 
 
 def _no_number(name: str) -> Any:
@@ -223,11 +212,6 @@ def addresses(message: dict[str, Any], key: str, most: int) -> tuple[str, ...]:
     return found
 
 
-def is_address(value: str) -> bool:
-    """Whether it may be a numeric IPv4 or IPv6 address: nothing else is in it."""
-    return 0 < len(value) <= 64 and not value.strip("0123456789abcdefABCDEF.:")
-
-
 def stop_signal(message: dict[str, Any], key: str = "signal") -> int:
     """A signal that asks a host to stop; WireError else."""
     value = number(message, key, 255)
@@ -260,33 +244,6 @@ def failure(message: dict[str, Any], key: str) -> Failure:
         return Failure.from_wire(message.get(key))
     except ValueError as error:
         raise WireError(f"a message {message.get('t')!r} with no failure: {error}") from None
-
-
-def positions(message: dict[str, Any], key: str) -> tuple[Position, ...] | None:
-    """A list of ranks' positions in ``message``, or None where it has ``null``; WireError else."""
-    value = message.get(key)
-    if value is None and key in message:
-        return None
-    try:
-        return tuple(map(Position.from_wire, value if isinstance(value, list) else [None]))
-    except ValueError as error:
-        raise WireError(f"a message {message.get('t')!r} whose {key!r} are no positions: {error}") from None
-
-
-def rule_report(message: dict[str, Any], key: str) -> RuleReport:
-    """What a host knows of a log rule's lines; WireError else."""
-    value = message.get(key)
-    if not isinstance(value, list) or len(value) != len(RuleReport._fields):
-        raise WireError(
-            f"a message {message.get('t')!r} whose {key!r} is no list of a rule, its state, ranks and a line"
-        )
-    rule, state, _ranks, line = value
-    fields = {"t": message.get("t"), "rule": rule, "line": line, "ranks": value[2]}
-    if state not in RULE_STATES or not rule:
-        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a state that no rule can have")
-    name = printable(text(fields, "rule", LONGEST_RULE), LONGEST_RULE)
-    ranks = numbers(fields, "ranks", 0, 2**32, MOST_RANKS)
-    return RuleReport(name, state, ranks, printable(text(fields, "line", LONGEST_LINE), LONGEST_LINE))
 
 
 def boolean(message: dict[str, Any], key: str) -> bool:

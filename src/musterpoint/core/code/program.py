@@ -31,6 +31,8 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     if module:
         return Start("module", (interpreter, "-m", program))
     path = os.path.join(folder, program)
+    if program.endswith(".ipynb") and os.path.isfile(path):
+        raise UsageError(f"the program {path} is a notebook: make a script of it, jupyter nbconvert --to script {path}")
     if program.endswith(".sh") and os.path.isfile(path):
         return Start("shell", (*_first_line(path, ("/bin/sh",)), _relative(program)))
     name = module_name(program)

@@ -179,7 +179,11 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
     when = "before the job was done" if end.role == "service" else when
     how = f"killed by {_signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
     lines = [f"muster: {end.name} ended {when} ({how}) on {context.host}"]
-    if end.tail:
+    error = _error_of_service(end) if end.role == "service" else None
+    if error is not None:
+        hint = hint_for(error.text, "", False, context.job)
+        lines = [f"muster: {context.mask(error.text)}", lines[0].removeprefix("muster: "), *([hint] if hint else [])]
+    elif end.tail:
         said = context.mask(end.tail.decode("utf-8", "replace")).strip().splitlines()
         said = [line for line in said if not is_greeting(line)]
         lines += ["its last lines:", *said[-8:]] if said else []
@@ -187,6 +191,15 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
     kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
     failure = _failure(context, exit_codes.LAUNCHER, lines, kind)
     return failure._replace(signal=-end.status) if end.status < 0 else failure
+
+
+def _error_of_service(end: ServiceOrLauncherEnd) -> program_output.Error | None:
+    """The exception that ended a service: it says more than the end itself."""
+    try:
+        error = program_output.find_error(end.tail, end.status)
+    except Exception:  # a bug in reading the output must not lose the failure
+        return None
+    return error if error is not None and error.kind == "exception" else None
 
 
 def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:

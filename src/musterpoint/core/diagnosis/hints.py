@@ -80,7 +80,7 @@ def _missing_module(case: Case) -> str:
     wanted = {name, _PACKAGES.get(name, name)}
     listed = {_normal(line) for line in case.requirements.splitlines()}
     if not listed & {_normal(package) for package in wanted}:
-        return ""
+        return f"the program's Python is {case.job.python} (--python names another one)" if case.job.python else ""
     return (
         f"requirements.txt names it, and it isn't installed: --installer pip (MUSTER_INSTALLER=pip) installs "
         f"{'what it lists' if case.job.local else 'that file'} before the program starts"
@@ -123,6 +123,8 @@ def _out_of_memory(case: Case) -> str:
 
 
 def _debugger(case: Case) -> str:
+    if case.job.debugged:
+        return ""
     return (
         "a rank has no terminal, so breakpoint() reads the end of its input: muster local --debug "
         f"{case.job.rank or 0} PROGRAM gives this rank yours"
@@ -130,6 +132,8 @@ def _debugger(case: Case) -> str:
 
 
 def _input(case: Case) -> str:
+    if case.job.debugged:
+        return ""
     return (
         "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
         f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"

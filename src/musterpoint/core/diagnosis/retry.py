@@ -1,4 +1,4 @@
-"""Whether a job that failed may be tried again: the one place that decides it. Pure.
+"""Whether a job that failed may be tried again: the one place that decides it. It does no I/O.
 
 ``outcome.json`` says it (``retryable``), restarts on the same hosts follow it, and the log gives its reason.
 """

@@ -1,4 +1,4 @@
-"""Stacks of ranks that print nothing → which ranks wait where, and whether the job stands still. Pure.
+"""Stacks of ranks that print nothing → which ranks wait where, and whether the job stands still. It does no I/O.
 
 A rank's stack says where it is in its program (:class:`Position`); the positions of all ranks make one sentence, with
 those that the others wait for at its end. Names of frames are those of PyTorch 2.13, DeepSpeed, Horovod, mpi4py,

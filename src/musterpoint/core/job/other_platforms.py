@@ -29,11 +29,13 @@ class Platform(NamedTuple):
     """``signs`` are in groups; the first group with a number decides.
 
     ``options``: what tells ``muster launch`` the same, as words of a shell; empty where the variables don't say enough.
+    ``shown_by``: variables that its processes always have, which don't say how many there are.
     """
 
     name: str
     signs: tuple[tuple[Sign, ...], ...]
     options: str = ""
+    shown_by: tuple[str, ...] = ()
 
 
 class Detected(NamedTuple):
@@ -63,6 +65,16 @@ def several(environ: Mapping[str, str]) -> Detected | None:
     return None
 
 
+def uncounted(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables of platforms that are here without a word of how many hosts there are."""
+    return tuple(
+        name
+        for platform in PLATFORMS
+        for name in platform.shown_by
+        if environ.get(name) and not any(_read(sign, environ).number for group in platform.signs for sign in group)
+    )
+
+
 _MORE = (
     "pass --nnodes N --node-rank I --rollcall-leader HOST there (I from 0, HOST the first host), or tell each the "
     'names of all hosts and its own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1'
@@ -81,7 +93,7 @@ def refuse_several(environ: Mapping[str, str]) -> None:
         return
     options = detected.platform.options
     if detected.platform.name == "LSF":
-        options = _of_lsf(environ["LSB_MCPU_HOSTS"])
+        options = _of_lsf(environ.get("LSB_MCPU_HOSTS") or _slots_of(environ["LSB_HOSTS"]))
     raise UsageError(
         f"{shown_variables(detected.variables)}: by {detected.platform.name}'s variables this is one of several hosts "
         "or processes, and musterpoint doesn't read the others from them. Start one process per host, and "
@@ -212,6 +224,17 @@ def _of_lsf(text: str) -> str:
     return _options(str(len(hosts)), hosts[0])
 
 
+def _distinct(text: str) -> int:
+    """Names of hosts, each once for each of its slots."""
+    return len(set(text.split()))
+
+
+def _slots_of(text: str) -> str:
+    """``host slots host slots`` of a list that has each host once for each slot."""
+    names = text.split()
+    return " ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
+
+
 def _is_set(_text: str) -> int:
     """For a variable that is set only where there are several."""
     return 2
@@ -233,6 +256,11 @@ def _resource_hosts(text: str) -> int:
 def _cluster_tasks(text: str) -> int:
     """The tasks of a TF_CONFIG."""
     return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
+
+
+def _role_tasks(text: str) -> int:
+    """The tasks of ``{"worker": ["host:port", ...], ...}``."""
+    return sum(len(tasks) for tasks in json.loads(text).values())
 
 
 _RANKS = ("RANK", "NODE_RANK", "MASTER_ADDR")
@@ -303,6 +331,16 @@ PLATFORMS: tuple[Platform, ...] = (
         ),
         _options("$NUM_PROCESSES", "$COORDINATOR_ADDRESS", "$PROCESS_ID"),
     ),
+    Platform(
+        "MXNet",
+        (
+            (
+                Sign("DMLC_NUM_WORKER", beside=("DMLC_PS_ROOT_URI", "MX_CONFIG", "DMLC_ROLE")),
+                Sign("DMLC_NUM_SERVER", _others, beside=("DMLC_PS_ROOT_URI", "MX_CONFIG", "DMLC_ROLE")),
+            ),
+        ),
+    ),
+    Platform("TonY", ((Sign("CLUSTER_SPEC", _role_tasks),),)),
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
     Platform("PaddlePaddle", ((Sign("PADDLE_NNODES", _range), Sign("PADDLE_TRAINERS_NUM")),)),
     Platform("accelerate", ((Sign("NUM_MACHINES", beside=("MACHINE_RANK",)), Sign("MACHINE_RANK", _index)),)),
@@ -363,8 +401,8 @@ PLATFORMS: tuple[Platform, ...] = (
         _options("$MLP_WORKER_NUM", "$MLP_WORKER_0_HOST", "$MLP_ROLE_INDEX"),
     ),
     Platform("OCI Data Science", ((Sign("OCI__WORKER_COUNT", _others),),)),
-    Platform("Determined", ((Sign("DET_ALLOCATION_ID", _containers),),)),
-    Platform("LSF", ((Sign("LSB_MCPU_HOSTS", _lsf),),)),
+    Platform("Determined", ((Sign("DET_ALLOCATION_ID", _containers),),), shown_by=("DET_ALLOCATION_ID",)),
+    Platform("LSF", ((Sign("LSB_MCPU_HOSTS", _lsf), Sign("LSB_HOSTS", _distinct)),), shown_by=("LSB_JOBID",)),
     Platform(
         "PBS",
         ((Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index), Sign("PBS_NODEFILE", _lines)),),
@@ -382,6 +420,10 @@ PLATFORMS: tuple[Platform, ...] = (
     ),
     Platform("HTCondor", ((Sign("_CONDOR_NPROCS"), Sign("_CONDOR_PROCNO", _index)),)),
     Platform("Fujitsu's job manager", ((Sign("PJM_NODE"),),)),
-    Platform("Flux", ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_JOB_SIZE"), Sign("FLUX_TASK_RANK", _index)),)),
+    Platform(
+        "Flux",
+        ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_JOB_SIZE"), Sign("FLUX_TASK_RANK", _index)),),
+        shown_by=("FLUX_URI",),
+    ),
 )
 """The platforms and their variables, in the order in which they are asked."""

@@ -71,24 +71,33 @@ def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, ba
     """The job as ``platform`` describes it, and what options and variables say of its hosts beside that.
 
     ``launched``: the platform has started ``muster launch``; `train` doesn't ask variables, which may be left over.
-    Where a platform names them and nothing else speaks of hosts, nothing more is imported.
     """
-    if not settings.describes_hosts and not (launched and any(map(environ.get, _COUNTS))):
+    if not settings.describes_hosts and not launched:
         job = platform.read(environ, settings, base)
         if job.unnamed is None:
             return job
         from musterpoint.core.job.unnamed import settled
 
         return settled(job, settings)
-    from musterpoint.core.job.agreement import agreed
     from musterpoint.core.job.unnamed import settled
     from musterpoint.core.job.variables import Watched
 
     watched = Watched(environ)
     job = platform.read(watched, settings, base)
-    if job.unnamed is not None or job.assumed:
+    own = frozenset(watched.seen)
+    if job.unnamed is not None or (job.assumed and settings.describes_hosts):
         return settled(job, settings)
-    return agreed(job, platform, settings, environ, frozenset(watched.seen))
+    if not job.assumed and (settings.describes_hosts or any(map(environ.get, _COUNTS))):
+        from musterpoint.core.job.agreement import agreed
+
+        job = agreed(job, platform, settings, environ, own)
+    told = platform.describes or settings.platform == "auto"
+    if len(job.hosts) > 1 or job.started is not None or settings.describes_hosts or not told:
+        return job
+    from musterpoint.core.job.unknown_platforms import suspected
+
+    more = suspected(environ) if job.assumed else suspected(environ, own, platform.variables, known=True)
+    return job._replace(notes=(*job.notes, *more))
 
 
 def _launched(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.job.fields import count, first_set, wrong
+from musterpoint.core.job.fields import count, first_set, shown, wrong
 from musterpoint.core.job.model import Note, StartedRank
 from musterpoint.core.job.node_list import nodes_of, tasks_of
 
@@ -214,7 +214,7 @@ def srun_line(nodes: int) -> str:
 
 def _needed(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
-        job = f"in job {job_id(environ)}" if job_id(environ) else "beside its other variables"
+        job = f"in job {shown(job_id(environ))}" if job_id(environ) else "beside its other variables"
         raise UsageError(
             f"{name} isn't set, expected Slurm's value {job}: pass the SLURM_* variables on to "
             "this process, or name the hosts in SM_HOSTS (a JSON list) and this one in SM_CURRENT_HOST"

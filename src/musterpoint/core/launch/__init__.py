@@ -1,1 +1,1 @@
-"""Plans what this host starts, and why, from the job, the roster and this host's devices. Pure."""
+"""Plans what this host starts, and why, from the job, the roster and this host's devices. It does no I/O."""

@@ -1,9 +1,10 @@
 """Which launcher a job gets, and how many ranks each host has under it."""
 
+import sys
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.settings import OPTIONS, Settings
+from musterpoint.base.settings import OPTIONS, PYTHON, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
@@ -23,6 +24,12 @@ class Choice(NamedTuple):
     launcher: str
     slots: int
     reason: str
+
+
+_ANOTHER = (
+    "choose another launcher: --launcher script or --launcher ranks (--muster-launcher behind `muster torchrun` and "
+    "launcher.py)"
+)
 
 
 def choose(
@@ -47,16 +54,18 @@ def choose(
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity, typed = capacity_of(job, settings, devices), wanted.launcher if wanted else ""
+    python = environ.get(PYTHON) or sys.executable
     name, reason = (
         _as_started(job, settings, typed)
         or ((typed, wanted.reason) if wanted and typed else None)
-        or _launcher(job, settings, capacity, has, local)
+        or _launcher(job, settings, capacity, has, local, python)
     )
     launcher = find(name)
     if launcher.needs and job.in_group and not has(launcher.needs):
         raise LauncherError(
-            f"launcher {name} ({reason}): the program's Python has no module {launcher.needs}; install "
-            f"{launcher.needs} for it, or pass --launcher script or --launcher ranks"
+            f"launcher {name}{'' if settings.launcher == name else f' ({reason})'}: the program's Python"
+            f", {python}, has no module {launcher.needs}; install {launcher.needs} for it"
+            f" ({python} -m pip install {launcher.needs}), or {_ANOTHER}"
         )
     _check_options(launcher, reason, settings)
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
@@ -110,7 +119,9 @@ def slots_of(
     return 1 if launcher.starts == "host" or host == job.leader else 0
 
 
-def _launcher(job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:
+def _launcher(
+    job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool, python: str
+) -> tuple[str, str]:
     if settings.launcher != "auto":
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind
@@ -121,7 +132,7 @@ def _launcher(job: Job, settings: Settings, capacity: int, has: Callable[[str], 
         return name, f"{flag} was given"
     if not local:
         return ON_ITS_OWN, "the job names no distribution: the program runs once per host"
-    return _for_typed_program(len(job.group_hosts), capacity, has)
+    return _for_typed_program(len(job.group_hosts), capacity, has, python)
 
 
 def _for_kind(kind: str, has: Callable[[str], bool]) -> tuple[str, str]:
@@ -136,15 +147,15 @@ def _for_kind(kind: str, has: Callable[[str], bool]) -> tuple[str, str]:
     return name, asked.reason
 
 
-def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) -> tuple[str, str]:
+def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool], python: str) -> tuple[str, str]:
     if hosts == 1 and capacity == 1:
         return ON_ITS_OWN, "one slot on one host"
     world = f"{plural(hosts, 'host')} with {plural(capacity, 'slot')} each" if hosts > 1 else plural(capacity, "slot")
     if not has(find(FOR_SLOTS).needs):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         raise LauncherError(
-            f"{world} make a world of several ranks, but the program's Python has no module torch to start it "
-            f"with torchrun: install torch, or pass --launcher script (once per host){others}"
+            f"{world} make a world of several ranks, but the program's Python, {python}, has no module torch "
+            f"to start it with torchrun: install torch, or pass --launcher script (once per host){others}"
         )
     return FOR_SLOTS, f"{world}, and the program's Python has torch"
 

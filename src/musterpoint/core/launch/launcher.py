@@ -113,8 +113,8 @@ class Launcher(NamedTuple):
     starts: Starts
     """Who starts its ranks."""
     plan: Callable[[Any], LaunchPlan]
-    """This host's plan, from :class:`musterpoint.core.launch.inputs.LaunchInputs`. Pure. It raises a MusterError where
-    the job can't be started."""
+    """This host's plan, from :class:`musterpoint.core.launch.inputs.LaunchInputs`. It does no I/O, and raises a
+    MusterError where the job can't be started."""
 
     # what it is for
     asked_by: Mapping[str, Asked] = {}

@@ -25,4 +25,7 @@ def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
     port = int(told) if told.isdecimal() else roster.master_port
     others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
     own = "; ranks that are to run on their own are --launcher ranks" if required else ""
-    return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own)
+    program = inputs.workspace.program if inputs.workspace.kind in ("python", "module") else ""
+    if inputs.workspace.kind == "module":
+        program = program.replace(".", "/")
+    return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own, program)

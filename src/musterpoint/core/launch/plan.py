@@ -80,6 +80,7 @@ class Meeting(NamedTuple):
     library: part of the name of a file that every program has in memory whose ranks are to meet.
     modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
     advice: what makes ranks meet, for the message.
+    program: the program's file, or its module's name with slashes; empty where it isn't one of Python's.
     """
 
     port: int
@@ -88,6 +89,7 @@ class Meeting(NamedTuple):
     library: str
     modules: tuple[str, ...]
     advice: str
+    program: str = ""
 
 
 class PlannedFile(NamedTuple):

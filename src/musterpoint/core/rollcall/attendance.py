@@ -166,6 +166,12 @@ class Attendance:
         """A caller that is none of the hosts was refused; ``claim`` is one of a few fixed texts."""
         self._strangers[claim] = (self._strangers.get(claim, (0, ""))[0] + 1, address)
 
+    def nobody_called(self, callers: list[str]) -> bool:
+        """Whether no connection of any other host has ever come."""
+        return not (
+            callers or self._seats.taken or self._seats.waiting or self.refused or self._left or self._strangers
+        )
+
     def is_sure(self, host: str, address: str) -> bool:
         """Whether a caller from ``address`` that claims to be ``host`` is believed without a proof."""
         return not self._checked or self._seats.matches(host, address)

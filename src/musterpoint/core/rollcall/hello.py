@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from musterpoint.base.settings import MOST_HOSTS
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
+from musterpoint.core.channel.fields import is_address
 from musterpoint.core.rollcall.roster import (
     LONGEST_LIBRARY,
     LONGEST_PLACE,
@@ -90,7 +91,7 @@ class Hello(NamedTuple):
             "independent" in message and wire.number(message, "independent", 1) == 1,
         )
         dialled = wire.text(message, "dialled", 64)
-        if dialled and not wire.is_address(dialled):
+        if dialled and not is_address(dialled):
             raise wire.WireError("a message 'hello' whose 'dialled' is no numeric address")
         name = host if "nnodes" in message else ""
         return cls(

@@ -455,6 +455,14 @@ class LeaderCall:
         are = "is" if len(rows) == 1 else "are"
         waited = why or f"the roll call's {self._settings.rollcall_timeout:g} s are over"
         headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
+        if self._attendance.nobody_called(self._listener.waiting()):
+            if len(rows) > 1:
+                headline = f"{waited}, and none of the other {len(rows)} hosts has reached {self._me}"
+            self._attendance.note(
+                f"nobody's call has come to port {self._settings.rollcall_port} of {self._me}: if the others are "
+                "running, it is closed to them here (a firewall, a security group, a network policy), or they call "
+                "another address"
+            )
         self._fail(headline)
 
     def fail(self, headline: str) -> None:

@@ -16,7 +16,7 @@ from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
-    from musterpoint.core.channel.attempts import NextAttempt
+    from musterpoint.core.channel.topics.attempts import NextAttempt
     from musterpoint.core.rollcall.rejoin import Rejoin
 
 _MOST_TOLD = 8
@@ -68,7 +68,7 @@ class Reconnects:
 
     def take(self, call: Call) -> None:
         """``call`` has the seat of its host from the next attempt on."""
-        from musterpoint.core.channel.attempts import Ready
+        from musterpoint.core.channel.topics.attempts import Ready
 
         self._calls[call.name] = call
         self._channel.rejoined(call.state, Ready(ports=call.hello.offer.ports, address=call.address))

@@ -279,7 +279,7 @@ class RollCall:
     def _of_placeholders(self, unnamed: "UnnamedHosts", leader: str) -> tuple[dict[str, str], str]:
         """The addresses and this host's name where only the leader's address is known: enough for env://."""
         from musterpoint.core.channel.dial import systems_choice
-        from musterpoint.core.channel.wire import is_address
+        from musterpoint.core.channel.fields import is_address
 
         addresses = {host: host for host in self._hosts}
         me = self._hosts[unnamed.node_rank or 0]

@@ -6,7 +6,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import UnnamedHosts
 
 if TYPE_CHECKING:
-    from musterpoint.core.channel.attempts import NextAttempt
+    from musterpoint.core.channel.topics.attempts import NextAttempt
 
 MOST_PORTS = 64
 """How many ports one host may offer."""

@@ -13,6 +13,7 @@ from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.beats import Sweeper
 from musterpoint.core.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
+from musterpoint.core.channel.fields import is_address
 from musterpoint.core.channel.handshake import Handshake
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.core.channel.names import Answer, Follower, Names
@@ -124,7 +125,7 @@ class WorkerCall:
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
         nonce = random_token() if self._settings.secret else ""
         known = map(plain_address, self._names.last_answer(self._endpoint).addresses)
-        sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
+        sees = tuple(filter(is_address, known))[:MOST_ADDRESSES]
         stop = self._stopped.signal if self._stopped else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
         if self._unnamed is not None:

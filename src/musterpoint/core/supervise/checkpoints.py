@@ -7,7 +7,7 @@ import stat
 import time
 from typing import Iterable
 
-from musterpoint.core.channel.attempts import Progress
+from musterpoint.core.channel.topics.attempts import Progress
 
 MOST_ENTRIES = 20_000
 MOST_SECONDS = 2.0

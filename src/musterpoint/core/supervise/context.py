@@ -48,7 +48,8 @@ class SupervisorContext(NamedTuple):
 
     ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
-    secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
+    secrets in what others wrote, ``code`` is the directory of the user's program (empty: none), and ``code_copy_of``
+    the user's own, where that is a copy. ``oom_kills`` counts
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
@@ -63,6 +64,7 @@ class SupervisorContext(NamedTuple):
     host: str
     mask: Callable[[str], str] = str
     code: str = ""
+    code_copy_of: str = ""
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
     keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
@@ -77,4 +79,4 @@ class SupervisorContext(NamedTuple):
         from musterpoint.core.supervise.program_files import CodeDirectory
 
         facts = self.about_job() if self.about_job is not None else JobFacts()
-        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code), job=facts)
+        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code, self.code_copy_of), job=facts)

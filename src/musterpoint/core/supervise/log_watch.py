@@ -14,8 +14,8 @@ from typing import Any, Callable, Sequence
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import ERROR_SHARE, Failure, Kind, fit
 from musterpoint.base.untrusted import clip, printable
-from musterpoint.core.channel.peers import Peers, RuleReport
-from musterpoint.core.channel.wire import LONGEST_LINE
+from musterpoint.core.channel.peers import LONGEST_LINE, Peers, RuleReport
+from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import classify
 from musterpoint.core.job.log_rules import LogRule, to_json
 from musterpoint.core.processes.process import CannotStart
@@ -92,7 +92,7 @@ class LogWatch:
             return  # who should have printed it has ended
         self._context.record("log-rule", rule=rule.name, state=kind, rank=rank)
         line = printable(self._context.mask(found["line"]), LONGEST_LINE)
-        self._peers.rule_state(RuleReport(rule.name, kind, ranks, line))  # type: ignore[arg-type]
+        self._peers.topic(quiet_hosts.TOPIC).rule_state(RuleReport(rule.name, kind, ranks, line))  # type: ignore[arg-type]
 
     def _fault(self, rule: LogRule, rank: int, line: str, value: str) -> None:
         """A line that is a fault, by what it says or by its number."""

@@ -8,7 +8,6 @@ until a connection was found. Linux only; elsewhere the ranks are taken to have 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 from typing import Callable, Iterable, Iterator, NamedTuple
@@ -121,10 +120,10 @@ class MeetingWatch:
         return None
 
     def _imports(self) -> bool:
-        """Whether a Python file of the program's directory imports a module that ranks meet by."""
-        names = "|".join(self._meeting.modules)
-        imports = re.compile(rf"^[ \t]*(?:import|from)[ \t]+(?:{names})\b", re.MULTILINE)
-        return any(imports.search(text) for text in self._context.diagnosis.files.programs())
+        """Whether the program, with what it imports, imports a module that ranks meet by."""
+        from musterpoint.core.supervise.program_imports import imports_any
+
+        return imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
 
     def close(self) -> None:
         """Looks no more."""

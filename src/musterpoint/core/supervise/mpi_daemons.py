@@ -13,6 +13,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint.base import executables
 from musterpoint.core.channel.peers import Peers, StartAsked, Started, StartEnded
+from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.mpi import COMMANDS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
@@ -87,7 +88,7 @@ class MpiDaemons:
 
     def _ask(self, host: str, number: int, command: tuple[str, ...]) -> None:
         try:
-            self._peers.start(host, number, command)
+            self._peers.topic(start_requests.TOPIC).start(host, number, command)
         except (RuntimeError, ValueError) as error:
             self.start_ended(StartEnded(host, number, REFUSED, str(error)))
 
@@ -164,13 +165,13 @@ class MpiDaemons:
             if local:
                 self.started(Started(self._me, number))
             else:
-                self._peers.started(number)
+                self._peers.topic(start_requests.TOPIC).started(number)
 
     def _tell_ended(self, number: int, status: int, said: str, local: bool) -> None:
         if local:
             self.start_ended(StartEnded(self._me, number, status, said))
         else:
-            self._peers.start_ended(number, status, said)
+            self._peers.topic(start_requests.TOPIC).start_ended(number, status, said)
 
 
 def find(name: str, path: str) -> str:

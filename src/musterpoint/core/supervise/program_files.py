@@ -14,11 +14,15 @@ MOST = 100
 
 
 class CodeDirectory(ProgramFiles):
-    """The files below ``path``; a relative name is one there."""
+    """The files below ``path``; a relative name is one there. ``copy_of``: the user's own directory, where ``path`` is
+    a copy whose files Python names as the user's.
+    """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, copy_of: str = "") -> None:
         self._path = path
         self.directories = (path, os.path.realpath(path)) if path else ()  # it may be a link, or a mount's name
+        if copy_of:
+            self.directories += (copy_of,)
 
     def read(self, file: str) -> str | None:
         """None for what is no regular file of a sensible size, too."""

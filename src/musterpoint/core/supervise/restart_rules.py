@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Collection, Mapping, NamedTuple, Union
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.channel.attempts import Progress, Ready
+from musterpoint.core.channel.topics.attempts import Progress, Ready
 from musterpoint.core.diagnosis.retry import RestartOn, failed_before_its_ranks, why_not_again
 
 LONGER = 1.1

@@ -13,8 +13,9 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, lost_host
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.channel.peers import PeerBack, PeerEvent, Peers, PeerSilent, StopAll
+from musterpoint.core.channel.topics import attempts
+from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.checkpoints import Fingerprint, progress
@@ -115,7 +116,7 @@ class Restarts:
         if supervisor.first_stop is not None:
             self._stop(*supervisor.first_stop)
         self._timers.append(self._loop.call_later(READY_SECONDS, self._nobody_else_is_ready))
-        self._peers.ready(Ready(found, self._between.free_ports(), left))
+        self._peers.topic(attempts.TOPIC).ready(Ready(found, self._between.free_ports(), left))
 
     def follow(self, outcome: Outcome) -> Roster | Outcome:
         """What follows from the answer; an attempt that ended well asks for none."""
@@ -223,7 +224,7 @@ class Restarts:
             if seat.name in hosts
         ]
         seats = [each for each in seats if (each.address, each.ports) != before[each.host]]
-        return self._peers.restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
+        return self._peers.topic(attempts.TOPIC).restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
 
     def _end(self, decision: End) -> None:
         stopped = self._stopped if decision.stopped else None
@@ -232,7 +233,7 @@ class Restarts:
 
     def _say_no(self, end: NoRestart) -> None:
         self._decided = True
-        self._peers.end_attempts(end)
+        self._peers.topic(attempts.TOPIC).end_attempts(end)
 
     def _wait(self, hosts: tuple[str, ...]) -> None:
         """Hosts are lost: they may come back within the time for it."""

@@ -21,6 +21,7 @@ from musterpoint.base.loop import Timer
 from musterpoint.base.position import Position
 from musterpoint.base.untrusted import clip
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Peers, Stalled
+from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.context import SupervisorContext
@@ -79,7 +80,7 @@ class StallWatch:
         quiet = left <= 0 and not self._processes.is_ending
         if quiet != self._quiet:
             self._quiet = quiet
-            self._peers.quiet(quiet)
+            self._peers.topic(quiet_hosts.TOPIC).quiet(quiet)
         wait = min(WINDOW_SECONDS, self._seconds) if quiet else max(left, 0.05)
         self._timer = self._context.loop.call_later(wait, self._check)
 
@@ -148,7 +149,7 @@ class StallWatch:
     def _answer(self, positions: tuple[Position, ...] | None) -> None:
         self._quiet = False
         self._since = time.monotonic()
-        self._peers.looked(positions)
+        self._peers.topic(quiet_hosts.TOPIC).looked(positions)
 
     # on the leader
 
@@ -191,11 +192,11 @@ class StallWatch:
         """The job stands still: all hosts are told, and it ends or not."""
         sentence = clip(sentence, MOST_REASON)
         if self._ends:
-            self._peers.stalled(sentence)
+            self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
             self._emit(Broken(self._failure(sentence, suspect)))
         elif sentence != self._said:
             self._said = sentence
-            self._peers.stalled(sentence)
+            self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
 
     def _say_once(self, text: str) -> None:
         """Says what wasn't said at the look before this one."""

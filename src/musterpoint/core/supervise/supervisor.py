@@ -25,6 +25,7 @@ from musterpoint.core.channel.peers import (
     StillRunning,
     StopAll,
 )
+from musterpoint.core.channel.topics import barriers
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -402,7 +403,7 @@ _FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {
     ev.ReportFailure: lambda self, action: self._peers.failed(action.failure),
     ev.ReportStop: lambda self, action: self._peers.stopping(action.signal),
-    ev.ReportArrival: lambda self, action: self._peers.arrive(action.point),
+    ev.ReportArrival: lambda self, action: self._peers.topic(barriers.TOPIC).arrive(action.point),
     ev.ReportDone: lambda self, action: self._peers.done(action.code, action.failures),
     ev.SignalRanks: lambda self, action: self._signal_ranks(action),
     ev.StartTimer: lambda self, action: self._start_timer(action),

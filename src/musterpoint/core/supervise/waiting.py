@@ -1,4 +1,4 @@
-"""Says for whom a host waits that is done: where ranks still run, and since when; ever more seldom."""
+"""Says for whom a host waits that is done: where ranks still run, and since when. The pauses between lines grow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Sequence
 
 from musterpoint.base.loop import Timer
 from musterpoint.core.channel.peers import Peers, StillRunning
+from musterpoint.core.channel.topics import running_hosts
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.host_processes import HostProcesses
 
@@ -31,7 +32,7 @@ class WaitingWatch:
 
     def _ask(self) -> None:
         self._asked += 1
-        self._peers.ask_running()
+        self._peers.topic(running_hosts.TOPIC).ask_running()
         pause = self._pauses[min(self._asked, len(self._pauses) - 1)]
         self._timer = self._context.loop.call_later(pause, self._ask)
 

@@ -26,17 +26,15 @@ class AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _PATCHES:
-            return None
-        patches = _PATCHES.pop(name)
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
+        spec = PathFinder.find_spec(name, path, target) if name in _PATCHES else None
+        # many only look whether there is such a module (importlib.util.find_spec), and import it later or never
+        if spec is not None and hasattr(spec.loader, "exec_module"):
             loader: Any = spec.loader
             load = loader.exec_module
 
             def load_and_patch(module: ModuleType) -> None:
                 load(module)
-                for patch in patches:
+                for patch in _PATCHES.pop(name, ()):
                     patch(module)
 
             loader.exec_module = load_and_patch

@@ -25,8 +25,11 @@ def run_next() -> None:
 
 
 import_module("muster_gloo_exit")
+if os.environ.get("MUSTER_CODE_COPY") and os.environ.get("MUSTER_CODE_COPY_OF"):
+    import_module("muster_code_names")
 if os.environ.get("MUSTER_CPU_FALLBACK"):
     import_module("muster_cpu_fallback")
 if os.environ.get("MUSTER_DEBUG_TERMINAL"):
     import_module("muster_patience")
+    import_module("muster_breakpoints")
 run_next()

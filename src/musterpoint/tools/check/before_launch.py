@@ -11,6 +11,7 @@ from typing import Callable
 from musterpoint.base.errors import CheckError
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.peers import Peers, Report
+from musterpoint.core.channel.topics import consultations
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, in_order
@@ -34,7 +35,7 @@ class Waiting:
     def answer(self, text: str, decide: Callable[[dict[str, Report]], str]) -> str | None:
         """What the leader makes of all hosts' ``text``; None where it doesn't come, or no more matters."""
         answers: list[str | None] = []
-        self._peers.consult(POINT, text, decide, answers.append, SECONDS)
+        self._peers.topic(consultations.TOPIC).consult(POINT, text, decide, answers.append, SECONDS)
         until = self._loop.clock() + SECONDS + _LATE
         while not answers and not self._peers.has_events() and not self._interrupted():
             left = until - self._loop.clock()

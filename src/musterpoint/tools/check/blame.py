@@ -1,4 +1,4 @@
-"""Which hosts explain what went wrong between pairs of hosts. Pure."""
+"""Which hosts explain what went wrong between pairs of hosts. It does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one host's facts mean: findings about that host alone. Pure."""
+"""What one host's facts mean: findings about that host alone. It does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the facts of all hosts mean together: versions, devices, clocks, names, links. Pure."""
+"""What the facts of all hosts mean together: versions, devices, clocks, names, links. It does no I/O."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.exit_codes import HOST_LOST
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
+from musterpoint.core.channel.topics import consultations
 from musterpoint.core.processes.signals import STOPPING
 
 WHEN = "during the check"
@@ -63,7 +64,7 @@ class JointSteps:
                 errors.append(error)
                 return ""
 
-        self._peers.consult(point, text, decided, answers.append, seconds)
+        self._peers.topic(consultations.TOPIC).consult(point, text, decided, answers.append, seconds)
         self.wait(lambda: bool(answers))
         if errors:
             raise errors[0]

@@ -1,4 +1,7 @@
-"""What all calls between hosts together mean: which host can't be reached at a port, or can't reach others. Pure."""
+"""What all calls between hosts together mean: which host can't be reached at a port, or can't reach others.
+
+It does no I/O.
+"""
 
 from __future__ import annotations
 

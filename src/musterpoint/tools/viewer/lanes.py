@@ -33,6 +33,8 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
+    """Something that happened ``at`` a moment, in seconds. ``main``: it is shown even where not every event is."""
+
     at: float
     kind: Kind
     text: str

@@ -1,24 +1,32 @@
-"""Parameters that live on another rank.
+"""Parameters and buffers that live on another rank.
 
-A rank keeps the ``Parameter`` objects of the whole model, because optimizers and scripts hold them, but gives up the
-memory of those it doesn't own. Their names, shapes and types stay. Where a module computes with one all the same (a
-weight that two modules share, a penalty over all weights), the owner is asked for it through autograd, and gets its
-gradient.
+A rank keeps the ``Parameter`` and buffer objects of the whole model, because optimizers and scripts hold them, but
+gives up the memory of those it doesn't own. Their names, shapes and types stay. Who computes with one in a step all
+the same (a weight that two modules share, a penalty over all weights) gets the owner's value through autograd, and the
+owner gets its gradient. Who would change one here, or read it outside of a step, gets an error that says where it is:
+there is no way to a value that isn't the owner's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, NoReturn
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 
-Fetch = Callable[[nn.Parameter], torch.Tensor]
+from .errors import SMPStepError
+
+Fetch = Callable[[torch.Tensor], torch.Tensor]
+Describe = Callable[[torch.Tensor], str]
 
 fetch: Fetch | None = None
-"""How to get a parameter's value inside of a step; set with the pipeline. None while tracing, and before."""
+"""How to get a value inside of a step; set with the pipeline. None while tracing, and before."""
+describe: Describe | None = None
+"""``buffer scale of module block, which is on rank 1 of the pipeline``."""
+_moving = False
 
 WITHOUT_VALUE = frozenset({
     "__get__", "__set__", "__delete__", "__repr__", "__format__", "__reduce_ex__", "__len__", "__hash__",
@@ -31,11 +39,30 @@ WITHOUT_VALUE = frozenset({
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
     "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor",
 })  # fmt: skip
-"""Functions that need nothing but what a parameter says about itself, or that move and copy models."""
+"""Functions that move and copy models, or need nothing but what a tensor says of itself: for parameters that get their
+values later or in parts."""
+_FACTS = frozenset({
+    "__len__", "__hash__", "_has_compatible_shallow_copy_type", "_make_subclass", "_is_view",
+    "__dir__", "dim", "ndimension", "nelement", "numel", "size", "stride", "element_size", "storage_offset",
+    "get_device", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_same_size", "is_inference",
+    "has_names", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad",
+    "can_cast", "result_type", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+    "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "is_tensor", "is_conj", "is_neg",
+})  # fmt: skip
+"""Functions that need nothing but what a tensor says about itself; an absent one takes no others as it is."""
+_PROPERTIES = frozenset({
+    "grad", "grad_fn", "requires_grad", "shape", "dtype", "device", "layout", "ndim", "is_leaf", "itemsize", "nbytes",
+    "names", "name", "output_nr", "retains_grad", "is_cpu", "is_cuda", "is_xpu", "is_xla", "is_ipu", "is_mps", "is_hpu",
+    "is_mtia", "is_maia", "is_vulkan", "is_meta", "is_sparse", "is_sparse_csr", "is_mkldnn", "is_quantized",
+    "is_nested", "_backward_hooks", "_post_accumulate_grad_hooks", "volatile", "_grad", "grad_dtype",
+})  # fmt: skip
+"""Properties of which the same is true."""
+_GRADIENTS = frozenset({"grad", "_grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks"})
+"""Those that may be set here as well: the owner's count."""
 
 
-class AbsentParameter(nn.Parameter):
-    """A parameter whose values another rank has."""
+class _Absent:
+    """What absent parameters and buffers have in common."""
 
     @classmethod
     def __torch_function__(
@@ -43,25 +70,106 @@ class AbsentParameter(nn.Parameter):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in WITHOUT_VALUE:
+        own = getattr(getattr(func, "__self__", None), "__name__", "")
+        if (
+            _moving
+            or name in _FACTS
+            or (name == "__get__" and own in _PROPERTIES)
+            or (name in ("__set__", "__delete__") and own in _GRADIENTS)
+        ):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if fetch is None:
-            raise RuntimeError(
-                f"torch.{name}: the values of a parameter of shape {tuple(args[0].shape) if args else '?'} are on "
-                "another rank of the pipeline. Outside of an @smp.step function use model.local_parameters(), or "
-                "model.state_dict() for all values"
-            )
-        get = fetch
-        args, kwargs = _pytree.tree_map_only(AbsentParameter, get, (args, kwargs))
-        return func(*args, **kwargs)
+        absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
+        first: Any = absent[0]
+        if name in ("__repr__", "__format__", "__str__"):
+            return f"<{said(first)}; shape {tuple(first.shape)}>"
+        if name == "__set__":
+            refuse(first, f"its {own} can't be set here")
+        if fetch is None or name in ("__deepcopy__", "__reduce_ex__"):
+            out_of_reach(first, f"torch.Tensor.{own}" if name == "__get__" else f"torch.{name}")
+        get_value: Any = fetch
+        values = {id(each): get_value(each) for each in absent}
+        watched = [(each, watch(values[id(each)])) for each in absent]
+        get: Callable[[Any], Any] = lambda each: values[id(each)]  # noqa: E731
+        args, kwargs = _pytree.tree_map_only(_Absent, get, (args, kwargs))
+        # what .data gives doesn't share the count of changes, and what .detach() gives does
+        result = args[0].detach() if own == "data" else func(*args, **kwargs)
+        for each, changes in watched:
+            if changes():
+                refuse(each, f"torch.{name} would change a copy of it here")
+        return result
 
 
-def release(parameter: nn.Parameter) -> None:
-    """Gives up the memory of a parameter's values and gradient."""
-    parameter.grad = None
-    parameter.data = torch.zeros((), dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
-    parameter.__class__ = AbsentParameter
+class AbsentParameter(_Absent, nn.Parameter):
+    """A parameter whose values another rank has."""
+
+
+class AbsentBuffer(_Absent, torch.Tensor):
+    """A buffer that another rank has."""
+
+
+def said(tensor: Any) -> str:
+    """The tensor by its name, and where it is."""
+    if describe is not None:
+        return describe(tensor)
+    return f"a {'parameter' if isinstance(tensor, nn.Parameter) else 'buffer'} on another rank of the pipeline"
+
+
+def refuse(tensor: Any, what: str) -> NoReturn:
+    """Raises the error for a change of something that is elsewhere."""
+    raise SMPStepError(
+        f"{said(tensor)}: {what}, and its rank wouldn't hear of it. Change it in the forward function of the module "
+        "that has it, or on every rank behind the step: model.local_named_parameters() and local_named_buffers() give "
+        "each rank its own, model.load_state_dict() sets all"
+    )
+
+
+def out_of_reach(tensor: Any, what: str) -> NoReturn:
+    """Raises the error for a value that can't be had."""
+    raise SMPStepError(
+        f"{what}: {said(tensor)}, so there is no value here. Inside of an @smp.step function it is fetched; elsewhere "
+        "use model.local_parameters() or model.local_buffers(), or model.state_dict() for all values"
+    )
+
+
+def watch(tensor: torch.Tensor) -> Callable[[], bool]:
+    """Says later whether ``tensor``, or a view of it, has been changed in place; keeps none of its memory."""
+    if tensor.is_inference():
+        return lambda: False
+    with torch._C.DisableTorchFunctionSubclass():
+        probe = tensor.detach()  # has the same count of changes
+        probe.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    before = probe._version
+    return lambda: probe._version != before
+
+
+@contextlib.contextmanager
+def moving() -> Iterator[None]:
+    """Torch's functions that move or convert whole models take absent tensors as they are."""
+    global _moving
+    before, _moving = _moving, True
+    try:
+        yield
+    finally:
+        _moving = before
+
+
+def mark(tensor: torch.Tensor) -> None:
+    """From now on the owner's value counts, whatever is here still."""
+    tensor.__class__ = AbsentParameter if isinstance(tensor, nn.Parameter) else AbsentBuffer
+
+
+def release(tensor: torch.Tensor) -> None:
+    """Gives up the memory of a parameter's or buffer's values and gradient."""
+    with moving():
+        if isinstance(tensor, nn.Parameter):
+            tensor.grad = None
+        tensor.data = torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
+    mark(tensor)
+
+
+def is_absent(value: object) -> bool:
+    return isinstance(value, _Absent)
 
 
 def give_back() -> None:

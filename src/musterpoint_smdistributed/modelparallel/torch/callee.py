@@ -50,7 +50,7 @@ class Callee:
             value = self._function(call.links[position].target)(*args, **kwargs)
         last = position + 1 == len(call.links)
         value = value if last else ((value,), {})
-        packed = pack(value, self._names, f"the result of {call.links[position].target}")
+        packed = pack(value, self._names, f"the result of {call.links[position].target}", results=last)
         changed: tuple[int, ...] = ()
         if position == 0 and last:
             changed = tuple(i for i, tensor in enumerate(entered) if _version(tensor) != versions[i])

@@ -110,6 +110,13 @@ class End(NamedTuple):
     backward: bool
 
 
+class Report(NamedTuple):
+    """What a rank says to all others behind step ``number``; see :mod:`.guard`."""
+
+    number: int
+    said: bytes
+
+
 class Failed(NamedTuple):
     """A rank can't go on. ``rank``: its global rank."""
 

@@ -21,7 +21,6 @@ from . import (
     clipping,
     communication,
     delayed,
-    left_tensors,
     log,
     precision,
     reducer,
@@ -258,8 +257,6 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
-        if self._server is not None and self._steps == 1:
-            left_tensors.warn(self.module)
         if state.optimizer is not None:
             state.optimizer.gradients_changed()
         try:
@@ -291,7 +288,8 @@ class DistributedModel(nn.Module):
             else:
                 values.share(_without_delayed(self.module), values.everything)
         if pipeline.size > 1:
-            self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
+            places = Places(self.module, self._owner)
+            self._routing = ModuleRouting(self.module, places, pipeline.rank, pipeline.ranks, state.cfg.microbatches)
             self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
@@ -301,7 +299,11 @@ class DistributedModel(nn.Module):
                     "the model runs module by module over the ranks: its initialization was delayed, so that no rank "
                     "has all of it to compare stages with"
                 )
-            if not self._is_whole:
+            self._routing.guard.install(lambda said: communication.allgather(said, communication.PP_GROUP))
+            if self._is_whole:
+                for _, tensor in self._foreign():
+                    absent.mark(tensor)
+            else:
                 self._release()
         if state.group("mp").size > 1:
             clipping.install()
@@ -332,12 +334,14 @@ class DistributedModel(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
-        delayed.apply(self.module, lambda: nn.Module._apply(self, fn, recurse), fn)  # type: ignore[no-untyped-call]
-        for parameter in self.module.parameters():
-            if isinstance(parameter, absent.AbsentParameter):
-                absent.release(parameter)
+        with absent.moving():
+            delayed.apply(self.module, lambda: nn.Module._apply(self, fn, recurse), fn)  # type: ignore[no-untyped-call]
         if self.partitioned:
             self._find_local()  # buffers are others now
+            if self._server is not None:
+                self._routing.names.find_buffers()
+                for _, tensor in self._foreign():
+                    absent.mark(tensor) if self._is_whole else absent.release(tensor)
         return self
 
     def _find_local(self) -> None:
@@ -349,10 +353,14 @@ class DistributedModel(nn.Module):
         self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
-        for name, parameter in self.module.named_parameters():
-            if self._holder(name) != state.group("pp").rank:
-                absent.release(parameter)
+        for _, tensor in self._foreign():
+            absent.release(tensor)
         absent.give_back()
+
+    def _foreign(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters and buffers of other ranks."""
+        own = state.group("pp").rank
+        return ((name, each) for name, each in _tensors(self.module) if self._holder(name) != own)
 
     def _holder(self, key: str) -> int:
         """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""

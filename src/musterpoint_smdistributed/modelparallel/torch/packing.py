@@ -13,6 +13,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 import torch
 from torch import nn
 
+from . import absent
 from .errors import SMPStepError
 
 
@@ -34,18 +35,39 @@ class Names:
             self._of[id(module)] = ("module", name)
         for name, parameter in self.parameters.items():
             self._of[id(parameter)] = ("parameter", name)
+        self.buffers: dict[str, torch.Tensor] = {}
+        self.find_buffers()
+
+    def find_buffers(self) -> None:
+        """Buffers may be others than before: the model was moved or converted."""
+        for buffer in self.buffers.values():
+            self._of.pop(id(buffer), None)
+        self.buffers = {
+            f"{name}.{key}" if name else key: buffer
+            for name, module in self.modules.items()
+            for key, buffer in module._buffers.items()
+            if buffer is not None
+        }
+        for name, buffer in self.buffers.items():
+            self._of.setdefault(id(buffer), ("buffer", name))
 
     def of(self, value: object) -> tuple[str, str] | None:
-        return self._of.get(id(value))
+        known = self._of.get(id(value))
+        if known is not None and known[0] == "buffer" and self.find(*known) is not value:
+            return None  # the module has another one meanwhile
+        return known
 
     def find(self, kind: str, name: str) -> Any:
+        if kind == "buffer":
+            above, _, own = name.rpartition(".")
+            return self.modules[above]._buffers.get(own)
         return self.modules[name] if kind == "module" else self.parameters[name]
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, names: Names | None) -> None:
+    def __init__(self, file: io.BytesIO, names: Names | None, results: bool) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._names = names
+        self._names, self._results = names, results
         self._index: dict[int, int] = {}
         self.tensors: list[torch.Tensor] = []
 
@@ -53,8 +75,10 @@ class _Pickler(pickle.Pickler):
         if not isinstance(value, (torch.Tensor, nn.Module)):
             return None
         known = self._names.of(value) if self._names is not None else None
-        if known is not None:
+        if known is not None and (known[0] != "buffer" or self._results or absent.is_absent(value)):
             return known
+        if absent.is_absent(value):
+            absent.refuse(value, "it would be sent as it is here, without its value")
         if isinstance(value, nn.Module):
             return None
         if id(value) not in self._index:
@@ -76,14 +100,14 @@ class _Unpickler(pickle.Unpickler):
         return self._names.find(*pid)
 
 
-def pack(value: Any, names: Names | None, what: str) -> Packed:
-    """Takes an object apart.
+def pack(value: Any, names: Names | None, what: str, results: bool = False) -> Packed:
+    """Takes an object apart. ``results``: of a module; a buffer among them stays the one that its module has.
 
     Raises:
         SMPStepError: there is something in it that can't be sent; ``what`` names the object.
     """
     file = io.BytesIO()
-    pickler = _Pickler(file, names)
+    pickler = _Pickler(file, names, results)
     try:
         pickler.dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:

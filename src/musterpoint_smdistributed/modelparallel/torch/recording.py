@@ -172,7 +172,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pauses = 0
-        """Over 0: what is made now isn't noted, and stays."""
+        """How many callers have paused the notes: while there are any, new tensors are neither noted nor freed."""
         self._known: dict[int, Contents] = {}
         self._resident: OrderedDict[int, Contents] = OrderedDict()
         self._resident_bytes = 0

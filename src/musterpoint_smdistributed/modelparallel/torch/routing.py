@@ -19,10 +19,13 @@ import torch
 from torch import nn
 
 from . import absent, log
+from .attributes import Record
 from .errors import SMPStepError
+from .guard import Gather, Guard
 from .messages import Link
 from .packing import Names, pack, unpack
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
+from .randomness import Stream
 from .scheduler import current
 from .server import Routing, Server
 from .stages import Chain, ChainKey, chain
@@ -72,9 +75,15 @@ class ModuleRouting(Routing):
         rank: this rank of the pipeline.
     """
 
-    def __init__(self, model: nn.Module, places: Places, rank: int) -> None:
+    def __init__(
+        self, model: nn.Module, places: Places, rank: int, ranks: Sequence[int] = (), microbatches: int = 1
+    ) -> None:
         self.model = model
         self.names = Names(model)
+        self._ranks = tuple(ranks)
+        self.guard = Guard(
+            self.names, places.owner, lambda name: places.of(name) == ANYWHERE, rank, self._ranks, microbatches
+        )
         self._held = {
             name
             for name, _ in itertools.chain(
@@ -105,7 +114,8 @@ class ModuleRouting(Routing):
             known = self.names.of(module)
             assert known is not None
             self._native.setdefault(name, self._native[known[1]])
-        absent.fetch = self._fetch
+        absent.fetch, absent.describe = self._fetch, self._describe
+        self.guard.ask = self._ask
 
     def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A call of a module that another rank has."""
@@ -117,7 +127,7 @@ class ModuleRouting(Routing):
         """A call of a module whose parts are on several ranks."""
         if self._all_here:
             return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
-        called = signature(args, kwargs) if self._approved else None
+        called = signature(args, kwargs) if self._approved and not self.guard.live else None
         if called is not None:
             key = self._key(name, *called)
             if key in self._approved and self._chain(key).holds():
@@ -147,7 +157,7 @@ class ModuleRouting(Routing):
         """The chain for a kind of call. Raises Untraceable."""
         if key not in self._chains:
             container = self.names.modules[key.name]
-            with _training(container, key.training):
+            with self.guard.left_alone(), _training(container, key.training):
                 self._chains[key] = chain(container, key, self._place, self._is_leaf, self._native.__getitem__)
         return self._chains[key]
 
@@ -176,13 +186,25 @@ class ModuleRouting(Routing):
         copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in packed.tensors]
         self._all_here = self._exploring = True
         try:
-            with untouched(self.model):
+            with self.guard.left_alone(), absent.moving(), untouched(self.model, all_of_it=True) as written:
                 args, kwargs = unpack(packed.data, copies, self.names)
+                record = Record(self.names.modules)
                 self._explore("", args, kwargs)
+                if written():
+                    self._refused("", "forward passes change parameters")
+                    self._approved.clear()
+                elif record.changed():
+                    self._exploring = False
+                    self._native[""](*args, **kwargs)
+                    changed = record.changed()
+                    if changed:  # and not only the first time, as what is kept for later calls
+                        self._refused("", f"forward passes change the attribute {changed[0]}")
+                        self._approved.clear()
         except (torch.OutOfMemoryError, MemoryError):
             log.warn("there isn't memory enough to compare stages with the model: modules are called one by one")
         finally:
             self._all_here = self._exploring = False
+        self.guard.look_anew()
         return list(self._approved.items())
 
     def keep(self, found: Sequence[Sequence[tuple[ChainKey, str]]]) -> list[tuple[ChainKey, str]]:
@@ -262,16 +284,37 @@ class ModuleRouting(Routing):
         link = Link(self._places.of(names[0]), ("again", names, preserve_rng_state))
         return self._in_step(names[0]).call([link], args, kwargs, f"module {names[0]}")
 
-    def _fetch(self, parameter: nn.Parameter) -> torch.Tensor:
-        """The values of a parameter that another rank has."""
-        known = self.names.of(parameter)
+    def _fetch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The values of a parameter or buffer that another rank has."""
+        known = self.names.of(tensor)
         if known is None:
-            raise SMPStepError("a parameter of another model is used in this step; it has no values here")
-        name = known[1]
-        server = self._in_step(name)
-        value = server.call([Link(self._places.of_parameter(name), ("parameter", name))], (), {}, f"parameter {name}")
+            raise SMPStepError("a parameter or buffer of another model is used in this step; it has no values here")
+        kind, name = known
+        if self._server is None or current() is None:
+            absent.out_of_reach(tensor, "its value")
+        server = self._in_step(f"{kind} {name}")
+        value = server.call([Link(self._places.of_parameter(name), known)], (), {}, f"{kind} {name}")
         assert isinstance(value, torch.Tensor)
+        self.guard.received(tensor, value)
         return value
+
+    def _describe(self, tensor: torch.Tensor) -> str:
+        known = self.names.of(tensor)
+        if known is None:
+            return "a parameter or buffer that isn't on this rank of the pipeline"
+        return (
+            f"{known[0]} {known[1]} is on rank {self._ranks[self._places.of_parameter(known[1])]} of the pipeline, and "
+            f"this is rank {self._ranks[self._rank]}"
+        )
+
+    def _ask(self, rank: int, target: tuple[Any, ...], args: tuple[Any, ...], what: str) -> Any:
+        """Has another rank answer for the guard; random numbers go on as if nobody had asked."""
+        server = self._in_step(what)
+        before = Stream.current(server.device)
+        try:
+            return server.call([Link(rank, target)], args, {}, what)
+        finally:
+            before.resume(server.device)
 
     def _in_step(self, name: str) -> Server:
         if self._server is None or current() is None:
@@ -284,9 +327,14 @@ class ModuleRouting(Routing):
     # ---- for the server
 
     def function(self, target: tuple[Any, ...]) -> Callable[..., Any]:
-        if target[0] == "parameter":
-            parameter = self.names.parameters[target[1]]
-            return lambda: parameter.view_as(parameter)
+        if target[0] in ("parameter", "buffer"):
+            tensor = self.names.find(*target)
+            self.guard.fetched(target[1])
+            return lambda: tensor.view_as(tensor)
+        if target[0] == "attribute":
+            return functools.partial(self.guard.answer, *target[1:])
+        if target[0] == "set":
+            return functools.partial(self.guard.set, *target[1:])
         if target[0] == "module":
             return self._native[target[1]]
         if target[0] == "again":
@@ -318,6 +366,19 @@ class ModuleRouting(Routing):
 
     def adopt(self, chains: Sequence[tuple[ChainKey, str]]) -> None:
         self._approved.update(chains)
+
+    def started(self, step: str, grad: bool) -> None:
+        self.guard.begin(step, grad)
+
+    def ran(self, microbatch: int) -> None:
+        self.guard.ran(microbatch)
+
+    def ended(self, gather: Gather) -> None:
+        self.guard.end(gather)
+
+    @property
+    def one_by_one(self) -> bool:
+        return self.guard.one_by_one
 
 
 def _flags(modules: Iterable[nn.Module]) -> bytes:

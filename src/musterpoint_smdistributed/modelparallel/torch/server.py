@@ -15,6 +15,7 @@ import contextlib
 import functools
 import itertools
 import os
+import pickle
 import queue
 import sys
 import threading
@@ -36,6 +37,7 @@ from .messages import (
     Forward,
     Gradients,
     Link,
+    Report,
     Result,
     Routes,
     Start,
@@ -85,6 +87,20 @@ class Routing:
     def adopt(self, chains: Sequence[Any]) -> None:
         """The leader has decided which modules run as chains."""
         raise NotImplementedError
+
+    def started(self, step: str, grad: bool) -> None:
+        """A step of that name has begun on this rank, with gradients or without."""
+
+    def ran(self, microbatch: int) -> None:
+        """A piece of work of that microbatch has run on this rank, or has stopped to wait."""
+
+    def ended(self, gather: Callable[[Any], Sequence[Any]]) -> None:
+        """A step has ended; ``gather`` gives what all ranks of the pipeline say. All of them come here."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a microbatch begins when the one before is through."""
+        return False
 
 
 class Outcome(NamedTuple, Generic[T]):
@@ -140,6 +156,7 @@ class Server:
         self._waited: list[_Waited] = []
         self._starts: list[Start] = []
         self._early: list[Message] = []
+        self._reports: dict[int, dict[int, bytes]] = {}
         self._serving: set[int] = set()
         self._ended: End | None = None
         self._ended_tensors: list[torch.Tensor] = []
@@ -149,6 +166,11 @@ class Server:
         self._limit = float(os.environ.get(LIMIT) or 1800)
         self.backward = False
         self.in_step = False
+
+    @property
+    def device(self) -> torch.device | None:
+        """This rank's GPU."""
+        return self._scheduler.device
 
     @property
     def is_leader(self) -> bool:
@@ -178,6 +200,7 @@ class Server:
         start = Start(step, self._step, self._met, context, self._routing.training())
         for peer in self._peers():
             self._send(peer, start)
+        self._routing.started(step, context.grad)
         device = default_device()
         waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
         for task in waiting:
@@ -204,14 +227,28 @@ class Server:
         end = End(packed.data, self.backward)
         for peer in self._peers():
             self._send(peer, end, packed.tensors)
+        self._routing.ended(self._gather)
         self._finish()
         return Outcome(outputs, end.backward)
+
+    def _gather(self, value: Any) -> list[Any]:
+        """What each rank of the pipeline says behind this step, in their order."""
+        said = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        for peer in self._peers():
+            self._send(peer, Report(self._step, said))
+        heard = self._reports.setdefault(self._step, {})
+        heard[self._rank] = said
+        while len(heard) < len(self._ranks):
+            self._take(lambda: "the other ranks of the pipeline at the end of the step")
+        del self._reports[self._step]
+        return [pickle.loads(heard[rank]) for rank in range(len(self._ranks))]
 
     def _chosen(self, waiting: list[Task], live: Sequence[Task]) -> Task | None:
         """What the leader runs next."""
         # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
         task = self._scheduler.next(backward=False)
-        if task is None and waiting and len(live) < self._active:
+        most = 1 if self._routing.one_by_one else self._active
+        if task is None and waiting and len(live) < most:
             task = waiting.pop(0)
         if task is None and not (self._holds_backward and any(not each.backward for each in live)):
             task = self._scheduler.next(backward=True)
@@ -256,6 +293,7 @@ class Server:
         self._step = start.number
         self._send(0, Started(start.number))
         self._routing.begin(start.training)
+        self._routing.started(start.name, start.context.grad)
         early, self._early = self._early, []
         for message in early:
             self._dispatch(message)
@@ -274,6 +312,7 @@ class Server:
             self._routing.end()
         end = self._ended
         outputs = unpack(end.outputs, self._ended_tensors, None)
+        self._routing.ended(self._gather)
         self._finish()
         return Outcome(outputs, end.backward)
 
@@ -421,6 +460,8 @@ class Server:
             self._routing.adopt(body.chains)
         elif isinstance(body, End):
             self._ended, self._ended_tensors = body, tensors
+        elif isinstance(body, Report):
+            self._reports.setdefault(body.number, {})[self._ranks.index(message.sender)] = body.said
         elif isinstance(body, _Waited):
             self._waited.append(body)
         elif isinstance(body, Failed):
@@ -441,6 +482,7 @@ class Server:
         self._scheduler.run(task)
         if task.done and task.error is not None:
             raise task.error
+        self._routing.ran(task.microbatch)
 
     def _begin(self) -> None:
         if self._broken is not None:

@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
+from .attributes import Copies, Place, Record
 from .packing import pack, unpack
 
 Constant = (type(None), bool, int, float, str, torch.dtype, torch.device)
@@ -75,6 +76,10 @@ def trace(
     """
     tracer = _Tracer(name, arguments, count, is_leaf, native)
     noise = torch.get_rng_state(), random.getstate()
+    inner = dict(container.named_modules(prefix=name))
+    attributes, record = Copies(inner.values()), Record(inner)
+    flags = {path: each.training for path, each in inner.items()}
+    held = [(now, dict(now)) for each in inner.values() for now in (each._buffers, each._parameters, each._modules)]
     try:
         with _refusing():
             graph = tracer.trace(container)
@@ -84,8 +89,20 @@ def trace(
         raise Untraceable(tracer.inside[-1], f"{type(error).__name__}: {error}") from error
     finally:
         changed = [module for module, before in tracer.opened if _restore(module, before)]
+        others = record.changed()
+        others += [Place(path, "training") for path, each in inner.items() if each.training is not flags[path]]
+        attributes.restore()
+        for path, each in inner.items():
+            each.training = flags[path]
+        for now, before_it in held:
+            if len(now) != len(before_it) or any(now.get(key) is not each for key, each in before_it.items()):
+                now.clear()
+                now.update(before_it)
+                others.append(Place(name, "a parameter, buffer or module"))
     if changed:
         raise Untraceable(name, f"{type(changed[0]).__name__} changes its own attributes")
+    if others:
+        raise Untraceable(name, f"it changes {others[0]}")
     if not torch.equal(noise[0], torch.get_rng_state()) or noise[1] != random.getstate():
         torch.set_rng_state(noise[0])
         random.setstate(noise[1])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from .attributes import Copies
 from .packing import pack, unpack
 from .stages import Chain
 
@@ -99,22 +101,79 @@ def _alike(one: Any, two: Any) -> bool:
 
 
 @contextlib.contextmanager
-def untouched(module: nn.Module) -> Iterator[None]:
-    """What runs inside changes no buffer, no random numbers and no plain attribute of any module."""
+def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[], bool]]:
+    """What runs inside changes no buffer, no random numbers and no attribute of any module.
+
+    all_of_it: and no parameter, which forward functions may change as well (an average of another module's). Gives a
+        function that says whether any was.
+    """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    plain = [
-        (each, {name: value for name, value in vars(each).items() if isinstance(value, _PLAIN)})
+    places: list[tuple[Any, dict[Any, Any]]] = [
+        (held, dict(held))
         for each in module.modules()
+        for held in (each._buffers, each._parameters, each._modules, each._forward_hooks, each._forward_pre_hooks)
     ]
+    flags = [(each, each.training) for each in module.modules()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    attributes = Copies(module.modules())
+    written = _Written(module.parameters()) if all_of_it else None
     dice = random.getstate()
     try:
-        with torch.random.fork_rng(devices):
-            yield
+        with torch.random.fork_rng(devices), written or contextlib.nullcontext():
+            yield lambda: written is not None and written.any()
     finally:
         random.setstate(dice)
         with torch.no_grad():
+            for now, before_it in places:
+                if len(now) != len(before_it) or any(now.get(key) is not each for key, each in before_it.items()):
+                    now.clear()
+                    now.update(before_it)
             for buffer, before in buffers:
                 buffer.copy_(before)
-        for each, attributes in plain:
-            vars(each).update(attributes)
+        if written is not None:
+            written.put_back()
+        for each, flag in flags:
+            each.training = flag
+        attributes.restore()
+
+
+class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps what was in parameters that are written to, by whatever way torch sees."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._parameters = [(each, each.detach()) for each in parameters]
+        with torch._C.DisableTorchFunctionSubclass():
+            self._storages = {_storage(data): data for _, data in self._parameters}
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.is_mutable:
+            for given in _pytree.tree_leaves((args, kwargs)):
+                held = self._storages.get(_storage(given)) if isinstance(given, torch.Tensor) else None
+                if held is not None and _storage(held) not in self._before:
+                    with _disable_current_modes():
+                        self._before[_storage(held)] = held, held.clone()
+        return func(*args, **(kwargs or {}))
+
+    def any(self) -> bool:
+        """Whether there are any."""
+        with torch._C.DisableTorchFunctionSubclass():
+            moved = any(parameter.data_ptr() != data.data_ptr() for parameter, data in self._parameters)
+        return moved or bool(self._before)
+
+    def put_back(self) -> None:
+        """Parameters are what they were before."""
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for parameter, data in self._parameters:
+                if parameter.data_ptr() != data.data_ptr():
+                    parameter.data = data
+            for data, before in self._before.values():
+                data.copy_(before)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0  # a kind of tensor without

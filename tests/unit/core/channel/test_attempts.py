@@ -8,62 +8,60 @@ import pytest
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
-from musterpoint.core.channel import wire
-from musterpoint.core.channel.attempt_messages import (
-    pack_no_restart,
-    pack_ready,
-    pack_restart,
-    read_no_restart,
-    read_ready,
-    read_restart,
-)
-from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerLost, StopAll
+from musterpoint.core.channel.topics import attempts
+from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 
-from ...meeting import SHORT_CUT
+from ...meeting import SHORT_CUT, spoken
 
 Start = Callable[..., Any]
 KILLED = Failure("algo-2", 137, "user", "infra", "killed", 1, 0, 9)
 NEXT = NextAttempt(1, 7778, (SeatChange("algo-2", "10.0.0.9", (5000, 5001)),))
-HOSTS = frozenset(("algo-1", "algo-2"))
-
-
-def of(data: bytes) -> dict[str, Any]:
-    return wire.unpack(data[wire.HEAD :])
-
-
-def test_messages_come_back_as_they_were() -> None:
-    ready = Ready("made", (5000,), 2)
-    assert read_ready(of(pack_ready(ready))) == ready
-    assert read_restart(of(pack_restart(NEXT)), HOSTS) == NEXT
-    for end in (NoRestart(KILLED, "why"), NoRestart(None), NoRestart(None, "", "algo-1", 15)):
-        assert read_no_restart(of(pack_no_restart(end))) == end
 
 
 @pytest.mark.parametrize(
-    ("read", "message"),
-    [
-        (read_ready, {"t": "ready", "progress": "much", "ports": [], "left": 0}),
-        (read_ready, {"t": "ready", "progress": "made", "ports": [0], "left": 0}),
-        (read_ready, {"t": "ready", "progress": "made", "ports": [], "left": -1}),
-        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 0, "master_port": 1, "seats": []}),
-        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 0, "seats": []}),
-        *(
-            (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 1, "seats": bad})
-            for bad in (
-                None, 7, [7], [["algo-2"]], [["algo-9", "10.0.0.1", []]], [["algo-2", "no address", []]],
-                [["algo-2", "10.0.0.1", [70000]]], [[None, "10.0.0.1", []]],
-            )
-        ),
-        (read_no_restart, {"t": "norestart", "failure": {}, "why": ""}),
-        (read_no_restart, {"t": "norestart", "why": 7}),
-        (read_no_restart, {"t": "norestart", "why": "", "stopped_by": "algo-1", "signal": 9}),
-    ],
+    "message",
+    [Ready("made", (5000,), 2), NEXT, NoRestart(KILLED, "why"), NoRestart(None), NoRestart(None, "", "algo-1", 15)],
+)
+def test_messages_come_back_as_they_were(message: Any) -> None:
+    assert codec.unpack(type(message), wire.unpack(codec.pack(message)[wire.HEAD :])) == message
+
+
+SEATS = (
+    None, 7, [7], [["algo-2"]], [["algo-2", "no address", []]], [["algo-2", "10.0.0.1", [70000]]],
+    [[None, "10.0.0.1", []]],
 )  # fmt: skip
-def test_what_no_host_says_is_refused(read: Any, message: dict[str, Any]) -> None:
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Ready, {"progress": "much", "ports": [], "left": 0, "address": ""}),
+        (Ready, {"progress": "made", "ports": [0], "left": 0, "address": ""}),
+        (Ready, {"progress": "made", "ports": [], "left": -1, "address": ""}),
+        (Ready, {"progress": "made", "ports": [], "left": 0, "address": "10.0.0.66"}),
+        (NextAttempt, {"number": 0, "master_port": 1, "seats": []}),
+        (NextAttempt, {"number": 1, "master_port": 0, "seats": []}),
+        *((NextAttempt, {"number": 1, "master_port": 1, "seats": bad}) for bad in SEATS),
+        (NoRestart, {"failure": {}, "why": "", "stopped_by": "", "signal": 0}),
+        (NoRestart, {"failure": None, "why": 7, "stopped_by": "", "signal": 0}),
+    ],
+)
+def test_what_no_host_says_is_refused(kind: type[Any], fields: dict[str, Any]) -> None:
     with pytest.raises(wire.WireError):
-        read(message)
+        codec.unpack(kind, fields)
+
+
+@pytest.mark.parametrize("end", [NEXT._replace(seats=(SeatChange("algo-9", "10.0.0.1"),)), NoRestart(None, "", "a", 9)])
+def test_what_a_leader_may_not_say_between_attempts(start: Start, end: Any) -> None:
+    leader, worker = pair(start)
+    end_attempt(leader, worker)
+    leader.event(AllReady)
+    leader.ask(lambda peers: peers.broadcast(end))
+    worker.wait(lambda: "protocol-broken" in worker.moments)
+    assert not worker.heard(NextAttempt, NoRestart)
 
 
 def pair(start: Start, **options: Any) -> tuple[Any, Any]:
@@ -117,7 +115,7 @@ def test_an_end_that_comes_before_a_host_is_ready_waits_for_it(start: Start) -> 
     worker.event(AllDone)
     leader.say("end_attempts", NoRestart(None, "late"))
     leader.ask(lambda peers: None)
-    worker.wait(lambda: worker.ask(lambda peers: peers._end))
+    worker.wait(lambda: worker.ask(lambda peers: peers.topic(attempts.TOPIC)._end))
     assert not worker.has(NoRestart)
     worker.say("ready", Ready())
     assert worker.event(NoRestart).why == "late"
@@ -129,7 +127,7 @@ def test_nothing_is_started_again_after_a_stop(start: Start) -> None:
     leader.event(AllReady)
     worker.say("stopping", 15)
     leader.event(StopAll)
-    assert leader.ask(lambda peers: peers.restart(NEXT)) is False
+    assert leader.ask(lambda peers: spoken(peers).restart(NEXT)) is False
     assert not leader.has(NextAttempt)
 
 
@@ -171,8 +169,8 @@ def test_events_are_kept_while_nobody_listens() -> None:
         peers.hold()
 
     peers.listen(first)
-    peers.ready(Ready())
-    peers.restart(NEXT)
+    spoken(peers).ready(Ready())
+    spoken(peers).restart(NEXT)
     loop.turn()
     assert seen == [AllReady({"": Ready()})]
     peers.listen(seen.append)

@@ -5,11 +5,11 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.core.channel.barriers import Barriers
+from musterpoint.core.channel.topics.barriers import WhoWaits
 
 
 def test_a_point_is_reached_once_all_of_the_group_are_there() -> None:
-    points = Barriers(["algo-1", "algo-2"])
+    points = WhoWaits(["algo-1", "algo-2"])
     assert points.arrive("algo-1", "ready") == []
     assert points.arrive("algo-3", "ready") == []  # outside the group: welcome, but not waited for
     assert points.arrive("algo-1", "other") == []
@@ -18,7 +18,7 @@ def test_a_point_is_reached_once_all_of_the_group_are_there() -> None:
 
 
 def test_who_is_through_is_not_waited_for() -> None:
-    points = Barriers(["algo-1", "algo-2"])
+    points = WhoWaits(["algo-1", "algo-2"])
     assert points.arrive("algo-1", "ready") == []
     assert points.left("algo-3") == []
     assert points.left("algo-2") == ["ready"]
@@ -31,7 +31,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([*GROUP, "outside"]), st.sampled_from
 
 @given(STEPS)
 def test_counting_finds_what_looking_at_all_finds(steps: list[tuple[str, str]]) -> None:
-    points = Barriers(GROUP)
+    points = WhoWaits(GROUP)
     here: dict[str, set[str]] = {}
     through: set[str] = set()
     for host, what in steps:
@@ -51,7 +51,7 @@ def test_counting_finds_what_looking_at_all_finds(steps: list[tuple[str, str]]) 
 
 def test_ten_thousand_hosts_arrive_in_little_time() -> None:
     hosts = [f"algo-{number}" for number in range(10_000)]
-    points = Barriers(hosts)
+    points = WhoWaits(hosts)
     before = time.process_time()
     reached = [points.arrive(host, point) for point in ("one", "two") for host in hosts]
     assert sum(map(len, reached)) == 2

@@ -24,7 +24,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED
+from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, spoken
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -270,33 +270,33 @@ def test_what_a_host_that_leaves_was_asked_to_start_has_ended(start: Start, cabl
     [
         (("algo-9", 1, ("orted",)), "start request 1 is for 'algo-9', which is no other host of this job"),
         (("algo-1", 1, ("orted",)), "start request 1 is for 'algo-1', which is no other host of this job"),
-        (("algo-2", 1, ()), "start request 1 has 0 words, not 1 to 4096"),
-        (("algo-2", -1, ("orted",)), "a start request's number is -1, not 0 to"),
+        (("algo-2", 1, ()), "whose 'words' is no list of 1 to 4096"),
+        (("algo-2", -1, ("orted",)), "whose 'number' is no number from 0 to"),
         (("algo-3", 0, ("orted",)), "start request 0 on algo-3 has not ended yet"),
     ],
     ids=["unknown", "itself", "no words", "number", "open"],
 )
 def test_what_the_leader_cannot_ask(start: Start, cable: Any, request_: tuple[Any, ...], wrong: str) -> None:
     leader, *_ = trio(start, cable)
-    assert leader.ask(lambda peers: peers.start("algo-3", 0, ("orted",))) is None
-    error = leader.ask(lambda peers: peers.start(*request_))
+    assert leader.ask(lambda peers: spoken(peers).start("algo-3", 0, ("orted",))) is None
+    error = leader.ask(lambda peers: spoken(peers).start(*request_))
     assert isinstance(error, ValueError)
     assert wrong in str(error)
 
 
 def test_the_leader_has_nobody_to_answer(start: Start, cable: Any) -> None:
     leader, *_ = trio(start, cable)
-    for call in (lambda peers: peers.started(1), lambda peers: peers.start_ended(1, 0)):
+    for call in (lambda peers: spoken(peers).started(1), lambda peers: spoken(peers).start_ended(1, 0)):
         assert isinstance(leader.ask(call), RuntimeError)
 
 
 BAD = {
-    "a start": wire.pack("start", number=1, words=["sh", "-c", "id"]),
-    "started by nobody's wish": wire.pack("started", number=1),
-    "ended by nobody's wish": wire.pack("ended", number=1, status=0, said=""),
-    "an answer in another's name": wire.pack("started", number=3),
-    "a status too high": wire.pack("ended", number=2, status=256, said=""),
-    "too many words": wire.pack("ended", number=2, status=0, said="x" * 8193),
+    "a start": wire.pack("startasked", number=1, words=["sh", "-c", "id"]),
+    "started by nobody's wish": wire.pack("daemonruns", number=1),
+    "ended by nobody's wish": wire.pack("daemonended", number=1, status=0, said=""),
+    "an answer in another's name": wire.pack("daemonruns", number=3),
+    "a status too high": wire.pack("daemonended", number=2, status=256, said=""),
+    "too many words": wire.pack("daemonended", number=2, status=0, said="x" * 8193),
 }
 
 
@@ -323,7 +323,7 @@ def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
     start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is missing there, so all are told at once, however many there are."""
-    monkeypatch.setattr("musterpoint.core.channel.leader.MOST_EVER", 5)
+    monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
     leader, bad, other = trio(start, cable)
     leader.say("done", 0)
     other.say("done", 0)

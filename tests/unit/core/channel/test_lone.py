@@ -7,6 +7,8 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerEvent
 
+from ...meeting import spoken
+
 
 def test_what_a_lone_host_says_comes_back() -> None:
     loop = Loop()
@@ -14,7 +16,7 @@ def test_what_a_lone_host_says_comes_back() -> None:
     heard: list[PeerEvent] = []
     peers.listen(heard.append)
     boom, later = (Failure("algo-1", code, "user", "user", "boom") for code in (7, 8))
-    peers.arrive("ready")
+    spoken(peers).arrive("ready")
     peers.failed(boom)
     peers.failed(later)
     peers.stopping(15)
@@ -27,12 +29,12 @@ def test_what_a_lone_host_says_comes_back() -> None:
 def test_a_lone_host_asks_nobody_and_is_asked_by_nobody() -> None:
     loop = Loop()
     peers = LoneChannel(loop)
-    with pytest.raises(RuntimeError, match="start request 7 for algo-2: only the leader of several hosts asks"):
-        peers.start("algo-2", 7, ("orted",))
+    with pytest.raises(ValueError, match="start request 7 is for 'algo-2', which is no other host of this job"):
+        spoken(peers).start("algo-2", 7, ("orted",))
     with pytest.raises(RuntimeError, match="start request 7: only a worker is asked"):
-        peers.started(7)
+        spoken(peers).started(7)
     with pytest.raises(RuntimeError, match="start request 7"):
-        peers.start_ended(7, 0)
+        spoken(peers).start_ended(7, 0)
     loop.close()
 
 
@@ -74,7 +76,7 @@ def test_events_wait_for_a_listener_and_never_come_from_within_a_call() -> None:
     loop = Loop()
     peers = LoneChannel(loop)
     heard: list[PeerEvent] = []
-    peers.arrive("one")
+    spoken(peers).arrive("one")
     loop.turn(0)
     peers.listen(heard.append)
     assert heard == []

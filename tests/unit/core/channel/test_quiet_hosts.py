@@ -8,14 +8,14 @@ import pytest
 
 from musterpoint.base.position import Position
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
-from musterpoint.core.channel.quiet_hosts import Look, Looked, QuietDecision, QuietHosts
+from musterpoint.core.channel.topics.quiet_hosts import QuietDecision, WhoIsQuiet
 
 ONE, TWO = Position(0, "collective", "barrier", "train.py:3"), Position(1, "place", "is in f at train.py:7")
 
 
 def play(*steps: tuple[Any, ...]) -> list[QuietDecision]:
     """Each step is a method's name and its arguments."""
-    hosts = QuietHosts(["a", "b"])
+    hosts = WhoIsQuiet(["a", "b"])
     decisions: list[QuietDecision] = []
     for name, *arguments in steps:
         decisions += getattr(hosts, name)(*arguments)
@@ -29,18 +29,18 @@ ASKED = ("quiet", "a", True), ("quiet", "b", True)
     ("steps", "decisions"),
     [
         ([("quiet", "a", True)], []),
-        (ASKED, [Look()]),
+        (ASKED, [LookAsked()]),
         ([("quiet", "a", True), ("quiet", "a", False), ("quiet", "b", True)], []),
         ([("quiet", "c", True), ("quiet", "a", True)], []),  # c is no host of the group
-        ([*ASKED, ("looked", "a", (ONE,)), ("looked", "b", (TWO,))], [Look(), Looked((ONE, TWO))]),
-        ([*ASKED, ("looked", "a", (ONE,)), ("looked", "b", None)], [Look(), Looked(None)]),
-        ([*ASKED, ("looked", "a", (ONE,)), ("left", "b")], [Look(), Looked((ONE,))]),
-        ([("quiet", "a", True), ("left", "b"), ("looked", "a", (ONE,))], [Look(), Looked((ONE,))]),
-        ([("looked", "a", (ONE,)), *ASKED], [Look()]),  # an answer to no question
+        ([*ASKED, ("looked", "a", (ONE,)), ("looked", "b", (TWO,))], [LookAsked(), AllLooked((ONE, TWO))]),
+        ([*ASKED, ("looked", "a", (ONE,)), ("looked", "b", None)], [LookAsked(), AllLooked(None)]),
+        ([*ASKED, ("looked", "a", (ONE,)), ("left", "b")], [LookAsked(), AllLooked((ONE,))]),
+        ([("quiet", "a", True), ("left", "b"), ("looked", "a", (ONE,))], [LookAsked(), AllLooked((ONE,))]),
+        ([("looked", "a", (ONE,)), *ASKED], [LookAsked()]),  # an answer to no question
         ([("left", "a"), ("left", "b")], []),
-        ([*ASKED, ("left", "a"), ("left", "b")], [Look()]),
+        ([*ASKED, ("left", "a"), ("left", "b")], [LookAsked()]),
         # a second look needs a new silence of all
-        ([*ASKED, ("looked", "a", ()), ("looked", "b", ()), ("quiet", "a", True)], [Look(), Looked(())]),
+        ([*ASKED, ("looked", "a", ()), ("looked", "b", ()), ("quiet", "a", True)], [LookAsked(), AllLooked(())]),
     ],
 )  # fmt: skip
 def test_histories(steps: list[Any], decisions: list[QuietDecision]) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from musterpoint.base.position import Position
-from musterpoint.core.channel import wire
+from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, RuleReport, RuleState
-from musterpoint.core.channel.quiet_hosts import Look, Looked, QuietHosts
 from musterpoint.core.channel.rule_states import MOST_RULES, RuleStates
+from musterpoint.core.channel.topics.quiet_hosts import WhoIsQuiet
 
 HERE, THERE = Position(0, "place", "is in f at t.py:7"), Position(1, "place", "is in g at t.py:9")
 
@@ -62,16 +62,16 @@ def test_no_host_reports_about_any_number_of_rules() -> None:
 
 
 def test_a_look_because_of_a_rule_needs_no_silence_and_waits_for_one_that_is_under_way() -> None:
-    hosts = QuietHosts(["a", "b"])
+    hosts = WhoIsQuiet(["a", "b"])
     decisions = [*hosts.quiet("a", True), *hosts.quiet("b", True)]
     decisions += [*hosts.rule_state(*says("a", "overdue")), *hosts.rule_state(*says("a", "overdue", rule="s"))]
     decisions += [*hosts.looked("a", (HERE,)), *hosts.looked("b", (THERE,))]
     decisions += hosts.rule_state(*says("b", "fresh", rule="s"))  # comes in time after all
     decisions += [*hosts.looked("a", (HERE,)), *hosts.looked("b", None)]
-    assert decisions == [Look(), Looked((HERE, THERE)), Look("r"), Looked(None, OVERDUE)]
+    assert decisions == [LookAsked(), AllLooked((HERE, THERE)), LookAsked("r"), AllLooked(None, OVERDUE)]
     decisions = [*hosts.rule_state(*says("b", "overdue", rule="s")), *hosts.rule_state(*says("a", "fresh", rule="s"))]
     decisions += [*hosts.looked("a", (HERE,)), *hosts.looked("b", (THERE,))]
-    assert decisions == [Look("s"), Looked((HERE, THERE))]
+    assert decisions == [LookAsked("s"), AllLooked((HERE, THERE))]
 
 
 def test_a_line_that_no_host_prints_makes_all_look(start: Any) -> None:
@@ -88,9 +88,9 @@ def test_a_line_that_no_host_prints_makes_all_look(start: Any) -> None:
 
 @pytest.mark.parametrize(
     "report",
-    [1, ["r", "late", []], ["r", "soon", [], ""], ["", "late", [], ""], ["r", "late", [-1], ""], ["r", "late", [], 1],
+    [1, ["r", "late", []], ["r", "soon", [], ""], ["r", "late", [-1], ""], ["r", "late", [], 1],
      ["r", ["late"], [], ""], ["r" * 999, "late", [], ""]],
 )  # fmt: skip
 def test_a_wrong_report_is_none(report: Any) -> None:
     with pytest.raises(wire.WireError):
-        wire.rule_report({"t": "rule", "report": report}, "report")
+        codec.unpack(RuleReport, dict(zip(RuleReport._fields, report)) if isinstance(report, list) else {})

@@ -9,20 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.core.channel import wire
-from musterpoint.core.channel.peers import PeerEvent, Started, StartEnded
-from musterpoint.core.channel.start_requests import (
+from musterpoint.core.channel import codec, wire
+from musterpoint.core.channel.peers import PeerEvent, StartAsked, Started, StartEnded
+from musterpoint.core.channel.topics.start_requests import (
     MOST_SAID,
-    Requests,
-    pack_ended,
-    pack_start,
-    pack_started,
-    read_start,
+    DaemonEnded,
+    DaemonRuns,
+    LeadersStartRequests,
+    WorkersStartRequests,
 )
 
+from .sides import FakeSide
 
-def as_sent(frame: bytes) -> dict[str, Any]:
-    return wire.unpack(frame[4:])
+
+def arrived(message: Any) -> Any:
+    """The message as the other end gets it."""
+    return codec.unpack(type(message), wire.unpack(codec.pack(message)[wire.HEAD :]))
+
+
+def leader(*others: str) -> tuple[LeadersStartRequests, FakeSide]:
+    side = FakeSide("leader", others)
+    return LeadersStartRequests(side), side
 
 
 WORD = st.binary(max_size=20).map(lambda data: os.fsdecode(data.replace(b"\0", b"")))
@@ -30,37 +37,39 @@ WORD = st.binary(max_size=20).map(lambda data: os.fsdecode(data.replace(b"\0", b
 
 @given(st.integers(0, 2**53), st.lists(WORD, min_size=1, max_size=5).map(tuple))
 def test_words_arrive_byte_for_byte(number: int, words: tuple[str, ...]) -> None:
-    assert read_start(as_sent(pack_start(number, words))) == (number, words)
+    assert arrived(StartAsked(number, words)) == (number, words)
 
 
 def test_all_that_a_kernel_passes_to_a_program_fits() -> None:
     words = ("\x01" * (128 * 1024 - 1),) * 16
-    assert read_start(as_sent(pack_start(1, words)))[1] == words
+    codec.check(StartAsked(1, words), wire.LEADER_LIMIT)
+    assert arrived(StartAsked(1, words)).words == words
 
 
 @pytest.mark.parametrize(
     ("number", "words", "wrong"),
     [
-        (-1, ("x",), "number is -1"),
-        (2**53 + 1, ("x",), "number is 9007199254740993"),
-        (1, (), "start request 1 has 0 words, not 1 to 4096"),
-        (1, ("x",) * 4097, "start request 1 has 4097 words"),
+        (-1, ("x",), "'number' is no number from 0"),
+        (2**53 + 1, ("x",), "'number' is no number from 0"),
+        (1, (), "'words' is no list of 1 to 4096"),
+        (1, ("x",) * 4097, "'words' is no list of 1 to 4096"),
         (1, ("x", "a\0b"), "zero byte"),
-        (1, ("x" * (17 * 1024 * 1024),), "bytes, more than 16777152"),
+        (1, ("x" * (9 * 1024 * 1024),) * 2, "bytes, more than 16777216"),
     ],
     ids=["below 0", "too high", "no words", "too many", "zero", "too long"],
 )
 def test_what_the_leader_does_not_send(number: int, words: tuple[str, ...], wrong: str) -> None:
+    requests, side = leader("a")
     with pytest.raises(ValueError, match=wrong):
-        pack_start(number, words)
+        requests.start("a", number, words)
+    assert not side.sent
 
 
 @pytest.mark.parametrize("number", [None, True, 1.0, "1", -1, 2**53 + 1, [1]], ids=repr)
-@pytest.mark.parametrize("kind", ["start", "started", "ended"])
-def test_numbers_that_are_none(kind: str, number: object) -> None:
-    message = {"t": kind, "number": number, "words": ["orted"], "status": 0, "said": ""}
-    with pytest.raises(wire.WireError):
-        read_start(message) if kind == "start" else Requests({}, print).answer("algo-2", message)
+@pytest.mark.parametrize("kind", [StartAsked, DaemonRuns, DaemonEnded])
+def test_numbers_that_are_none(kind: type[Any], number: object) -> None:
+    with pytest.raises(wire.WireError, match="'number' is no number"):
+        codec.unpack(kind, {"number": number, "words": ["orted"], "status": 0, "said": ""})
 
 
 @pytest.mark.parametrize(
@@ -70,56 +79,41 @@ def test_numbers_that_are_none(kind: str, number: object) -> None:
 )
 def test_words_that_are_none(words: object) -> None:
     with pytest.raises(wire.WireError):
-        read_start({"t": "start", "number": 1, "words": words})
+        codec.unpack(StartAsked, {"number": 1, "words": words})
 
 
-@pytest.mark.parametrize("status", [-65, 256, 10**9])
-def test_a_worker_does_not_send_what_is_no_status(status: int) -> None:
-    with pytest.raises(ValueError, match=f"ended with {status}, not -64 to 255"):
-        pack_ended(1, status, "")
-
-
-def test_a_worker_does_not_send_what_is_no_number() -> None:
-    with pytest.raises(ValueError, match="-1"):
-        pack_started(-1)
-    with pytest.raises(ValueError, match="-1"):
-        pack_ended(-1, 0, "")
+@pytest.mark.parametrize(("number", "status"), [(1, -65), (1, 256), (1, 10**9), (-1, 0)])
+def test_a_worker_does_not_send_what_is_no_number_or_status(number: int, status: int) -> None:
+    requests = WorkersStartRequests(FakeSide("a"))
+    with pytest.raises(ValueError, match="is no number from"):
+        requests.start_ended(number, status)
 
 
 @given(st.text(max_size=20), st.sampled_from(["x", "é", "€", "😀", "\udcff", "\0", "\ud800"]), st.integers(0, 20_000))
 def test_of_what_was_said_the_end_arrives_as_whole_characters(start: str, filler: str, count: int) -> None:
     said = start + filler * count
-    sent = as_sent(pack_ended(1, 0, said))["said"]
-    kept = sent.encode()  # valid UTF-8, or this fails
+    side = FakeSide("a")
+    WorkersStartRequests(side).start_ended(1, 0, said)
+    kept = arrived(side.sent[0][1]).said.encode()  # valid UTF-8, or this fails
     whole = said.encode("utf-8", "replace")
     assert whole.endswith(kept)
     assert len(kept) >= min(len(whole), MOST_SAID - 3)
     assert len(kept) <= MOST_SAID
 
 
-class Sent:
-    """What a member was sent."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-
-    def post(self, data: bytes) -> None:
-        self.frames.append(data)
-
-
-Step = Callable[[Requests], None]
+Step = Callable[[LeadersStartRequests], None]
 
 
 def ask(number: int, host: str = "a") -> Step:
-    return lambda requests: requests.ask(host, number, ("orted",))
+    return lambda requests: requests.start(host, number, ("orted",))
 
 
 def started(number: int, host: str = "a") -> Step:
-    return lambda requests: requests.answer(host, as_sent(pack_started(number)))
+    return lambda requests: requests.hear(host, DaemonRuns(number))
 
 
 def ended(number: int, status: int = 0, host: str = "a") -> Step:
-    return lambda requests: requests.answer(host, as_sent(pack_ended(number, status, "")))
+    return lambda requests: requests.hear(host, DaemonEnded(number, status, ""))
 
 
 def gone(host: str = "a", why: str = "gone") -> Step:
@@ -148,19 +142,17 @@ HISTORIES: list[tuple[str, list[Step], list[PeerEvent]]] = [
 
 @pytest.mark.parametrize(("name", "history", "expected"), HISTORIES, ids=[row[0] for row in HISTORIES])
 def test_histories(name: str, history: list[Step], expected: list[PeerEvent]) -> None:
-    events: list[PeerEvent] = []
-    requests = Requests({"a": Sent(), "b": Sent()}, events.append)  # type: ignore[dict-item]
+    requests, side = leader("a", "b")
     for step in history:
         step(requests)
-    assert events == expected
+    assert side.events == expected
 
 
 def test_who_is_gone_is_sent_nothing() -> None:
-    members = {"a": Sent(), "b": Sent()}
-    requests = Requests(members, lambda event: None)  # type: ignore[arg-type]
+    requests, side = leader("a", "b")
     for step in (ask(1), gone(), ask(2), ask(3, "b")):
         step(requests)
-    assert [len(member.frames) for member in members.values()] == [1, 1]
+    assert side.sent == [("a", StartAsked(1, ("orted",))), ("b", StartAsked(3, ("orted",)))]
 
 
 WRONG: list[tuple[str, list[Step], Step]] = [
@@ -176,52 +168,42 @@ WRONG: list[tuple[str, list[Step], Step]] = [
 
 @pytest.mark.parametrize(("name", "history", "last"), WRONG, ids=[row[0] for row in WRONG])
 def test_answers_that_nobody_owes(name: str, history: list[Step], last: Step) -> None:
-    events: list[PeerEvent] = []
-    requests = Requests({"a": Sent(), "b": Sent()}, events.append)  # type: ignore[dict-item]
+    requests, side = leader("a", "b")
     for step in history:
         step(requests)
-    before = len(events)
+    before = len(side.events)
     with pytest.raises(wire.WireError):
         last(requests)
-    assert len(events) == before
+    assert len(side.events) == before
 
 
 @pytest.mark.parametrize(
     "change",
     [{"status": status} for status in (None, True, 1.0, "0", -65, 256)]
-    + [{"said": said} for said in (None, 1, [], "x" * (MOST_SAID + 1))],
+    + [{"said": said} for said in (None, 1, [], "\ud800", "x" * (MOST_SAID + 1))],
     ids=lambda change: repr(change)[:20],
 )
-def test_an_end_that_is_none_ends_nothing(change: dict[str, Any]) -> None:
-    events: list[PeerEvent] = []
-    requests = Requests({"a": Sent()}, events.append)  # type: ignore[dict-item]
-    ask(1)(requests)
+def test_an_end_that_is_none(change: dict[str, Any]) -> None:
     with pytest.raises(wire.WireError):
-        requests.answer("a", {**as_sent(pack_ended(1, 0, "")), **change})
-    ended(1)(requests)
-    assert events == [StartEnded("a", 1, 0)]
+        codec.unpack(DaemonEnded, {"number": 1, "status": 0, "said": "", **change})
 
 
 def test_what_a_daemon_said_is_cut_and_can_not_steer_a_terminal() -> None:
-    events: list[PeerEvent] = []
-    requests = Requests({"a": Sent()}, events.append)  # type: ignore[dict-item]
+    requests, side = leader("a")
     ask(1)(requests)
-    with pytest.raises(wire.WireError, match="no text"):
-        requests.answer("a", {"t": "ended", "number": 1, "status": 0, "said": "\ud800"})
-    requests.answer("a", {"t": "ended", "number": 1, "status": 0, "said": "é" * 8000 + "\n\x1b[2J"})
-    (event,) = events
+    requests.hear("a", DaemonEnded(1, 0, "é" * 8000 + "\n\x1b[2J"))
+    (event,) = side.events
     assert isinstance(event, StartEnded)
     assert event.said == "é" * 4093 + "\n\\x1b[2J"
 
 
 def test_what_cannot_be_sent_is_not_open() -> None:
-    sent = Sent()
-    requests = Requests({"a": sent}, lambda event: None)  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="0 words"):
-        requests.ask("a", 1, ())
-    requests.ask("a", 1, ("orted",))
+    requests, side = leader("a")
+    with pytest.raises(ValueError, match="no list of 1 to 4096"):
+        requests.start("a", 1, ())
+    requests.start("a", 1, ("orted",))
     with pytest.raises(ValueError, match="start request 1 on a has not ended yet"):
-        requests.ask("a", 1, ("orted",))
+        requests.start("a", 1, ("orted",))
     with pytest.raises(ValueError, match="no other host"):
-        requests.ask("b", 2, ("orted",))
-    assert len(sent.frames) == 1
+        requests.start("b", 2, ("orted",))
+    assert len(side.sent) == 1

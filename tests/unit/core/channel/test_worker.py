@@ -23,7 +23,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS
+from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, spoken
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -227,7 +227,7 @@ def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
 def test_a_worker_asks_nobody(start: Start, cable: Any) -> None:
     leader, worker = pair(start, cable)
     for host in ("algo-1", "algo-2", "algo-9"):
-        error = worker.ask(lambda peers, host=host: peers.start(host, 1, ("orted",)))
+        error = worker.ask(lambda peers, host=host: spoken(peers).start(host, 1, ("orted",)))
         assert isinstance(error, RuntimeError)
     leader.say("arrive", "x")
     worker.say("arrive", "x")
@@ -241,17 +241,17 @@ def test_answers_without_a_leader_go_nowhere(start: Start, cable: Any) -> None:
     worker.event(StartAsked)
     leader.leave()
     worker.event(PeerLost)
-    assert worker.ask(lambda peers: peers.started(1)) is None
-    assert worker.ask(lambda peers: peers.start_ended(1, 0)) is None
+    assert worker.ask(lambda peers: spoken(peers).started(1)) is None
+    assert worker.ask(lambda peers: spoken(peers).start_ended(1, 0)) is None
 
 
 BAD = {
-    "an answer": wire.pack("started", number=1),
-    "no words": wire.pack("start", number=1, words=[]),
-    "a number below 0": wire.pack("start", number=-1, words=["orted"]),
-    "too many words": wire.pack("start", number=1, words=["x"] * 4097),
-    "words that are numbers": wire.pack("start", number=1, words=["orted", 7]),
-    "a word that is no Unicode": wire.pack("start", number=1, words=["orted", "\ud800"]),
+    "an answer": wire.pack("daemonruns", number=1),
+    "no words": wire.pack("startasked", number=1, words=[]),
+    "a number below 0": wire.pack("startasked", number=-1, words=["orted"]),
+    "too many words": wire.pack("startasked", number=1, words=["x"] * 4097),
+    "words that are numbers": wire.pack("startasked", number=1, words=["orted", 7]),
+    "a word that is no Unicode": wire.pack("startasked", number=1, words=["orted", "\ud800"]),
 }
 
 
@@ -288,7 +288,7 @@ def test_what_a_leader_repeats_is_heard_once(start: Start, cable: Any, kind: str
 def test_points_that_a_leader_makes_up_end_with_its_connection(
     start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("musterpoint.core.channel.worker.MOST_EVER", 5)
+    monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
     leader, worker = pair(start, cable)
     leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("arrived", point=f"p{n}")) for n in range(40)])
     worker.wait(lambda: any("more than 10 points" in text for text in worker.said))
@@ -300,9 +300,9 @@ def test_start_requests_without_end_end_with_the_connection(
     start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Each is kept until its daemon has ended, and its answer until the leader has that."""
-    data = [wire.pack("start", number=number, words=["orted", f"{number:03}"]) for number in range(40)]
+    data = [wire.pack("startasked", number=number, words=["orted", f"{number:03}"]) for number in range(40)]
     most = {"_MOST_STARTS": 5, "_MOST_WAITING": 5 * (len(data[11]) - wire.HEAD)}
-    monkeypatch.setattr(f"musterpoint.core.channel.worker.{limit}", most[limit])
+    monkeypatch.setattr(f"musterpoint.core.channel.topics.start_requests.{limit}", most[limit])
     leader, worker = pair(start, cable)
     leader.ask(lambda peers: [peers._members["algo-2"].post(one) for one in data])
     worker.wait(lambda: any("more start requests than can wait" in text for text in worker.said))

@@ -9,7 +9,7 @@ import pytest
 
 from musterpoint.base.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd, ServiceOrLauncherEnd
 from musterpoint.core.diagnosis.failures import (
     cannot_start,
     daemon_refused,
@@ -229,3 +229,17 @@ def test_a_bug_of_ours_brings_its_traceback() -> None:
     lead = "muster: internal error, please report it: KeyError: 'seat'\non algo-1, exit code 70\n"
     assert failure.reason.startswith(lead)
     assert "test_job_failures.py" in failure.reason
+
+
+def test_a_service_that_raised_leads_with_what_it_raised() -> None:
+    """A parameter server may end before a rank that has the same error; that it ended says nothing of why."""
+    tail = b'Traceback (most recent call last):\n  File "/x/server.py", line 14, in main\n    import tensorflow\n'
+    tail += b"ModuleNotFoundError: No module named 'tensorflow'\n"
+    here = HERE._replace(job=JobFacts(python="/opt/conda/bin/python"))
+    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("ps 0", "service", 1, 0, tail), here)
+    assert failure.reason.splitlines() == [
+        "muster: ModuleNotFoundError: No module named 'tensorflow'",
+        "ps 0 ended before the job was done (exit code 1) on algo-2",
+        "hint: the program's Python is /opt/conda/bin/python (--python names another one)",
+    ]
+    assert failure.code == 72

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import from_environ
+from musterpoint.base.settings import Settings, from_environ
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 
@@ -234,3 +234,19 @@ def test_whatever_they_hold_only_usage_errors_come_out(environ: dict[str, str], 
     else:
         assert job.current_host in job.hosts
         assert len(set(job.hosts)) == len(job.hosts)
+
+
+@pytest.mark.parametrize("index", ["0", "1"])
+def test_pods_that_each_train_alone_are_told(index: str, tmp_path: Path) -> None:
+    """``muster torchrun --standalone`` in an Indexed Job."""
+    environ = {"JOB_COMPLETION_INDEX": index, "HOSTNAME": f"train-{index}"}
+    job = read_job(environ, Settings(nnodes=1), str(tmp_path), "train.py")
+    assert (job.hosts, job.platform) == ((f"train-{index}",), "kubernetes")
+    (note,) = job.notes
+    assert note.level == "warning"
+    assert note.text.startswith(f"JOB_COMPLETION_INDEX={index}: this pod is one of a Job's, and --nnodes 1")
+
+
+def test_a_job_of_one_pod_is_told_nothing(tmp_path: Path) -> None:
+    environ = {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-0", "MUSTER_NNODES": "1"}
+    assert [note.level for note in read(environ).notes] == ["plan"]

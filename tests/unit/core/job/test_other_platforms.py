@@ -57,6 +57,19 @@ SEVERAL = [
     ("JAX", {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "JAX_NUM_PROCESSES"),
     ("JAX", {"JAX_PROCESS_ID": "1"}, "JAX_PROCESS_ID"),
     ("XGBoost", {"DMLC_NUM_WORKER": "2", "DMLC_TASK_ID": "0"}, "DMLC_NUM_WORKER"),
+    (
+        "MXNet",
+        {
+            "DMLC_NUM_WORKER": "2",
+            "DMLC_NUM_SERVER": "1",
+            "DMLC_ROLE": "worker",
+            "DMLC_PS_ROOT_URI": "mx-0",
+            "MX_CONFIG": "{}",
+        },
+        "DMLC_NUM_WORKER DMLC_NUM_SERVER",
+    ),
+    ("TonY", {"CLUSTER_SPEC": '{"worker": ["h1:1", "h2:1"]}', "JOB_NAME": "worker", "TASK_INDEX": "0"}, "CLUSTER_SPEC"),
+    ("LSF", {"LSB_HOSTS": "h1 h1 h2 h2"}, "LSB_HOSTS"),
     ("XGBoost", {"DMLC_TASK_ID": "1"}, "DMLC_TASK_ID"),
     ("AWS Batch", {"AWS_BATCH_JOB_NUM_NODES": "2"}, "AWS_BATCH_JOB_NUM_NODES"),
     ("AWS Batch", {"AWS_BATCH_JOB_NODE_INDEX": "1"}, "AWS_BATCH_JOB_NODE_INDEX"),
@@ -249,7 +262,7 @@ def test_all_options_are_tried() -> None:
 SUSPECTED = [
     ({"FOO_NUM_NODES": "2"}, "FOO_NUM_NODES=2"),
     ({"X_NNODES": "4", "X_HOST_RANK": "1"}, "X_HOST_RANK=1, X_NNODES=4"),
-    ({"PAI_TOTAL_TASK_COUNT": "2", "PAI_TASK_INDEX": "0"}, "PAI_TOTAL_TASK_COUNT=2"),
+    ({"PAI_TOTAL_TASK_COUNT": "2", "PAI_TASK_INDEX": "0"}, "PAI_TASK_INDEX=0, PAI_TOTAL_TASK_COUNT=2"),
     ({"MASTER_ADDR": "10.0.0.1"}, "MASTER_ADDR=10.0.0.1"),
     ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS=10.0.0.1:6379: a Ray cluster runs already"),
     ({"PBS_NODEFILE": "absent"}, "PBS_NODEFILE=absent"),
@@ -268,6 +281,16 @@ SUSPECTED = [
     ({"TORCHX_RANK0_HOST": "app-0.app", "TORCHX_JOB_ID": "kubernetes://x/app"}, "TORCHX_RANK0_HOST=app-0.app"),
     ({"CHIEF_IP": "10.0.0.1", "INDEX": "1"}, "CHIEF_IP=10.0.0.1"),
     ({"ARNOLD_WORKER_NUM": "2", "ARNOLD_ID": "1", "ARNOLD_WORKER_HOSTS": "a:1,b:1"}, "ARNOLD_WORKER_HOSTS=a:1,b:1"),
+    ({"NOMAD_ALLOC_INDEX": "0"}, "NOMAD_ALLOC_INDEX=0"),
+    ({"VC_TASK_INDEX": "0", "VK_TASK_INDEX": "0"}, "VC_TASK_INDEX=0, VK_TASK_INDEX=0"),
+    ({"VK_TASK_INDEX": "1"}, "VK_TASK_INDEX=1"),
+    ({"FLUX_URI": "local:///run/flux/local"}, "FLUX_URI=local:///run/flux/local"),
+    ({"LSB_JOBID": "7"}, "LSB_JOBID=7"),
+    ({"X_POD_IDX": "0"}, "X_POD_IDX=0"),
+    ({"X_CLUSTER_PEERS": "train-0 train-1"}, "X_CLUSTER_PEERS='train-0 train-1'"),
+    ({"WORKER_COUNT": "2", "WORKER_INDEX": "0"}, "WORKER_COUNT=2, WORKER_INDEX=0"),
+    ({"NUMBER_OF_NODES": "2"}, "NUMBER_OF_NODES=2"),
+    ({"X_MASTER_HOST": "10.0.0.1", "X_NODE_INDEX": "0"}, "X_MASTER_HOST=10.0.0.1, X_NODE_INDEX=0"),
 ]
 
 UNSUSPECTED = [
@@ -275,8 +298,12 @@ UNSUSPECTED = [
     {"AWS_BATCH_JOB_ARRAY_SIZE": "10", "AWS_BATCH_JOB_ARRAY_INDEX": "3", "FOO_NUM_NODES": "1", "FOO_NODE_RANK": "0"},
     {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "web-7d9f-x2x", "KUBERNETES_PORT_443_TCP_PORT": "443"},
     {"MASTER_ADDR": "localhost", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
-    {"NOMAD_ALLOC_INDEX": "0", "TORCHX_RANK0_HOST": "localhost"},
+    {"CLOUD_RUN_TASK_INDEX": "0", "CLOUD_RUN_TASK_COUNT": "1", "TORCHX_RANK0_HOST": "localhost"},
     {"MASTER_ADDR": "127.0.0.1", "ALLOWED_HOSTS": "a,b", "HOSTNAME": "node-7"},
+    {"NNODES": "1", "NODE_RANK": "0", "NUM_NODES": "1", "DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"},
+    {"ELASTICSEARCH_HOSTS": "http://es-1:9200,http://es-2:9200", "REDIS_MASTER_HOST": "redis", "LSB_HOSTS": "h1 h1"},
+    {"LSB_JOBID": "7", "LSB_HOSTS": "h1", "FLUX_URI": "local:///x", "FLUX_JOB_NNODES": "1", "PYTHONHASHSEED": "0"},
+    {"SLURM_ARRAY_TASK_ID": "", "PBS_ARRAY_INDEX": "3", "NODE_OPTIONS": "--x", "NODE_VERSION": "22", "TASK_ID": "4"},
 ]
 
 
@@ -286,6 +313,13 @@ def test_variables_of_unknown_platforms_are_warned_of(environ: dict[str, str], n
     assert [note.level for note in job.notes] == ["warning"]
     assert job.notes[0].text.startswith(named)
     assert read_job(environ, Settings(platform="plain"), str(tmp_path), "train.py").notes == ()
+
+
+def test_determined_without_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(other_platforms, "_RENDEZVOUS", str(tmp_path / "absent"))
+    job = read_job({"DET_ALLOCATION_ID": "7.1.0"}, Settings(), str(tmp_path), "train.py")
+    (note,) = job.notes
+    assert note.text.startswith("DET_ALLOCATION_ID=7.1.0: there may be other hosts")
 
 
 @pytest.mark.parametrize("environ", UNSUSPECTED)

@@ -24,6 +24,7 @@ OTHER_MEANINGS = {
     "core/job/hyperparameters.py": {"sagemaker"},  # the toolkit that spells arguments so
     "core/job/sagemaker_files.py": {"sagemaker"},  # likewise; a folder's name, and what the files' reader fills in
     "core/code/install.py": {"sagemaker"},  # a module of ours
+    "local/options.py": set(PLATFORMS),  # the values of an option, for type checkers
     "integrations/sagemaker_drivers.py": {"sagemaker"},  # a package of AWS's
     "core/launch/mpi/open_mpi.py": {"slurm"},  # Open MPI's own name for a part of it
 }

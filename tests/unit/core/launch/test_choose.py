@@ -134,7 +134,7 @@ def test_modules_are_asked_for_only_where_the_answer_matters(given: dict[str, An
     ("job", "given", "typed", "words"),
     [
         (job("torch_distributed"), {}, False, "no module torch"),
-        (job(), {"launcher": "torchrun"}, False, "--launcher torchrun was given"),
+        (job(), {"launcher": "torchrun"}, False, "launcher torchrun: the program.s Python, .*, has no module torch"),
         (job(), {"slots": 2}, True, "2 slots make a world of several ranks"),
         (job(hosts=2), {}, True, "2 hosts with 1 slot each"),
     ],

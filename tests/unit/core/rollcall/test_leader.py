@@ -132,3 +132,11 @@ def test_libraries_that_differ_are_told_of(start: Start) -> None:
     assert len(told) == 1
     assert told[0].startswith("warning: NCCL differs between hosts: 2.27.3 on algo-1, algo-3; 2.26.2")
     assert told[0].isprintable()
+
+
+def test_a_leader_that_nobody_has_reached_suspects_its_own_port(start: Start) -> None:
+    """All others are missing: more likely its port is closed than each of them is at fault."""
+    lines = str(start(1, 3, rollcall_timeout=0.5).failed()).splitlines()
+    assert lines[0] == "the roll call's 0.5 s are over, and none of the other 2 hosts has reached algo-1"
+    assert "nobody's call has come to port" in lines[-1]
+    assert "it is closed to them here (a firewall, a security group, a network policy)" in lines[-1]

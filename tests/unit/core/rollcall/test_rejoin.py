@@ -9,8 +9,8 @@ import pytest
 
 from musterpoint.base.errors import RollCallError, StoppedEarly
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerLost, StopAll
+from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 

@@ -25,7 +25,7 @@ WORKER, LEADER = 0, 1
 STOPS = [wire.pack("abandon", host="algo-1", signal=15), wire.pack("bye"), wire.pack_beat(0)]
 TO_WORKER = [wire.pack("stop", host="algo-1", signal=15), wire.pack("refused", reason="no", over=True)]
 TO_LEADER = [wire.pack("stopping", signal=15), wire.pack("leaving"), wire.pack("done", code=0, failures=0)]
-FORGED = {WORKER: [*STOPS, *TO_WORKER, wire.pack("start", number=1, words=["id"])], LEADER: [*STOPS, *TO_LEADER]}
+FORGED = {WORKER: [*STOPS, *TO_WORKER, wire.pack("startasked", number=1, words=["id"])], LEADER: [*STOPS, *TO_LEADER]}
 
 
 class Relay:

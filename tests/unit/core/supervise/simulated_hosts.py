@@ -16,6 +16,7 @@ from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
+from musterpoint.core.channel.topics import barriers
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.admission import Call
@@ -267,7 +268,7 @@ class Host:
 ACTS: dict[type, Callable[[Host, Any], None]] = {
     ev.ReportFailure: lambda host, action: host.peers.failed(action.failure),
     ev.ReportStop: lambda host, action: host.peers.stopping(action.signal),
-    ev.ReportArrival: lambda host, action: host.peers.arrive(action.point),
+    ev.ReportArrival: lambda host, action: host.peers.topic(barriers.TOPIC).arrive(action.point),
     ev.ReportDone: lambda host, action: host.peers.done(action.code, action.failures),
     ev.SignalRanks: lambda host, action: host.signal(action.signal),
     ev.StartTimer: lambda host, action: host.start_timer(action),

@@ -166,6 +166,36 @@ def test_so_is_one_whose_source_imports_it(machine: Machine, text: str, warned: 
     assert len(machine.said) == warned
 
 
+@pytest.mark.parametrize(
+    ("program", "files", "warned"),
+    [
+        ("train.py", {"train.py": "print(1)", "other.py": "import torch"}, False),
+        ("train.py", {"train.py": "import other", "other.py": "import torch"}, True),
+        ("train.py", {"train.py": "from model import net", "model/__init__.py": "from . import net",
+                      "model/net.py": "from torch import nn"}, True),
+        ("train.py", {"train.py": "import model.net", "model/__init__.py": "", "model/net.py": "import torch"}, True),
+        ("pkg/train", {"pkg/train.py": "from .data import x", "pkg/data.py": "import torch", "a.py": ""}, True),
+        ("pkg/train", {"pkg/train.py": "from .data import x", "pkg/data.py": "", "a.py": "import torch"}, False),
+        ("pkg", {"pkg/__main__.py": "import torch"}, True),
+        ("src/train.py", {"src/train.py": "import lib", "src/lib.py": "import accelerate"}, True),
+        ("train.py", {"train.py": "try:\n    import torch\nexcept ImportError:\n    torch = None"}, False),
+        ("train.py", {"train.py": "import a", "a.py": "import train"}, False),
+        ("train.py", {"train.py": "def (", "a.py": "import torch"}, False),
+        ("gone.py", {"a.py": "import torch"}, False),
+        ("", {"a.py": "import torch"}, True),  # a shell script may start any of them
+    ],
+)  # fmt: skip
+def test_a_neighbour_that_nobody_imports_says_nothing(
+    machine: Machine, program: str, files: dict[str, str], warned: bool
+) -> None:
+    machine.meeting = MEETING._replace(program=program)
+    for name, text in files.items():
+        (machine.folder / name).parent.mkdir(exist_ok=True)
+        (machine.folder / name).write_text(text)
+    assert end(machine.watch()) is None
+    assert len(machine.said) == warned
+
+
 def test_it_is_looked_for_while_the_ranks_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("musterpoint.core.supervise.meeting.LOOKS", (0.0, 0.001))
     watch = machine.watch()

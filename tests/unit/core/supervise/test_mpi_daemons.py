@@ -12,6 +12,8 @@ import pytest
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import StartAsked, Started, StartEnded
+from musterpoint.core.channel.topic import Topic
+from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes.control_socket import Connection, address_of
 from musterpoint.core.processes.pump import Pump
@@ -35,6 +37,9 @@ class FakePeers(LoneChannel):
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
         self.said: list[tuple[Any, ...]] = []
+
+    def topic(self, topic: Topic[Any]) -> Any:
+        return self if topic is start_requests.TOPIC else super().topic(topic)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         if not words[0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ForwardRef, get_args
+from typing import get_args
 
 import pytest
 
@@ -173,7 +173,7 @@ def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
 
 
 def test_every_event_has_one_handler() -> None:
-    between_attempts = {ForwardRef(name) for name in ("AllReady", "NextAttempt", "NoRestart")}
+    between_attempts = {peers.TopicEvent}
     everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)} - between_attempts
     others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS, *supervisor._FOR_WAITING}
     assert set(policy._HANDLERS) | others == everything

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from musterpoint.base.failure import Cause, Failure, Kind, lost_host
-from musterpoint.core.channel.attempts import Ready
+from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.diagnosis.retry import failed_before_its_ranks, why_not_again
 from musterpoint.core.report.files import OutcomeRecord
 from musterpoint.core.supervise.restart_rules import (

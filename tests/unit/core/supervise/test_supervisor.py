@@ -16,6 +16,8 @@ from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import READ, Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
+from musterpoint.core.channel.topic import Topic
+from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.log_rules import LogRule
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
@@ -218,6 +220,9 @@ class Others(LoneChannel):
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self.said.append(f"done {code}")
 
+    def topic(self, topic: Topic[Any]) -> Any:
+        return self if topic is start_requests.TOPIC else super().topic(topic)
+
     def started(self, number: int) -> None:
         self.said.append(f"started {number}")
 
@@ -330,7 +335,7 @@ def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> Non
     """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
     bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
-    others.done = lambda code, failures=None: others._emit(AllDone())  # type: ignore[method-assign]
+    others.done = lambda code, failures=None: others.emit(AllDone())  # type: ignore[method-assign]
     outcome = bench.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
     assert outcome.code == 0
     assert sorted(bench.output.splitlines()) == ["2 0", "3 1"]

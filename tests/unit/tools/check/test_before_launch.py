@@ -69,6 +69,9 @@ class Answering:
     def __init__(self, loop: Loop, text: str | None, event: bool = False) -> None:
         self._loop, self._text, self._event = loop, text, event
 
+    def topic(self, topic: Any) -> Answering:
+        return self
+
     def consult(self, point: str, text: str, decide: Any, on_answer: Any, seconds: float) -> None:
         if not self._event:
             self._loop.call_later(0, lambda: on_answer(self._text))

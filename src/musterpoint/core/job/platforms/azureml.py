@@ -16,7 +16,6 @@ from musterpoint.core.job.azureml_outputs import PREFIX, of_node, outputs_of, un
 from musterpoint.core.job.fields import first_set
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, StartedRank
 from musterpoint.core.job.platform import Platform, Row
-from musterpoint.core.job.unknown_platforms import suspected
 
 NAME = "azureml"
 SIGNS = (
@@ -86,9 +85,9 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
             *started.notes,
             *unexpanded(environ),
             *output_notes,
-            *(suspected(environ) if count.number == 1 and not count.variable else ()),
         ),
         unnamed=cluster.unnamed,
+        assumed=count.number == 1 and not count.variable,
         started=started.rank,
         master_port=port,
     )

@@ -44,6 +44,14 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
             "(or the StatefulSet's replicas) in the manifest, SM_HOSTS and SM_CURRENT_HOST where pods have other "
             "names, or MUSTER_PLATFORM=plain where each pod is a job of its own"
         )
+    if settings.nnodes == 1 and index and not environ.get("MUSTER_NNODES"):
+        words = (
+            f"{shown_variables([(INDEX, index)])}: this pod is one of a Job's, and --nnodes 1 (--standalone of "
+            "torchrun) makes each of them a job of its own; for one job set MUSTER_NNODES to the Job's completions "
+            "in the manifest"
+        )
+        alone = pod_job(NAME, environ, (name,), 0)
+        return alone._replace(notes=(Note("warning", words),))
     misfit = found is None or (index and found[2] != index)
     if job := _of_another_pods(environ, settings, name, found[1] if found and not misfit else ""):
         return job

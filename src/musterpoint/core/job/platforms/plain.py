@@ -9,7 +9,6 @@ from musterpoint.core.job.fields import node_name
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.job.other_platforms import left_alone, refuse_several, refuse_started_ranks
 from musterpoint.core.job.platform import Platform, Row
-from musterpoint.core.job.unknown_platforms import suspected
 from musterpoint.core.job.unnamed import from_variables
 
 NAME = "plain"
@@ -29,7 +28,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
         return job
     if settings.nnodes is None:
         refuse_several(environ)
-        return alone()._replace(notes=suspected(environ))
+        return alone()
     return alone()._replace(notes=left_alone(environ) if settings.nnodes == 1 else ())
 
 

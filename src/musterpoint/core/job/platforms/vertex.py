@@ -6,6 +6,7 @@ evaluators. Source: Vertex AI's documentation, "Distributed training", format of
 
 from __future__ import annotations
 
+import json
 from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError
@@ -77,12 +78,25 @@ def _names(replicas: Any, where: str) -> tuple[str, ...]:
     )
 
 
+def _found(environ: Mapping[str, str], _base: str) -> bool:
+    """TonY's variable of the same name has lists of tasks by role, and nothing else."""
+    text = environ.get(SPEC, "")
+    try:
+        spec = json.loads(text)
+    except (ValueError, RecursionError):
+        return bool(text)
+    of_tony = (
+        isinstance(spec, dict) and "cluster" not in spec and any(isinstance(tasks, list) for tasks in spec.values())
+    )
+    return not of_tony
+
+
 PLATFORM = Platform(
     name=NAME,
     title="Vertex AI",
     read=read,
     variables=(SPEC, "CLOUD_ML_", "AIP_"),
-    found=lambda environ, _base: bool(environ.get(SPEC)),
+    found=_found,
     folder=BASE,
     row=Row(
         "#vertex-ai",

@@ -1,4 +1,4 @@
-"""TF_CONFIG, from which every TensorFlow strategy learns its cluster and its own task. Pure.
+"""TF_CONFIG, from which every TensorFlow strategy learns its cluster and its own task. It does no I/O.
 
 Source: TensorFlow, "Distributed training with TensorFlow" (``TF_CONFIG``) and ``TFConfigClusterResolver``. Since 2.13 a
 role with an empty list is refused, so none is ever written.

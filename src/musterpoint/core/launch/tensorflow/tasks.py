@@ -1,4 +1,4 @@
-"""The tasks of a parameter-server job: which role runs on which host, as what kind of process. Pure.
+"""The tasks of a parameter-server job: which role runs on which host, as what kind of process. It does no I/O.
 
 Two layouts, for the two generations of TensorFlow programs. SageMaker's (TensorFlow 1: the program runs as ``master``
 and ``worker``) has the first host as master, the others as workers and a ps beside each. The counted one (TensorFlow

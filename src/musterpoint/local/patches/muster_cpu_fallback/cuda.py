@@ -65,7 +65,7 @@ class Event:
         return True
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds."""
+        """Milliseconds between the two events."""
         return (end.at - self.at) * 1000
 
 

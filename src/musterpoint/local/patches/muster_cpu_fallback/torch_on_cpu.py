@@ -133,9 +133,25 @@ def _patch_modules(torch: Any, devices: Devices) -> None:
         return devices.wrap(module_to)(self, *args, **kwargs)
 
     torch.nn.Module.to = to
+    _patch_data_parallel(torch)
     torch.nn.SyncBatchNorm.convert_sync_batchnorm = classmethod(lambda cls, module, process_group=None: module)
     loader = torch.utils.data.DataLoader
     _replace(loader, "__init__", pin_memory=lambda value: False, pin_memory_device=lambda value: "")
+
+
+def _patch_data_parallel(torch: Any) -> None:
+    """One device does it all: as torch itself does where it finds no accelerator, a batch isn't split."""
+    data_parallel: Any = import_module("torch.nn.parallel.data_parallel")
+
+    def __init__(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        torch.nn.Module.__init__(self)
+        self.module, self.device_ids, self.output_device, self.dim = module, [], None, dim
+
+    def alone(module: Any, inputs: Any, *args: Any, module_kwargs: Any = None, **kwargs: Any) -> Any:
+        return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
+
+    data_parallel.DataParallel.__init__ = __init__
+    data_parallel.data_parallel = torch.nn.parallel.data_parallel = alone
 
 
 def _patch_precision(torch: Any) -> None:

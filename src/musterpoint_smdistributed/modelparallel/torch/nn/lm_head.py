@@ -26,7 +26,7 @@ class DistributedTransformerLMHead(DistributedModule):
         vocab_size, num_positions, num_token_types: how many vectors each embedding has; 0 positions or types: without.
         add_lm_head: else hidden states are returned.
         tie_input_output_embedding: the linear layer has the weight of the word embedding.
-        use_lm_head_bias: and a bias.
+        use_lm_head_bias: the linear layer has a bias.
         embedding_dropout_prob: of the sum of the embeddings.
         final_layernorm: normalize the last layer's output; where it isn't given, with ``pre_layernorm`` alone.
         residual: of each layer; true where it isn't given, as language models have it.

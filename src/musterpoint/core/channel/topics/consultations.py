@@ -1,11 +1,12 @@
 """Questions that all hosts take to the leader: each reports a text, the leader decides, every host gets the answer."""
 
-from __future__ import annotations
+from functools import partial
+from typing import Annotated, Iterable, NamedTuple
 
-from typing import Any, Iterable, NamedTuple
-
-from musterpoint.core.channel import wire
+from musterpoint.core.channel.fields import Text
 from musterpoint.core.channel.peers import Decide, OnAnswer, Report
+from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
+from musterpoint.core.channel.wire_error import WireError
 
 MOST_TEXT = 512 * 1024
 """Characters of a report."""
@@ -16,16 +17,31 @@ _MOST_POINTS = 4096
 _MOST_OPEN = 16
 
 
-def pack_report(point: str, text: str) -> bytes:
-    """A worker's message. ``ValueError`` if the leader would refuse it."""
-    if not 0 < len(point) <= LONGEST_POINT or len(text) > MOST_TEXT:
-        raise ValueError(f"a report at {point!r} has {len(text)} characters, not at most {MOST_TEXT}")
-    return wire.pack("report", point=point, text=text)
+class Ask(NamedTuple):
+    """A worker's report at ``point``."""
+
+    point: Annotated[str, Text(LONGEST_POINT)]
+    text: Annotated[str, Text(MOST_TEXT)]
 
 
-def pack_answer(point: str, text: str) -> bytes:
-    """The leader's message."""
-    return wire.pack("answer", point=point, text=text)
+class Answer(NamedTuple):
+    """What the leader has decided."""
+
+    point: Annotated[str, Text(LONGEST_POINT)]
+    text: Annotated[str, Text(MOST_ANSWER)]
+
+
+class Consultations:
+    """What a host asks the leader."""
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
+        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
+        leader are not waited for; those that left or are lost neither.
+
+        ``ValueError``: the texts are longer than this topic allows.
+        """
+        raise NotImplementedError
 
 
 class _Question:
@@ -49,7 +65,7 @@ class Answered(NamedTuple):
     on_answer: OnAnswer | None
 
 
-class Consultations:
+class Questions:
     """The leader's view: a question is answered when every host has reported that has neither left nor is lost.
 
     :meth:`expire` answers it before; who reports later gets the same answer, and until then nothing more is waited for
@@ -69,22 +85,22 @@ class Consultations:
         question.reports[self._me] = report
         return self._answers()
 
-    def report(self, host: str, message: dict[str, Any], at: float) -> list[Answered]:
+    def report(self, host: str, message: Ask, at: float) -> list[Answered]:
         """Takes a worker's message.
 
         Raises:
-            WireError: it is no report, one that came already, or one of too many.
+            WireError: it came already, or is one of too many.
         """
-        point, text = wire.text(message, "point", LONGEST_POINT), wire.text(message, "text", MOST_TEXT)
+        point, text = message
         self._late.discard(host)
         question = self._questions.get(point)
         if question is None:
             opened = sum(host in each.reports for each in self._questions.values() if each.answer is None)
             if len(self._questions) >= _MOST_POINTS or opened >= _MOST_OPEN:
-                raise wire.WireError("reports at more points than can be")
+                raise WireError("reports at more points than can be")
             question = self._questions[point] = _Question()
         if host in question.reports:
-            raise wire.WireError(f"two reports at {point!r}")
+            raise WireError(f"two reports at {point!r}")
         question.reports[host] = Report(text if question.answer is None else "", at)
         if question.answer is not None:
             return [Answered(point, question.answer, (host,), None)]
@@ -117,3 +133,62 @@ class Consultations:
         hosts = tuple(host for host in question.reports if host != self._me)
         question.reports = dict.fromkeys(question.reports, Report("", 0.0))
         return Answered(point, question.answer, hosts, question.on_answer)
+
+
+class LeadersConsultations(LeaderHalf, Consultations):
+    """Questions go on over attempts."""
+
+    def __init__(self, side: LeaderSide) -> None:
+        super().__init__(side)
+        self._questions = Questions(side.me, side.others)
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._questions.ask(point, Report(text, self._side.wall()), decide, on_answer))
+        self._side.call_later(seconds, partial(self._expire, point))
+
+    def hear(self, host: str, message: Ask) -> None:
+        self._answer(self._questions.report(host, message, self._side.wall()))
+
+    def left(self, host: str) -> None:
+        self._answer(self._questions.left(host))
+
+    def _expire(self, point: str) -> None:
+        self._answer(self._questions.expire(point))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            for host in hosts:
+                self._side.send(host, Answer(point, text))
+            if on_answer is not None:
+                self._side.call_later(0, partial(on_answer, text))
+
+
+class WorkersConsultations(WorkerHalf, Consultations):
+    """As the leader's."""
+
+    def __init__(self, side: WorkerSide) -> None:
+        super().__init__(side)
+        self._waiting: dict[str, OnAnswer] = {}
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        if self._side.is_alone:
+            self._side.call_later(0, partial(on_answer, None))
+            return
+        message = Ask(point, text)
+        self._side.check(message)
+        self._side.post(message)
+        self._waiting[point] = on_answer
+
+    def hear(self, message: Answer, size: int) -> None:
+        on_answer = self._waiting.pop(message.point, None)
+        if on_answer is None:
+            raise WireError(f"an answer at {message.point!r}, where nothing was asked")
+        self._side.call_later(0, partial(on_answer, message.text))
+
+    def alone(self) -> None:
+        for on_answer in self._waiting.values():
+            self._side.call_later(0, partial(on_answer, None))
+        self._waiting = {}
+
+
+TOPIC: Topic[Consultations] = Topic("consultations", (Ask,), (Answer,), LeadersConsultations, WorkersConsultations)

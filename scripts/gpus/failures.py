@@ -1,0 +1,104 @@
+"""Jobs that fail, hang, are stopped and start again: what the reason, the class and the code say."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import Any
+
+from gpus.machine import Job, Machine, NotHere, Wrong
+
+
+def _told(job: Job, classes: tuple[str, ...]) -> dict[str, Any]:
+    if job.outcome.get("class") not in classes:
+        raise Wrong(f"the class is {job.outcome.get('class')}, expected {' or '.join(classes)}: {job.reason}")
+    return {"code": job.code, "class": job.outcome.get("class"), "reason": job.reason[:300]}
+
+
+def memory(machine: Machine) -> dict[str, Any]:
+    """More memory is asked for than the GPU has."""
+    job = machine.job("fails.py", "memory").expect(1, "out of memory|more than|invalid", "rank 0")
+    return _told(job, ("oom", "user"))
+
+
+def asserts(machine: Machine) -> dict[str, Any]:
+    """A device-side assert, as it comes and with CUDA_LAUNCH_BLOCKING, which makes the traceback name the line."""
+    found: dict[str, Any] = {}
+    cases: tuple[tuple[str, dict[str, str]], ...] = (("plain", {}), ("blocking", {"CUDA_LAUNCH_BLOCKING": "1"}))
+    for name, more in cases:
+        job = machine.job("fails.py", "assert", environ=more)
+        job.expect(1, "device-side assert|out of bounds", "rank 0")
+        found[name] = _told(job, ("user", "infra"))
+    if "fails.py" not in str(found["blocking"]["reason"]):
+        raise Wrong(f"with CUDA_LAUNCH_BLOCKING the reason names no line: {found['blocking']['reason']}")
+    return found
+
+
+def illegal(machine: Machine) -> dict[str, Any]:
+    """A kernel touches memory that isn't its own."""
+    job = machine.job("fails.py", "illegal")
+    if "no compiler" in job.reason:
+        raise NotHere(f"no kernel can be compiled here: {job.reason[:200]}")
+    if job.code == 0 or ("illegal" not in job.reason and "invalid" not in job.reason):
+        raise Wrong(f"code {job.code}: {job.reason}")
+    return _told(job, ("user", "infra"))
+
+
+def killed(machine: Machine) -> dict[str, Any]:
+    """A rank of two is killed while it has memory of the GPU."""
+    job = machine.job("fails.py", "killed", slots=2).expect(137, "SIGKILL|signal 9")
+    return _told(job, ("infra", "oom"))
+
+
+def refusal(machine: Machine) -> dict[str, Any]:
+    """NCCL refuses two ranks on one GPU: told in plain words. Without a GPU Gloo takes them."""
+    job = machine.job("ddp.py", "auto", "2", slots=2)
+    if machine.dry:
+        return job.expect(0).facts()
+    if job.code == 0 or not any(words in job.reason for words in ("Duplicate GPU", "same GPU", "share a GPU")):
+        raise Wrong(f"code {job.code}: {job.reason}")
+    return _told(job, ("user", "infra"))
+
+
+def too_late(machine: Machine) -> dict[str, Any]:
+    """A collective runs into NCCL's time limit: the reason says so, and the flight recorder's file is kept."""
+    recorder = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    job = machine.job("waits.py", "collective", "5", environ=recorder)
+    if job.code == 0 or ("timeout" not in job.reason.lower() and "timed out" not in job.reason.lower()):
+        raise Wrong(f"code {job.code}: {job.reason}")
+    kept = sorted(path.name for path in job.folder.rglob("*flight_recorder*"))
+    return {**_told(job, ("peer", "infra", "user")), "records": kept}
+
+
+def idle(machine: Machine) -> dict[str, Any]:
+    """A rank waits in silence with the GPU idle: a stall, code 74."""
+    job = machine.job("waits.py", "idle", "0", words=("--stall-timeout", "4")).expect(74, "stalled", "waits.py")
+    return {"reason": job.reason[:300], "seconds": job.seconds}
+
+
+def busy(machine: Machine) -> dict[str, Any]:
+    """A rank is silent while the GPU runs kernels: no stall."""
+    seconds = "14" if machine.quick else "20"
+    job = machine.job("waits.py", "kernel", seconds, words=("--stall-timeout", "4")).expect(0)
+    return {"seconds": job.seconds}
+
+
+def stopped(machine: Machine) -> dict[str, Any]:
+    """SIGTERM comes while a kernel runs: the handler saves a checkpoint, and the job ends with 143."""
+
+    def stop(child: subprocess.Popen[str]) -> None:
+        child.send_signal(signal.SIGTERM)
+
+    job = machine.job("waits.py", "stop", "60", when=("a kernel runs", stop)).expect(143)
+    if not any(job.folder.rglob("saved")):
+        raise Wrong(f"no checkpoint was saved: {job.log[-800:]}")
+    return {"seconds": job.seconds}
+
+
+def again(machine: Machine) -> dict[str, Any]:
+    """A killed rank had most of the GPU's memory: it is free when the job starts again."""
+    job = machine.job("again.py", words=("--max-restarts", "1")).expect(0)
+    facts = job.facts()
+    if facts["attempt"] != 1 or facts["share_of_first"] < 0.95:
+        raise Wrong(f"the second attempt found {facts}")
+    return facts

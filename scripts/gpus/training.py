@@ -1,0 +1,157 @@
+"""Jobs that go well: one rank and several on a GPU, the packages for AWS's scripts, launchers, JAX."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import Any
+
+from gpus.machine import FACTS, PROGRAMS, Machine, NotHere, Wrong, close
+
+SHIM = {"SMDISTRIBUTED_SHIM": "1"}
+EXACT = 1e-11
+"""The largest relative difference in float64 of several ranks from one process."""
+
+
+def as_platform(machine: Machine) -> dict[str, Any]:
+    """``train``, as SageMaker starts it: one rank, NCCL."""
+    base = machine.folder / "ml"
+    (base / "input/config").mkdir(parents=True)
+    shutil.copytree(PROGRAMS, base / "code")
+    settings = {
+        "hyperparameters": {"sagemaker_program": '"run.py"'},
+        "resourceconfig": {"current_host": "algo-1", "hosts": ["algo-1"]},
+        "inputdataconfig": {},
+    }
+    for name, content in settings.items():
+        (base / f"input/config/{name}.json").write_text(json.dumps(content))
+    (base / "code/run.py").write_text("import sys\nsys.argv = ['ddp.py', 'auto', '5']\nimport ddp\n")
+    done = machine.run(
+        ["-m", "musterpoint.cli.train"], SAGEMAKER_BASE_DIR=str(base), MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="1"
+    )
+    if done.returncode:
+        raise Wrong(f"train ended with {done.returncode}: {done.stdout[-1500:]}")
+    facts: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if FACTS in line)[len(FACTS) :])
+    close("one rank", facts, "difference", EXACT)
+    return facts
+
+
+def one_rank(machine: Machine) -> dict[str, Any]:
+    """``muster local`` with one rank: NCCL where there is a GPU."""
+    facts = machine.job("ddp.py", "auto", "5").expect(0).facts()
+    close("one rank", facts, "difference", EXACT)
+    if not machine.dry and "nccl" not in str(facts["backend"]):
+        raise Wrong(f"the backend is {facts['backend']}, expected nccl")
+    return facts
+
+
+def sharing(machine: Machine) -> dict[str, Any]:
+    """Two and four ranks on one GPU: Gloo with tensors on the GPU."""
+    found: dict[str, Any] = {}
+    for ranks in (2,) if machine.quick else (2, 4):
+        facts = machine.job("ddp.py", "gloo", "5", slots=ranks).expect(0).facts()
+        close(f"{ranks} ranks", facts, "difference", EXACT)
+        found[f"difference_{ranks}"] = facts["difference"]
+    return found
+
+
+def smddp(machine: Machine) -> dict[str, Any]:
+    """The composite backend: right results for tensors of both devices beside kernels, and as fast as NCCL."""
+    facts = machine.job("collectives.py", "smddp", environ=SHIM).expect(0).facts()
+    if any(value for key, value in facts.items() if key.startswith("wrong")):
+        raise Wrong(f"wrong results: {facts}")
+    rounds = "4" if machine.quick else "12"
+    paces = machine.job("paces.py", "nccl", "smddp", rounds, environ=SHIM).expect(0).facts()
+    ratio = paces["smddp_step"] / paces["nccl_step"]
+    found = {"backend": facts["backend"], **paces, "ratio": ratio}
+    if not machine.dry:
+        close("smddp beside nccl", found, "ratio", 1.05)  # the goal is 1.01; a short run is not that exact
+    return found
+
+
+def partitions(machine: Machine) -> dict[str, Any]:
+    """Version 1 with 2 and 4 partitions that share the GPU: no deadlock, and exact."""
+    found: dict[str, Any] = {}
+    for ranks in (2,) if machine.quick else (2, 4):
+        facts = machine.job("pipeline.py", str(ranks), "exact", "3", slots=ranks, environ=SHIM).expect(0).facts()
+        close(f"{ranks} partitions", facts, "difference", EXACT)
+        found[f"difference_{ranks}"] = facts["difference"]
+    return found
+
+
+def half(machine: Machine) -> dict[str, Any]:
+    """fp16 with a loss scale and bf16, beside one process in float32."""
+    found: dict[str, Any] = {}
+    for kind, most in (("half", 2e-2), ("bfloat", 1e-1)):
+        facts = machine.job("pipeline.py", "2", kind, "3", slots=2, environ=SHIM).expect(0).facts()
+        close(kind, facts, "loss_difference", most)
+        found[kind] = facts["loss_difference"]
+    return found
+
+
+def offload(machine: Machine) -> dict[str, Any]:
+    """Activations go to the CPU and come back ahead of their use: the same result with less of the GPU's memory."""
+    kept = machine.job("pipeline.py", "2", "exact", "2", slots=2, environ=SHIM).expect(0).facts()
+    moved = machine.job("pipeline.py", "2", "offload", "2", slots=2, environ=SHIM).expect(0).facts()
+    close("with offloading", moved, "loss_difference", 1e-4)
+    return {"peak_bytes": kept["peak_bytes"], "peak_bytes_offloaded": moved["peak_bytes"]}
+
+
+def checkpoints(machine: Machine) -> dict[str, Any]:
+    """A checkpoint of partitions on the GPU, saved and loaded."""
+    facts = machine.job("pipeline.py", "2", "checkpoint", "2", slots=2, environ=SHIM).expect(0).facts()
+    close("after loading", facts, "difference", EXACT)
+    return facts
+
+
+def shards(machine: Machine) -> dict[str, Any]:
+    """``torch.sagemaker``: a model in shards, without and with offloaded activations."""
+    found: dict[str, Any] = {}
+    for how in ("plain", "offload"):
+        facts = machine.job("shards.py", "2", how, "3", slots=2, environ=SHIM).expect(0).facts()
+        close(how, facts, "difference", EXACT)
+        found[how] = facts["difference"]
+    return found
+
+
+def launchers(machine: Machine) -> dict[str, Any]:
+    """Samples per second under each launcher that this Python has, beside plain torchrun in turns."""
+    steps = "10" if machine.dry else "200"
+    plain: list[float] = []
+    found: dict[str, Any] = {}
+    names = ["torchrun", "ranks", "script"]
+    if shutil.which("mpirun", path=machine.environ.get("PATH")):
+        names.append("mpi")
+    for name in names:
+        done = machine.run(
+            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", PROGRAMS / "pace.py", steps]
+        )
+        if done.returncode:
+            raise Wrong(f"plain torchrun ended with {done.returncode}: {done.stdout[-800:]}")
+        line = next(line for line in done.stdout.splitlines() if FACTS in line)
+        plain.append(json.loads(line.partition(FACTS)[2])["samples_per_second"])
+        more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+        job = machine.job("pace.py", steps, launcher=name, environ=more if name == "script" else {}).expect(0)
+        found[name] = job.facts()["samples_per_second"] / plain[-1]
+    return {**found, "torchrun_samples_per_second": plain}
+
+
+def with_jax(machine: Machine) -> dict[str, Any]:
+    """JAX on the GPU, as one process of the job."""
+    if machine.run(["-c", "import jax"]).returncode:
+        raise NotHere("this Python has no JAX")
+    facts = machine.job("with_jax.py", launcher="jax").expect(0).facts()
+    if facts["sum"] != 499500.0 or (not machine.dry and facts["platforms"] == ["cpu"]):
+        raise Wrong(f"JAX found {facts}")
+    return facts
+
+
+def triton(machine: Machine) -> dict[str, Any]:
+    """``torch.compile`` (Triton on a GPU) works in silence for a while: no false alarm of a stall."""
+    words = ("--stall-timeout", "3")
+    folder = os.path.join(machine.folder, "inductor")
+    job = machine.job("waits.py", "compile", "0", words=words, environ={"TORCHINDUCTOR_CACHE_DIR": folder})
+    if job.code and "compiler" in job.reason.lower() and "not" in job.reason.lower():
+        raise NotHere(f"torch.compile can't compile here: {job.reason[:200]}")
+    return job.expect(0).facts()

@@ -1,0 +1,147 @@
+"""A topic: a feature that speaks between hosts. One file has its messages, its leader's half and its worker's half.
+
+A half is what this host calls, and what hears the messages of the other end. A lone host is a leader without workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Collection, Generic, Protocol, TypeVar
+
+Api = TypeVar("Api")
+
+
+class LeaderSide(Protocol):
+    """What a leader's half has of the channel. ``me`` is the leader's name; a lone host's is empty."""
+
+    me: str
+
+    @property
+    def others(self) -> Collection[str]:
+        """All other hosts of the job."""
+
+    @property
+    def group(self) -> frozenset[str]:
+        """The hosts of the distribution group."""
+
+    @property
+    def away(self) -> frozenset[str]:
+        """The other hosts that are lost, or have said goodbye."""
+
+    @property
+    def goodbyes(self) -> frozenset[str]:
+        """The hosts that have said goodbye."""
+
+    def is_done(self, host: str) -> bool:
+        """Whether the ranks of ``host``, which may be this one, have ended."""
+
+    def emit(self, event: Any) -> None:
+        """Tells this host's supervisor."""
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> object: ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+
+    def check(self, message: Any) -> None:
+        """ValueError: the other end would refuse ``message``."""
+
+    def broadcast(self, message: Any) -> None:
+        """Sends ``message`` to every other host."""
+
+    def send(self, host: str, message: Any) -> None:
+        """Sends ``message`` to one of them, unless it is away."""
+
+    def begin_attempt(self, attempt: Any) -> bool:
+        """Sends ``attempt`` to every other host and forgets what is over. False: a stop came before it."""
+
+    def tell_end(self, end: Any) -> None:
+        """Sends ``end`` to every other host, and to those that wait for another attempt."""
+
+
+class WorkerSide(Protocol):
+    """What a worker's half has of the channel. ``me`` and ``leader`` are names."""
+
+    me: str
+    leader: str
+    hosts: frozenset[str]
+
+    @property
+    def is_alone(self) -> bool:
+        """The leader is lost or has left; why is ``loss``."""
+
+    @property
+    def loss(self) -> str: ...
+
+    @property
+    def unsent(self) -> int:
+        """Messages that the leader hasn't acknowledged."""
+
+    def emit(self, event: Any) -> None:
+        """Tells this host's supervisor."""
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> object: ...
+
+    def check(self, message: Any) -> None:
+        """ValueError: the other end would refuse ``message``."""
+
+    def post(self, message: Any) -> None:
+        """Sends ``message`` to the leader, unless this host is alone."""
+
+    def begin_attempt(self) -> None:
+        """The leader begins another attempt: forgets what is over."""
+
+
+class LeaderHalf:
+    """Its methods are called when something happens; all of them may be left as they are."""
+
+    def __init__(self, side: LeaderSide) -> None:
+        self._side = side
+        self.begin()
+
+    def begin(self) -> None:
+        """An attempt begins; the first one, too."""
+
+    def hear(self, host: str, message: Any) -> None:
+        """``host`` has sent ``message``, one of the topic's. WireError ends its connection."""
+
+    def gone(self, host: str, why: str) -> None:
+        """``host`` is lost or has left: nothing comes from it any more."""
+
+    def left(self, host: str) -> None:
+        """The ranks of ``host`` have ended, or it is gone."""
+
+    def changed(self) -> None:
+        """A host is done or away, and what follows of it has been told."""
+
+
+class WorkerHalf:
+    """The same on the other hosts."""
+
+    def __init__(self, side: WorkerSide) -> None:
+        self._side = side
+        self.begin()
+
+    def begin(self) -> None:
+        """An attempt begins; the first one, too."""
+
+    def hear(self, message: Any, size: int) -> None:
+        """The leader has sent ``message``, which took ``size`` bytes. WireError ends the connection."""
+
+    def alone(self) -> None:
+        """The leader is lost or has left: nobody answers any more."""
+
+
+class Topic(Generic[Api]):
+    """``from_workers`` and ``from_leader``: the types of its messages. ``leader`` and ``worker`` make its halves."""
+
+    def __init__(
+        self,
+        name: str,
+        from_workers: tuple[type[Any], ...],
+        from_leader: tuple[type[Any], ...],
+        leader: Callable[[LeaderSide], Api],
+        worker: Callable[[WorkerSide], Api],
+    ) -> None:
+        self.name = name
+        self.from_workers, self.from_leader = from_workers, from_leader
+        self.leader, self.worker = leader, worker

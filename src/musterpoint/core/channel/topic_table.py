@@ -1,0 +1,31 @@
+"""All topics, in the order in which they hear of a host that left, and of a leader that is gone."""
+
+from typing import Any
+
+from musterpoint.core.channel.codec import kind_of
+from musterpoint.core.channel.topic import Topic
+from musterpoint.core.channel.topics import (
+    attempts,
+    barriers,
+    consultations,
+    quiet_hosts,
+    running_hosts,
+    start_requests,
+)
+
+TOPICS: tuple[Topic[Any], ...] = (
+    start_requests.TOPIC,
+    barriers.TOPIC,
+    quiet_hosts.TOPIC,
+    attempts.TOPIC,
+    consultations.TOPIC,
+    running_hosts.TOPIC,
+)
+
+FROM_WORKERS: dict[str, tuple[Topic[Any], type[Any]]] = {
+    kind_of(message): (topic, message) for topic in TOPICS for message in topic.from_workers
+}
+"""Topic and type by the kind of a message."""
+FROM_LEADER: dict[str, tuple[Topic[Any], type[Any]]] = {
+    kind_of(message): (topic, message) for topic in TOPICS for message in topic.from_leader
+}

@@ -1,0 +1,204 @@
+"""Plain attributes of a model's modules: which have changed, what they were, and whether ranks have the same.
+
+A digest of a value says the same on every rank: it goes by what a value is made of, and not by how pickle happens to
+write it. Of what it can't look into it takes the type's name.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import enum
+import hashlib
+import random
+import types
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+
+import torch
+from torch import nn
+
+from . import absent
+
+OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
+    "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
+}  # fmt: skip
+"""What torch itself keeps in a module's ``__dict__``."""
+_VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, bytearray)
+_DEEPEST = 6
+_LARGEST = 1 << 16
+"""Elements of a tensor whose values are looked at."""
+
+
+class Place(NamedTuple):
+    """An attribute of a module, by the module's name."""
+
+    module: str
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.attribute}" if self.module else self.attribute
+
+
+def plain(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """A module's own attributes: no parameters, buffers and modules, and nothing of torch's."""
+    for name, value in vars(module).items():
+        if name not in OF_TORCH and not name.startswith("_smp_") and not isinstance(value, (nn.Module, nn.Parameter)):
+            yield name, value
+
+
+def digest(value: Any) -> bytes:
+    """Eight bytes by what the value is made of."""
+    into = hashlib.blake2b(digest_size=8)
+    _write(value, into, _DEEPEST, set())
+    return into.digest()
+
+
+def _write(value: Any, into: Any, deep: int, seen: set[int]) -> None:
+    if isinstance(value, nn.Parameter) or absent.is_absent(value):
+        into.update(f"{tuple(value.shape)}".encode())  # its values are no attribute
+        return
+    into.update(type(value).__name__.encode())
+    if isinstance(value, enum.Enum):
+        into.update(value.name.encode())
+    elif isinstance(value, _VALUES):
+        into.update(repr(value).encode())
+    elif isinstance(value, torch.Tensor):
+        _write_tensor(value, into)
+    elif isinstance(value, torch.Generator):
+        into.update(value.get_state().numpy().tobytes())
+    elif isinstance(value, random.Random):
+        into.update(repr(value.getstate()).encode())
+    elif isinstance(value, (nn.Module, type, types.ModuleType)) or callable(value) or not deep or id(value) in seen:
+        into.update(str(getattr(value, "__qualname__", "")).encode())
+    elif isinstance(value, (set, frozenset)):
+        for each in sorted(digest(one) for one in value):
+            into.update(each)
+    elif isinstance(value, Mapping):
+        seen = seen | {id(value)}
+        for key, one in value.items():
+            _write(key, into, deep - 1, seen)
+            _write(one, into, deep - 1, seen)
+    elif isinstance(value, (list, tuple, collections.deque)):
+        for one in value:
+            _write(one, into, deep - 1, seen | {id(value)})
+    elif isinstance(value, bytearray):
+        into.update(bytes(value))
+    elif hasattr(value, "__array__") and hasattr(value, "tobytes"):
+        into.update(value.tobytes())
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        _write(vars(value), into, deep - 1, seen | {id(value)})
+
+
+def _write_tensor(tensor: torch.Tensor, into: Any) -> None:
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        into.update(f"{tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}".encode())
+        dense = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized
+        if dense and tensor.numel() <= _LARGEST:
+            values = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            into.update(values.reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b"")
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether nobody can change the value itself."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(is_fixed(each) for each in value)
+    return isinstance(value, (*_VALUES, enum.Enum, type, types.ModuleType, types.FunctionType))
+
+
+class Record:
+    """What attributes of some modules are like, to say later which have changed."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self._modules = modules
+        self._digests = self._now()
+
+    def changed(self) -> list[Place]:
+        """The attributes that others have been made or changed since; from now on they count as they are."""
+        now = self._now()
+        both = self._digests.keys() | now.keys()
+        found = [place for place in both if self._digests.get(place) != now.get(place)]
+        self._digests = now
+        return sorted(found)
+
+    def same_objects(self) -> dict[Place, bytes]:
+        """The digest of each attribute."""
+        return self._digests
+
+    def _now(self) -> dict[Place, bytes]:
+        known: dict[int, bytes] = {}  # modules share one configuration
+        found = {}
+        for name, module in self._modules.items():
+            for attribute, value in plain(module):
+                if id(value) not in known:
+                    known[id(value)] = digest(value)
+                found[Place(name, attribute)] = known[id(value)]
+        return found
+
+
+class Copies:
+    """Attributes as they are now, to put them back: what runs meanwhile leaves nothing behind."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._kept = [(module, {name: _copied(value, {}) for name, value in plain(module)}) for module in modules]
+        self._were = [(module, dict(plain(module))) for module, _ in self._kept]
+
+    def restore(self) -> None:
+        for (module, kept), (_, were) in zip(self._kept, self._were):
+            for name in [name for name, _ in plain(module) if name not in kept]:
+                vars(module).pop(name, None)
+            for name, value in were.items():
+                vars(module)[name] = _put_back(value, kept[name])
+
+
+class _State(NamedTuple):
+    """Of an object that stays: what is in it."""
+
+    inside: Any
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """What is needed to have ``value`` again as it is now."""
+    if isinstance(value, torch.Generator):
+        return _State(value.get_state())
+    if isinstance(value, torch.Tensor):
+        return _State(None if value.requires_grad or value.is_meta else value.detach().clone())
+    if type(value) in (list, dict, set, bytearray, collections.deque):
+        return _State(copy.copy(value))
+    if isinstance(value, random.Random):
+        return _State(value.getstate())
+    inside = getattr(value, "__dict__", None)
+    if isinstance(inside, dict) and not isinstance(value, (type, types.ModuleType, nn.Module)) and not callable(value):
+        return _State({name: (each, _shallow(each)) for name, each in inside.items()})
+    return _State(None)
+
+
+def _shallow(value: Any) -> Any:
+    return copy.copy(value) if type(value) in (list, dict, set, bytearray, collections.deque) else None
+
+
+def _put_back(value: Any, kept: _State) -> Any:
+    inside = kept.inside
+    if inside is None:
+        return value
+    if isinstance(value, torch.Generator):
+        value.set_state(inside)
+    elif isinstance(value, torch.Tensor):
+        if not torch.equal(value, inside):
+            with torch.no_grad():
+                value.copy_(inside)
+    elif isinstance(value, random.Random):
+        value.setstate(inside)
+    elif isinstance(value, (dict, set)):
+        value.clear()
+        value.update(inside)
+    elif isinstance(value, (list, bytearray)):
+        value[:] = inside
+    elif isinstance(value, collections.deque):
+        value.clear()
+        value.extend(inside)
+    else:
+        vars(value).clear()
+        for name, (each, content) in inside.items():
+            vars(value)[name] = each if content is None else _put_back(each, _State(content))
+    return value

@@ -1,0 +1,428 @@
+"""Nobody gets an old value of a module that is on another rank, and no change of one is lost.
+
+Every rank has all modules, but one of them owns each. What the others have of its plain attributes is a copy. In a
+step, reading one on another rank asks the owner, setting one sends it there; whatever would change a copy unseen is
+refused by name. That costs messages, so the first two steps of each step function show which attributes change at all,
+and only these are asked for afterwards. In these steps one microbatch runs after the other. If forward passes change
+what later ones may see (attributes, buffers that aren't a norm's own), it stays so: microbatches under way at once
+would see each other's values.
+
+After the first steps, and later from time to time with growing pauses, the ranks compare all attributes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from . import absent, log
+from .attributes import OF_TORCH, Place, Record, digest, is_fixed
+from .errors import SMPStepError
+from .packing import Names, Packed, pack, unpack
+from .scheduler import current
+
+LEARNING = 2
+"""Steps of each step function in which attributes are watched all the time."""
+LARGEST = 1 << 16
+"""Elements of tensors in an attribute that goes to other ranks behind each step."""
+_OURS = ("torch", "musterpoint_smdistributed", "smdistributed", "copy", "inspect")
+_SIMPLE = (type(None), bool, int, float, complex, str, bytes)
+
+Ask = Callable[[int, tuple[Any, ...], tuple[Any, ...], str], Any]
+"""Runs a target with arguments on a rank of the pipeline, in the current step."""
+Gather = Callable[[Any], Sequence[Any]]
+"""What all ranks of the pipeline say, in their order."""
+
+
+class Said(NamedTuple):
+    """What a rank says behind a step.
+
+    live: its attributes that forward passes change, with their values; None: they can't be sent, or are too large.
+    stateless: attributes of modules without parameters and buffers that changed here, with their digests.
+    together: why microbatches can't be under way at once; empty: they can.
+    digests: of all attributes, where they are compared.
+    """
+
+    live: dict[Place, Packed | None]
+    stateless: dict[Place, bytes]
+    together: str
+    digests: dict[Place, bytes]
+
+
+class Guard:
+    """Of one model, on one rank.
+
+    Args:
+        owner: the rank that has each module.
+        stateless: whether a module has no parameters and buffers, and runs wherever it is called.
+        ranks: the global ranks of the pipeline, in its order.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        owner: Mapping[str, int],
+        stateless: Callable[[str], bool],
+        rank: int,
+        ranks: Sequence[int],
+        microbatches: int,
+    ) -> None:
+        self._names, self._owner, self._rank, self._ranks = names, dict(owner), rank, tuple(ranks)
+        self._microbatches = microbatches
+        self._stateless = stateless
+        modules = names.modules
+        self._own = {name: each for name, each in modules.items() if self._owner[name] == rank}
+        self._others = {name: each for name, each in modules.items() if self._owner[name] != rank}
+        self.quiet = 0
+        self.live: set[Place] = set()
+        self._unreadable: set[Place] = set()
+        self._free: set[Place] = set()
+        self._seen: dict[tuple[str, bool], int] = {}
+        self._steps = 0
+        self._learning = False
+        self._serial = ""
+        self._changed: dict[Place, int] = {}
+        self._foreign: dict[Place, bytes] = {}
+        self._fetched: set[str] = set()
+        self._handed: dict[tuple[str, str], tuple[Any, bytes]] = {}
+        self._written: dict[str, dict[int, int]] = {}
+        self._record: Record | None = None
+        self._copies: Record | None = None
+        self._versions: dict[str, tuple[int, int]] = {}
+        self._watched: list[tuple[torch.Tensor, Callable[[], bool]]] = []
+        self._names_of = {id(module): name for name, module in modules.items()}
+
+    def install(self, gather: Gather) -> None:
+        """Modules of other ranks are guarded from now on. What ranks have differently now isn't compared."""
+        everyones = gather(Record(self._names.modules).same_objects())
+        for place in set().union(*everyones):
+            if len({each.get(place) for each in everyones}) > 1:
+                self._free.add(place)
+        for module in self._others.values():
+            kind = type(module)
+            try:
+                module.__class__ = _guarded(kind, self)
+            except TypeError:  # one that isn't made of Python alone
+                log.get_logger().debug("attributes of %s can't be guarded", kind.__name__)
+
+    # ---- steps
+
+    def begin(self, step: str, grad: bool) -> None:
+        """A step begins on this rank."""
+        self._steps += 1
+        key = (step, grad)
+        self._seen[key] = self._seen.get(key, 0) + 1
+        self._learning = self._seen[key] <= LEARNING
+        self._changed, self._foreign, self._written, self._fetched = {}, {}, {}, set()
+        self._handed, self._watched = {}, []
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """What is there now counts as unchanged."""
+        if self._learning:
+            self._record, self._copies = Record(self._own), Record(self._others)
+            self._versions = self._now()
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether one microbatch runs after the other."""
+        return self._learning or bool(self._serial)
+
+    def ran(self, microbatch: int) -> None:
+        """A piece of work has run on this rank, or stopped to wait."""
+        for tensor, changes in self._watched:
+            if changes():
+                absent.refuse(tensor, "a copy of it was changed here")
+        if self._learning:
+            self._look(microbatch)
+
+    def _look(self, microbatch: int) -> None:
+        assert self._record is not None and self._copies is not None
+        for place in self._record.changed():
+            self._changed[place] = max(microbatch, self._changed.get(place, 0))
+        for (module, name), (value, before) in list(self._handed.items()):
+            if digest(value) != before:
+                self._refuse(Place(module, name), "its value was changed here in place")
+        for place in self._copies.changed():
+            if self._stateless(place.module):
+                self._foreign[place] = digest(vars(self._others[place.module]).get(place.attribute))
+                self._changed[place] = max(microbatch, self._changed.get(place, 0))
+            elif place not in self._changed:
+                self._refuse(place, "it was changed here past the module, as by vars() or in place")
+        now = self._now()
+        for name, version in now.items():
+            if version != self._versions.get(name):
+                turns = self._written.setdefault(name, {})
+                turns[microbatch] = turns.get(microbatch, 0) + 1
+        self._versions = now
+
+    def _now(self) -> dict[str, tuple[int, int]]:
+        """How often each tensor of this rank has been changed, and where it is."""
+        return {
+            f"{name}.{key}" if name else key: (-1 if each.is_inference() else each._version, each.data_ptr())
+            for name, module in self._own.items()
+            for held in (module._buffers, module._parameters)
+            for key, each in held.items()
+            if each is not None and not absent.is_absent(each) and not each.is_meta
+        }
+
+    def end(self, gather: Gather) -> None:
+        """The step is over on this rank; every rank of the pipeline calls it.
+
+        Raises:
+            SMPStepError: ranks have different values of an attribute, and not from the beginning.
+        """
+        compares = self._learning or not self._steps & (self._steps - 1)
+        if not compares and not self.live:
+            return
+        said = gather(self._say(compares))
+        self._learning = False
+        for rank, each in enumerate(said):
+            self._take(rank, each)
+        self._settle_stateless(said)
+        if compares:
+            self._compare([each.digests for each in said])
+        reason = next((each.together for each in said if each.together), "")
+        if reason and not self._serial:
+            self._serial = reason
+            if self._microbatches > 1:
+                log.say(f"one microbatch runs after the other, since {reason}")
+
+    def _say(self, compares: bool) -> Said:
+        first = self._steps <= 1
+        own = {place for place in self._changed if place.module in self._own}
+        live = {place for place in own if not (first and self._changed[place] == 0)} | {
+            place for place in self.live if place.module in self._own
+        }
+        values = {place: self._packed(place) for place in own | live}
+        together = ""
+        if live:
+            together = f"forward passes change the attribute {min(live)}"
+        for name, turns in self._written.items():
+            module = self._names.modules[name.rpartition(".")[0]]
+            of_norm = isinstance(module, _NormBase) and name.rpartition(".")[2] in module._buffers
+            if not of_norm or name in self._fetched or max(turns.values()) > 1:
+                together = together or f"forward passes change {name}"
+        digests = Record(self._names.modules).same_objects() if compares else {}
+        return Said(values, dict(self._foreign), together, digests)
+
+    def _packed(self, place: Place) -> Packed | None:
+        value = vars(self._names.modules[place.module]).get(place.attribute, _GONE)
+        if value is _GONE:
+            return Packed(b"", [])
+        try:
+            packed = pack(value, self._names, str(place))
+        except (SMPStepError, ValueError):
+            return None
+        small = sum(each.numel() for each in packed.tensors) <= LARGEST
+        return packed if small and not any(each.requires_grad for each in packed.tensors) else None
+
+    def _take(self, rank: int, said: Said) -> None:
+        """Has the copies of another rank's attributes that have changed."""
+        for place, value in said.live.items():
+            if said.together:
+                self.live.add(place)
+            if rank == self._rank:
+                continue
+            module = self._names.modules[place.module]
+            self._unreadable.discard(place)
+            if value is None:
+                self._unreadable.add(place)
+            elif not value.data:
+                vars(module).pop(place.attribute, None)
+            else:
+                vars(module)[place.attribute] = unpack(value.data, value.tensors, self._names)
+
+    def _settle_stateless(self, said: Sequence[Said]) -> None:
+        """A module that runs wherever it is called may keep something on one rank, or the same on all."""
+        for place in sorted(set().union(*(each.stateless for each in said))):
+            holders = [rank for rank, each in enumerate(said) if place in each.stateless or place in each.live]
+            if len(holders) == 1:
+                self._owner[place.module] = holders[0]
+                self._free.add(place)
+                self._unreadable.discard(place)
+                if holders[0] != self._rank:
+                    self._unreadable.add(place)
+                continue
+            raise SMPStepError(
+                f"attribute {place}: the module has neither parameters nor buffers, so it runs wherever it is called, "
+                f"which was on ranks {[self._ranks[each] for each in holders]}, and each has changed it for itself. "
+                "Keep it in a buffer (register_buffer), which gives the module one place"
+            )
+
+    def _compare(self, digests: Sequence[Mapping[Place, bytes]]) -> None:
+        for place in sorted(set().union(*digests)):
+            if place in self._free or place in self._unreadable or place in self.live:
+                continue
+            owner = self._owner[place.module]
+            others = [rank for rank, each in enumerate(digests) if each.get(place) != digests[owner].get(place)]
+            if others:
+                raise SMPStepError(
+                    f"attribute {place} has another value on ranks {[self._ranks[each] for each in others]} than on "
+                    f"rank {self._ranks[owner]} of the pipeline, which owns the module: change it on all ranks alike, "
+                    "or in the module's own forward function"
+                )
+
+    @contextlib.contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """What runs inside sees and sets the copies here."""
+        self.quiet += 1
+        try:
+            yield
+        finally:
+            self.quiet -= 1
+
+    # ---- attributes of modules elsewhere
+
+    def read(self, module: nn.Module, name: str, value: Any) -> Any:
+        """What somebody gets who asks for an attribute; ``value`` is the copy here."""
+        place = Place(self._names_of.get(id(module), ""), name)
+        task = current()
+        if task is None:
+            if place in self._unreadable:
+                self._refuse(place, "it was changed there and can't be sent, so it can't be read here")
+            return value
+        if place not in self.live and place not in self._unreadable and not self._learning:
+            return value
+        if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self._others:
+            return value
+        owner = self._owner[place.module]
+        if owner == self._rank:
+            return value
+        same, found = self.ask(owner, ("attribute", place.module, name, digest(value)), (), f"attribute {place}")
+        if not same:
+            value = found
+            self._keep(module, place, value)
+        if not is_fixed(value) and not isinstance(value, torch.Tensor):
+            self._handed[place.module, name] = value, digest(value)
+        elif isinstance(value, torch.Tensor):
+            self._watched.append((value, absent.watch(value)))
+        return value
+
+    def _keep(self, module: nn.Module, place: Place, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return
+        vars(module)[place.attribute] = value
+        self._changed.setdefault(place, 0)
+        if self._copies is not None:
+            self._copies.changed()
+
+    def write(self, module: nn.Module, name: str, value: Any) -> bool:
+        """Somebody sets an attribute; whether the copy here is to be set as well."""
+        place = Place(self._names_of.get(id(module), ""), name)
+        if place.module not in self._others:
+            return True
+        held = vars(module)
+        if isinstance(value, (nn.Parameter, nn.Module)) or name in held["_parameters"] or name in held["_modules"]:
+            self._refuse(place, "it can't be replaced here in a step")
+        if name == "training":
+            if held.get(name) != value:
+                self._refuse(place, "train() and eval() are for all ranks, outside of steps; in a step it was set here")
+            return True
+        known = held.get(name, _GONE)
+        if isinstance(value, _SIMPLE) and type(known) is type(value) and known == value and place not in self.live:
+            if not self._learning:
+                return True
+        elif not self.one_by_one and self._microbatches > 1:
+            self._refuse(
+                place,
+                "it was set here for the first time, while other microbatches were under way; set "
+                '"active_microbatches": 1 or "microbatches": 1, with which it is sent there',
+            )
+        self.ask(self._owner[place.module], ("set", place.module, name), (value,), f"attribute {place}")
+        self._changed[place] = max(1, self._changed.get(place, 1))
+        return name not in held["_buffers"]
+
+    def remember_write(self) -> None:
+        """The copy here was set, too."""
+        if self._copies is not None:
+            self._copies.changed()
+
+    ask: Ask
+
+    def dictionary(self, module: nn.Module) -> None:
+        """Somebody asks for ``__dict__``."""
+        if current() is None or self.quiet:
+            return
+        if not str(sys._getframe(2).f_globals.get("__name__", "")).startswith(_OURS):
+            place = Place(self._names_of.get(id(module), ""), "__dict__")
+            self._refuse(place, "vars() of a module elsewhere would show copies; read its attributes by their names")
+
+    def forbid_delete(self, module: nn.Module, name: str) -> None:
+        self._refuse(Place(self._names_of.get(id(module), ""), name), "it can't be deleted here in a step")
+
+    def _refuse(self, place: Place, what: str) -> None:
+        owner = self._ranks[self._owner.get(place.module, 0)]
+        raise SMPStepError(
+            f"attribute {place} of a module that rank {owner} has, on rank {self._ranks[self._rank]}: {what}. Change "
+            "state in the forward function of the module that has it, or outside of steps on all ranks alike"
+        )
+
+    # ---- on the owner
+
+    def answer(self, module: str, name: str, known: bytes) -> tuple[bool, Any]:
+        """For another rank: whether what it knows is right, else the value.
+
+        Raises:
+            AttributeError: there is no such attribute.
+        """
+        value = vars(self._names.modules[module]).get(name, _GONE)
+        if value is _GONE:
+            raise AttributeError(f"{type(self._names.modules[module]).__name__!r} object has no attribute {name!r}")
+        return (True, None) if digest(value) == known else (False, value)
+
+    def set(self, module: str, name: str, value: Any) -> None:
+        """Another rank sets an attribute."""
+        setattr(self._names.modules[module], name, value)
+        self._changed[Place(module, name)] = 1
+
+    def fetched(self, name: str) -> None:
+        """Another rank asks for a buffer or parameter."""
+        self._fetched.add(name)
+
+    def received(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """``value`` is what this rank got of another one's ``tensor``: changes of it would be lost."""
+        self._watched.append((tensor, absent.watch(value)))
+
+
+_GONE: Any = object()
+_get = object.__getattribute__
+
+
+def _guarded(kind: type[nn.Module], guard: Guard) -> type[nn.Module]:
+    """The class of a module that is elsewhere."""
+
+    def read(self: Any, name: str) -> Any:
+        value = kind.__getattribute__(self, name)
+        if name in OF_TORCH:
+            return value
+        if name[:2] == "__":
+            if name == "__dict__":
+                guard.dictionary(self)
+            return value
+        if guard.quiet or name not in _get(self, "__dict__"):
+            return value
+        return guard.read(self, name, value)
+
+    def write(self: Any, name: str, value: Any) -> None:
+        if guard.quiet or current() is None or (name in OF_TORCH and name != "training"):
+            kind.__setattr__(self, name, value)
+        elif guard.write(self, name, value):
+            kind.__setattr__(self, name, value)
+            guard.remember_write()
+
+    def delete(self: Any, name: str) -> None:
+        if current() is not None and not guard.quiet:
+            guard.forbid_delete(self, name)
+        kind.__delattr__(self, name)
+
+    inside = {
+        "__getattribute__": read, "__setattr__": write, "__delattr__": delete, "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
+    }  # fmt: skip
+    return type(kind.__name__, (kind,), inside)

@@ -115,3 +115,9 @@ def test_samples_have_musterpoints_own_words() -> None:
 def test_the_readers_files_are_used() -> None:
     wanted = {name for block in BLOCKS for name in block.said("with")}
     assert {path.name for path in READER.iterdir()} <= wanted
+
+
+def test_a_script_that_a_page_shows_is_the_one_that_its_commands_run() -> None:
+    mark = "<!-- sum.py"
+    shown = [block for block in BLOCKS if block.kind == "named" and block.how[0] == mark.removeprefix("<!-- ")]
+    assert [block.text for block in shown] == [(READER / "sum.py").read_text(encoding="utf-8")]

@@ -144,7 +144,7 @@ def load() -> Any:
     except ImportError as error:
         raise UsageError(
             f"--backend docker needs the Docker SDK for Python, and it can't be imported here ({error}): "
-            "pip install 'musterpoint[docker]'"
+            "pip install docker"
         ) from None
 
 

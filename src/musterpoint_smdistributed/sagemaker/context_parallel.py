@@ -24,6 +24,12 @@ from .errors import SMPConfigError, SMPUnsupportedError
 
 NAME = "tsm_context_parallel"
 KINDS = ("p2p", "all_gather")
+TAKEN = frozenset({
+    "position_ids", "cache_position", "position_embeddings", "use_cache", "num_items_in_batch", "shift_labels",
+    "labels", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "logits_to_keep",
+    "is_causal",
+})  # fmt: skip
+"""What transformers hands on to attentions, which have no use for it: positions are in queries and keys already."""
 IGNORED = -100
 """The label of what is no part of a loss, in torch and transformers."""
 
@@ -88,6 +94,7 @@ class _Sequences:
         kind = "cuda" if torch.cuda.is_available() and torch.version.cuda else "cpu"
         self._mesh = DeviceMesh.from_group(group, kind)
         self._checked = False
+        self._packed: torch.Tensor | None = None
 
     def attend(
         self,
@@ -101,7 +108,17 @@ class _Sequences:
         sliding_window: int | None = None,
         **more: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Causal attention as transformers calls it: ``[batch, heads, length, size]`` of queries, keys and values."""
+        """Causal attention as transformers calls it: ``[batch, heads, length, size]`` of queries, keys and values.
+
+        Raises:
+            SMPUnsupportedError: the model's attention is asked for something else as well.
+        """
+        unknown = sorted(name for name, value in more.items() if name not in TAKEN and value is not None)
+        if unknown or more.get("is_causal") is False:
+            raise SMPUnsupportedError(
+                f"{type(module).__name__}: its attention is called with {', '.join(unknown) or 'is_causal=False'}, "
+                "which context_parallel_degree over 1 can't follow: set it to 1 for this model"
+            )
         keys, values = self._whole(torch.stack((key, value)))
         length = query.shape[2] // 2
         found = []
@@ -112,6 +129,9 @@ class _Sequences:
             mask = distance >= 0
             if sliding_window is not None:
                 mask &= distance < sliding_window
+            if self._packed is not None:  # words see those of their own sequence only
+                own = self._packed[:, part * length : seen]
+                mask = (mask & (own.unsqueeze(2) == self._packed[:, None, :seen])).unsqueeze(1)
             given = (queries, keys[:, :, :seen], values[:, :, :seen], mask, dropout)
             found.append(scaled_dot_product_attention(*given, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]))
         return torch.cat(found, 2).transpose(1, 2).contiguous(), None
@@ -139,15 +159,37 @@ class _Sequences:
         if isinstance(mask, torch.Tensor) and not bool(mask.all()):
             raise SMPUnsupportedError(
                 "attention_mask hides words, which context_parallel_degree over 1 doesn't take: pack sequences instead "
-                "of padding them, and pass attention_mask=None"
+                "of padding them, with position_ids that begin at 0 for each, and pass attention_mask=None"
             )
         args, kwargs = args[:1], {**kwargs, "attention_mask": None}
         if kwargs.get("position_ids") is None:
             whole = torch.arange(length * self.size, device=words.device).unsqueeze(0)
             kwargs["position_ids"] = own_part(whole, self.rank, self.size)
+            self._packed = None
+        else:
+            self._packed = self._sequences(kwargs["position_ids"])
         if kwargs.get("labels") is not None:
             self._shift(kwargs)
         return args, {**kwargs, "use_cache": False}
+
+    def _sequences(self, own: torch.Tensor) -> torch.Tensor | None:
+        """The number of the packed sequence of each word, as transformers counts them; None where there is one.
+
+        Raises:
+            SMPUnsupportedError: positions of several kinds for each word.
+        """
+        if own.dim() != 2:
+            raise SMPUnsupportedError(
+                f"position_ids of shape {tuple(own.shape)}: context_parallel_degree over 1 takes one position for each "
+                "word, [batch, length]"
+            )
+        everyones = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(everyones, own.contiguous(), group=self.group)
+        halves = [each.chunk(2, 1) for each in everyones]
+        whole = torch.cat([*(first for first, _ in halves), *(second for _, second in reversed(halves))], 1)
+        begins = torch.zeros_like(whole)
+        begins[:, 1:] = whole.diff(dim=1) != 1
+        return begins.cumsum(1) if bool(begins.any()) else None
 
     def _shift(self, kwargs: dict[str, Any]) -> None:
         """Labels one to the left, over the borders of parts, and this rank's share of the mean."""

@@ -16,6 +16,9 @@ from .tensor_parallel import placements_of, without_wrappers
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0, **more: Any) -> torch.Tensor:
     """Scales all gradients so that their norm is ``max_norm`` at most; returns the norm before, of the whole model."""
+    unknown = sorted(name for name, value in more.items() if value is not None)
+    if unknown:
+        raise TypeError(f"clip_grad_norm_: {', '.join(unknown)}: expected model, max_norm and norm_type only")
     order = float(norm_type)
     groups = _by_mesh(model)
     if not isinstance(model, FullyShardedDataParallel):

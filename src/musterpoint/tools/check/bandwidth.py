@@ -54,6 +54,7 @@ class _State(NamedTuple):
     all_reduce: float = 0.0
     broadcast: float = 0.0
     latency: float = 0.0
+    waited: float = 0.0
     error: str = ""
 
 
@@ -161,7 +162,8 @@ class _Leader:
         ranks = max(2, one.ranks + two.ranks)
         if error:
             return Measured(first, second, ranks, backend=one.backend, error=error)
-        return Measured(first, second, ranks, one.all_reduce, one.broadcast, one.latency, one.backend)
+        waited = (one.waited, two.waited)
+        return Measured(first, second, ranks, one.all_reduce, one.broadcast, one.latency, one.backend, "", waited)
 
 
 def _read(report: Report | None) -> _State:
@@ -306,6 +308,7 @@ class _Ranks:
             all_reduce=float(answer["all_reduce"]),
             broadcast=float(answer["broadcast"]),
             latency=float(answer["latency"]),
+            waited=max(float((child.answer or {}).get("waited", 0.0)) for child in self._children),
         )
 
     def _again(self, gone: list[_Child]) -> None:

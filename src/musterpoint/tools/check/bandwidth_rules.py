@@ -21,6 +21,10 @@ _TRIES = 3
 """Rounds in which not one pair has to work before that is believed."""
 PART_OF_LINK = 0.05
 """A network is called slow where collectives reach less of the interface's own speed: Gloo takes one connection."""
+_LEAST_GIVEN = 0.01
+"""However busy a host was, its ranks ran a little."""
+NOISY, _MOST_BUSY = 0.1, 4
+"""Hosts are named as busy from this part on, and so many."""
 _LATE, _LATE_BY = 10.0, 0.005
 """A host is late whose small all-reduce takes so many times what is usual, and so many seconds more."""
 
@@ -35,6 +39,8 @@ class Measured(NamedTuple):
     latency: seconds that a small all-reduce takes.
     backend: nccl or gloo.
     error: why it failed.
+    waited: what part of the processor time that they wanted the ranks of each host weren't given: what else runs there
+        takes it, and the network isn't to blame.
     """
 
     first: str
@@ -45,6 +51,7 @@ class Measured(NamedTuple):
     latency: float = 0.0
     backend: str = ""
     error: str = ""
+    waited: tuple[float, float] = (0.0, 0.0)
 
     @property
     def pair(self) -> Pair:
@@ -59,6 +66,20 @@ class Measured(NamedTuple):
     def speed(self) -> float:
         """The slower of the two collectives; 0 where one failed."""
         return 0.0 if self.error else min(self.bus, self.broadcast)
+
+    @property
+    def given(self) -> float:
+        """What part of its speed the pair can have had at least, with the processors that it was given."""
+        return max(_LEAST_GIVEN, (1 - self.waited[0]) * (1 - self.waited[1]))
+
+    @property
+    def quiet(self) -> "Measured":
+        """The pair with the figures that it may have where nothing else runs."""
+        return self._replace(
+            all_reduce=self.all_reduce / self.given,
+            broadcast=self.broadcast / self.given,
+            latency=self.latency * self.given,
+        )
 
 
 def next_pairs(hosts: Sequence[str], measured: Sequence[Measured], rounds: int) -> tuple[Pair, ...]:
@@ -130,12 +151,47 @@ def bandwidth_findings(
     if not speeds:
         return []
     usual = sorted(speeds.values())[len(speeds) // 2]
+    found = _verdicts(speeds, measured, usual, expected, link_speed)
+    quiet = [each.quiet for each in measured]
+    if found and quiet != [*measured]:
+        sure = {_about(each): each for each in _verdicts(host_speeds(hosts, quiet), quiet, usual, expected, link_speed)}
+        left = [each._replace(severity=sure[_about(each)].severity) for each in found if _about(each) in sure]
+        found = left if len(left) == len(found) else [*left, _noisy(measured)]
+    return [*found, _summary(measured, usual)]
+
+
+def _about(found: Finding) -> tuple[str, str, str]:
+    """What a finding says, and of whom."""
+    return found.code, found.host, found.found.partition(" between ")[2]
+
+
+def _verdicts(
+    speeds: dict[str, float], measured: Sequence[Measured], usual: float, expected: float, link_speed: float
+) -> list[Finding]:
     found = list(_slow_hosts(speeds, measured, usual)) if len(speeds) > 2 else []
     named = {each.host for each in found}
     found += _slow_pairs([each for each in measured if not named & set(each.pair)], usual)
-    found += _slow_network(usual, expected, link_speed, measured)
+    found += _slow_network(sorted(speeds.values())[len(speeds) // 2], expected, link_speed, measured)
     found += _late_hosts(speeds.keys() - named, measured)
-    return [*found, _summary(measured, usual)]
+    return found
+
+
+def _noisy(measured: Sequence[Measured]) -> Finding:
+    """Some looked slow, and what else ran on the hosts may be all of it."""
+    waited: dict[str, float] = {}
+    for each in measured:
+        for host, part in zip(each.pair, each.waited):
+            waited[host] = max(waited.get(host, 0.0), part)
+    busy = sorted((host for host in waited if waited[host] >= NOISY), key=lambda host: -waited[host])[:_MOST_BUSY]
+    where = ", ".join(f"{host} ({waited[host]:.0%})" for host in busy)
+    return finding(
+        "bandwidth-noisy",
+        "warn",
+        "",
+        "too noisy to tell which hosts are slow: others took part of the processor time that the ranks wanted on "
+        f"{where}",
+        f"less than {NOISY:.0%}",
+    )
 
 
 def _slow_hosts(speeds: dict[str, float], measured: Sequence[Measured], usual: float) -> Iterator[Finding]:

@@ -125,9 +125,7 @@ CODES: Mapping[str, Code] = {
         "look at nvidia-smi on that host, and reset or replace it",
     ),
     "gpus-unchecked": Code(
-        _W,
-        "the health of the GPUs wasn't looked at",
-        "pip install 'musterpoint[gpu]' (nvidia-ml-py) where musterpoint runs",
+        _W, "the health of the GPUs wasn't looked at", "pip install nvidia-ml-py where musterpoint runs"
     ),
     "gpu-recovery": Code(
         _F,
@@ -238,6 +236,11 @@ CODES: Mapping[str, Code] = {
         _W,
         "collectives are slow between all hosts alike; no host stands out",
         "look at which network they use (NCCL_DEBUG=INFO), at placement groups, and at the interface's speed",
+    ),
+    "bandwidth-noisy": Code(
+        _W,
+        "some looked slow, and what else ran on the hosts may be why: too noisy to tell",
+        "measure again where nothing else runs; nobody is to blame yet",
     ),
     "bandwidth-unmeasured": Code(
         _WF,

@@ -83,6 +83,8 @@ class _Absent:
         first: Any = absent[0]
         if name in ("__repr__", "__format__", "__str__"):
             return f"<{said(first)}; shape {tuple(first.shape)}>"
+        if func is torch.autograd.grad:
+            no_gradient(first)
         if name == "__set__":
             refuse(first, f"its {own} can't be set here")
         if fetch is None or name in ("__deepcopy__", "__reduce_ex__"):
@@ -124,6 +126,14 @@ def refuse(tensor: Any, what: str) -> NoReturn:
     )
 
 
+def no_gradient(tensor: Any) -> NoReturn:
+    """Raises the error for a gradient that is asked for by itself."""
+    raise SMPStepError(
+        f"torch.autograd is asked for a gradient: {said(tensor)}, and only there is one. Ask for gradients of this "
+        "rank's parameters and of tensors, or have model.backward() give each rank those of its own in .grad"
+    )
+
+
 def out_of_reach(tensor: Any, what: str) -> NoReturn:
     """Raises the error for a value that can't be had."""
     raise SMPStepError(
@@ -152,6 +162,11 @@ def moving() -> Iterator[None]:
         yield
     finally:
         _moving = before
+
+
+def is_moving() -> bool:
+    """Whether absent tensors are taken as they are."""
+    return _moving
 
 
 def mark(tensor: torch.Tensor) -> None:

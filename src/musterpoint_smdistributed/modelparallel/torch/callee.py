@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from . import randomness
+from . import passes, randomness
 from .messages import Backward, CallId, Forward, Gradients, Result
 from .nodes import Entry, Received, Saved
 from .packing import Names, pack, unpack
@@ -45,6 +45,7 @@ class Callee:
                 tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
                 for tensor, received in zip(tensors, arguments)
             ]
+            entries = [get_gradient_edge(each) if received else None for each, received in zip(entered, arguments)]
             versions = [_version(tensor) for tensor in entered]
             args, kwargs = unpack(request.arguments, entered, self._names)
             value = self._function(call.links[position].target)(*args, **kwargs)
@@ -58,7 +59,7 @@ class Callee:
         need = tuple(recorded and tensor.requires_grad for tensor in packed.tensors)
         if recorded:
             edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
-            self._saved[call.id, position] = Saved(edges, arguments)
+            self._saved[call.id, position] = Saved(edges, arguments, entries)
         if last:
             self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
         else:
@@ -68,31 +69,49 @@ class Callee:
     def backward(self, request: Backward, tensors: Sequence[torch.Tensor]) -> None:
         """Runs a link backwards; the gradients go to the rank of the one before, or to the caller."""
         call, position = request.call, request.position
-        saved = self._saved[call.id, position]
-        roots: list[GradientEdge] = []
-        for index, is_sent in enumerate(request.present):
-            edge = saved.results[index]
-            if is_sent and edge is not None:
-                roots.append(edge)
-                saved.results[index] = None
-        for received in saved.arguments:
-            if received is not None:
-                received.gradient = None
-        if all(edge is None for edge in saved.results):
-            del self._saved[call.id, position]  # else another loss may still come back through the other results
-        if roots:
-            torch.autograd.backward(roots, list(tensors))
-        gradients = [None if received is None else received.gradient for received in saved.arguments]
+        saved = self._saved.get((call.id, position))
+        roots = [] if saved is None else [saved.results[index] for index, here in enumerate(request.present) if here]
+        if saved is None or any(edge is None for edge in roots):
+            raise RuntimeError(
+                f"Trying to backward through {call.links[position].target} a second time: its graph was freed by the "
+                "first backward pass or torch.autograd.grad(). Pass retain_graph=True there"
+            )
+        if not request.keeps:
+            saved.results[:] = [None if here else edge for here, edge in zip(request.present, saved.results)]
+            if all(edge is None for edge in saved.results):
+                del self._saved[call.id, position]  # else another loss may still come back through the other results
+        gradients = _run(saved, [edge for edge in roots if edge is not None], list(tensors), request)
         present = tuple(gradient is not None for gradient in gradients)
         sent = [gradient for gradient in gradients if gradient is not None]
         if position:
-            self._send(call.links[position - 1].rank, Backward(call, position - 1, present), sent)
+            back = Backward(call, position - 1, present, request.keeps, request.some)
+            self._send(call.links[position - 1].rank, back, sent)
         else:
             self._send(call.id.rank, Gradients(call.id, present), sent)
 
     def clear(self) -> None:
         """Drops what never got a backward pass."""
         self._saved.clear()
+
+
+def _run(
+    saved: Saved, roots: list[GradientEdge], tensors: list[torch.Tensor], request: Backward
+) -> list[torch.Tensor | None]:
+    """The gradients of a call's arguments; parameters get theirs unless only some gradients are asked for."""
+    if request.some:
+        passes.check_served()
+        entries = [edge for edge in saved.entries if edge is not None]
+        found: Sequence[torch.Tensor | None] = [None] * len(entries)
+        if roots and entries:
+            found = torch.autograd.grad(roots, entries, tensors, retain_graph=request.keeps, allow_unused=True)
+        following = iter(found)
+        return [None if edge is None else next(following) for edge in saved.entries]
+    for received in saved.arguments:
+        if received is not None:
+            received.gradient = None
+    if roots:
+        torch.autograd.backward(roots, tensors, retain_graph=request.keeps)
+    return [None if received is None else received.gradient for received in saved.arguments]
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -186,7 +186,8 @@ class Guard:
             self._take(rank, each)
         self._settle_stateless(said)
         if compares:
-            self._compare([each.digests for each in said])
+            sent = set().union(*(each.live for each in said))  # the others have had their values just now
+            self._compare([each.digests for each in said], sent)
         reason = next((each.together for each in said if each.together), "")
         if reason and not self._serial:
             self._serial = reason
@@ -255,8 +256,8 @@ class Guard:
                 "Keep it in a buffer (register_buffer), which gives the module one place"
             )
 
-    def _compare(self, digests: Sequence[Mapping[Place, bytes]]) -> None:
-        for place in sorted(set().union(*digests)):
+    def _compare(self, digests: Sequence[Mapping[Place, bytes]], sent: set[Place]) -> None:
+        for place in sorted(set().union(*digests) - sent):
             if place in self._free or place in self._unreadable or place in self.live:
                 continue
             owner = self._owner[place.module]

@@ -76,11 +76,17 @@ class Result(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """Gradients of the results of link ``position``; ``present`` says which ones follow."""
+    """Gradients of the results of link ``position``; ``present`` says which ones follow.
+
+    keeps: the graph stays for another pass. some: only gradients of the call's own tensors are asked for, and
+    parameters get none.
+    """
 
     call: Call
     position: int
     present: tuple[bool, ...]
+    keeps: bool = False
+    some: bool = False
 
 
 class Gradients(NamedTuple):

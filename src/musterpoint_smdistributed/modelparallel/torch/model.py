@@ -94,6 +94,9 @@ class DistributedModel(nn.Module):
             self._passes = backward_passes_per_step
             return
         super().__init__()
+        given = sorted(name for name, value in unknown.items() if value is not None)
+        if given:
+            raise TypeError(f"smp.DistributedModel: {', '.join(given)}: there is no such argument")
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
         with log.waiting("smp.DistributedModel"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol, Sequence
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge
 
+from . import passes
 from .context import Context
+from .errors import SMPStepError
 from .messages import Backward, Call, CallId, Forward, Result
 from .scheduler import current
 
@@ -27,10 +28,12 @@ class Saved(NamedTuple):
 
     results: where autograd continues, for each result; None where there is nothing or it has been.
     arguments: for each argument, where its gradient is put; None where none is needed.
+    entries: for each argument that needs one, where it entered the graph.
     """
 
     results: list[GradientEdge | None]
     arguments: list[Received | None]
+    entries: list[GradientEdge | None]
 
 
 class Received:
@@ -64,8 +67,9 @@ class Entry(torch.autograd.Function):
 class Exchange:
     """One call from the caller's side, as it goes through autograd."""
 
-    def __init__(self, server: Asker, call: Call, seed: int, context: Context, arguments: bytes) -> None:
+    def __init__(self, server: Asker, call: Call, seed: int, context: Context, arguments: bytes, what: str) -> None:
         self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
+        self.what = what
         self.result: Result
 
 
@@ -86,20 +90,30 @@ class RemoteCall(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         exchange: Exchange = ctx.exchange
         server, call = exchange.server, exchange.call
+        if torch.is_grad_enabled():
+            raise SMPStepError(
+                f"create_graph=True through {exchange.what}, which is on another rank of the pipeline: gradients of "
+                "gradients don't go from rank to rank. Put what they go through on one rank, with the step function "
+                "(smp.set_partition(…, 0)), or set partitions to 1"
+            )
         server.backward = True
         task = current()
         if task is not None:
             task.backward = True
         needed = exchange.result.need_gradient
         present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
-        request = Backward(call, len(call.links) - 1, present)
-        sent = [gradient for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
+        request = Backward(call, len(call.links) - 1, present, passes.keeps_graph(), passes.some())
+        sent = [_dense(gradient) for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
         answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
         return (None, None, *_spread(answer.present, received))
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """As it can be sent; that of an embedding with ``sparse=True`` may be another kind."""
+    return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 def _spread(present: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:

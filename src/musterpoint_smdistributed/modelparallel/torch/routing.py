@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from . import absent, log
+from . import absent, log, passes
 from .attributes import Record
 from .errors import SMPStepError
 from .guard import Gather, Guard
@@ -116,6 +116,7 @@ class ModuleRouting(Routing):
             self._native.setdefault(name, self._native[known[1]])
         absent.fetch, absent.describe = self._fetch, self._describe
         self.guard.ask = self._ask
+        passes.install()
 
     def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A call of a module that another rank has."""

@@ -367,7 +367,7 @@ class Server:
         packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
-        exchange = Exchange(self, call, seed, Context.current(), packed.data)
+        exchange = Exchange(self, call, seed, Context.current(), packed.data, what)
         results = RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
         randomness.begin(seed + len(links), self._scheduler.device)
         result = exchange.result

@@ -91,6 +91,10 @@ def _alike(one: Any, two: Any) -> bool:
         return False
     if not isinstance(one, torch.Tensor):
         return not isinstance(one, _PLAIN) or bool(one == two)
+    if one.layout != two.layout:
+        return False
+    if one.layout is not torch.strided:  # gradients of an embedding with sparse=True
+        one, two = one.to_dense(), two.to_dense()
     if one.shape != two.shape or one.dtype != two.dtype or one.requires_grad != two.requires_grad:
         return False
     if not (one.is_floating_point() or one.is_complex()):

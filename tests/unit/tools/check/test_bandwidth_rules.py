@@ -126,3 +126,46 @@ def test_two_bad_hosts_of_four_that_are_bad_in_different_ways() -> None:
     hosts, bad = names(4), {"algo-1": 0.0, "algo-4": 0.05}
     measured, _ = run(hosts, lambda one, two: min(bad.get(one, 1.0), bad.get(two, 1.0)))
     assert named(bandwidth_findings(hosts, measured)) == set(bad)
+
+
+def pairs_of(waits: dict[str, float], speeds: dict[str, float]) -> list[Measured]:
+    hosts = [*speeds]
+    return [
+        Measured(one, two, 2, speed, speed, 1e-4, "gloo", "", (waits.get(one, 0.0), waits.get(two, 0.0)))
+        for number, one in enumerate(hosts)
+        for two in hosts[number + 1 :]
+        for speed in [min(speeds[one], speeds[two])]
+    ]
+
+
+def test_a_busy_host_is_not_blamed() -> None:
+    """Its ranks got a tenth of the processor time that they wanted: that alone makes it as slow as it was."""
+    measured = pairs_of({"c": 0.9}, {"a": 1.0, "b": 1.0, "c": 0.1, "d": 1.0})
+    found = bandwidth_findings("abcd", measured)
+    assert [(each.code, each.severity, each.host) for each in found if each.severity != "ok"] == [
+        ("bandwidth-noisy", "warn", "")
+    ]
+    assert "too noisy to tell" in found[0].found
+    assert "c (90%)" in found[0].found
+
+
+def test_a_host_slower_than_its_load_explains_is_named() -> None:
+    measured = pairs_of({"c": 0.5}, {"a": 1.0, "b": 1.0, "c": 0.05, "d": 1.0})
+    found = bandwidth_findings("abcd", measured)
+    assert [(each.code, each.severity, each.host) for each in found if each.severity != "ok"] == [
+        ("host-slow", "fail", "c")
+    ]
+
+
+@given(st.lists(st.floats(0.0, 0.95), min_size=3, max_size=6))
+def test_load_alone_blames_nobody(waits: list[float]) -> None:
+    """Hosts that are alike but for what else they do: a pair is as fast as what both were given."""
+    hosts = names(len(waits))
+    part = dict(zip(hosts, waits, strict=True))
+    measured = [
+        Measured(one, two, 2, speed, speed, 1e-4 / speed, "gloo", "", (part[one], part[two]))
+        for number, one in enumerate(hosts)
+        for two in hosts[number + 1 :]
+        for speed in [(1 - part[one]) * (1 - part[two])]
+    ]
+    assert named(bandwidth_findings(hosts, measured)) == set()

@@ -48,7 +48,7 @@ def alone(host: str = "") -> Job:
 
 PLATFORM = Platform(
     name=NAME,
-    title="no platform",
+    title="others",
     read=read,
     variables=("PET_",),
     presumed=lambda environ, base: True,

@@ -82,7 +82,7 @@ PLATFORM = Platform(
         "files in `/opt/ml/input/config`",
         "`train`, or `muster launch …` in an entry point",
         "120 s of grace; failure reason and model in `/opt/ml`",
-        "`/opt/ml`",
+        "`/opt/ml`, as wherever that is mounted",
         "`/opt/ml/output/failure`, shown as the job's `FailureReason`",
     ),
 )

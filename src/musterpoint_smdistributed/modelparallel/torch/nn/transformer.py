@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .. import log
 from . import layouts
 from .attention import DistributedAttentionLayer
 from .base import DistributedModule, indivisible, must_divide
@@ -60,6 +59,7 @@ class DistributedTransformerOutputLayer(DistributedModule):
         residual: bool | None = None,
         **hints: Any,
     ) -> None:
+        refuse_unknown("DistributedTransformerOutputLayer", hints)
         must_divide("DistributedTransformerOutputLayer", intermediate_size=intermediate_size)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation={activation!r}: expected {' or '.join(ACTIVATIONS)}")
@@ -135,7 +135,7 @@ class DistributedTransformerLayer(DistributedModule):
         single_pre_layernorm: bool = False,
         **more: Any,
     ) -> None:
-        _say_unknown(more)
+        refuse_unknown("DistributedTransformerLayer", more)
         super().__init__()
         self.add_cross_attention, self.parallel = add_cross_attention, parallel_attn_output
         common: dict[str, Any] = {
@@ -273,16 +273,13 @@ HINTS = frozenset(
 """Arguments of AWS's that say how to compute, not what."""
 
 
-def _say_unknown(given: dict[str, Any]) -> None:
-    """Warns of arguments that no layer knows, once for each."""
+def refuse_unknown(what: str, given: dict[str, Any]) -> None:
+    """Raises TypeError for arguments that no layer knows; None is no value."""
     known = {
         *inspect.signature(DistributedAttentionLayer).parameters,
         *HINTS,
         *inspect.signature(DistributedTransformerOutputLayer).parameters,
     }
-    for name in given.keys() - known - _said:
-        _said.add(name)
-        log.warn(f"smp.nn: {name}={given[name]!r:.80} is no argument that transformer layers here know: without effect")
-
-
-_said: set[str] = set()
+    unknown = sorted(name for name in given.keys() - known if given[name] is not None)
+    if unknown:
+        raise TypeError(f"smp.nn.{what}: {', '.join(unknown)}: no layer here has such an argument; leave it out")

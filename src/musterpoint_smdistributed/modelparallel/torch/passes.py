@@ -1,0 +1,76 @@
+"""Which pass of autograd runs in a thread: for all leaves, or for some tensors only, as ``torch.autograd.grad`` asks.
+
+The rank that serves a call has to run its part of the graph in the same way. Torch doesn't tell a node what is asked
+for, so what starts a pass is noted here.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import torch
+
+from . import absent
+from .errors import SMPStepError
+from .scheduler import current
+
+_RUN = "_engine_run_backward"
+"""What both ``torch.autograd.grad`` and ``torch.autograd.backward`` call, by this name in their module."""
+_local = threading.local()
+_asking: list[int] = []
+"""The microbatches in which gradients of some of this rank's parameters are asked for."""
+
+
+def install() -> None:
+    """Has passes noted from now on, once."""
+    original = getattr(torch.autograd, _RUN)
+    if hasattr(original, "of_one_rank"):
+        return
+
+    @functools.wraps(original)
+    def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return original(t_outputs, *args, **kwargs)
+        # grad_tensors, retain_graph, create_graph, inputs
+        inputs = kwargs.get("inputs", args[3] if len(args) > 3 else ())
+        for each in inputs or ():
+            if absent.is_absent(each) and not absent.is_moving():
+                absent.no_gradient(each)
+        before, task = some(), current()
+        _local.some = before or bool(inputs)
+        asks = task is not None and any(isinstance(each, torch.nn.Parameter) for each in inputs or ())
+        if asks and task is not None:
+            _asking.append(task.microbatch)
+        try:
+            return original(t_outputs, *args, **kwargs)
+        finally:
+            _local.some = before
+            if asks and task is not None:
+                _asking.remove(task.microbatch)
+
+    vars(run)["of_one_rank"] = original
+    setattr(torch.autograd, _RUN, run)
+
+
+def some() -> bool:
+    """Whether gradients of some tensors are asked for, and parameters get none."""
+    return getattr(_local, "some", False)
+
+
+def check_served() -> None:
+    """Raises SMPStepError where a call back to this rank has a part in the gradients that this rank asks for."""
+    task = current()
+    if task is not None and task.microbatch in _asking:
+        raise SMPStepError(
+            "torch.autograd is asked for gradients of parameters that modules on another rank use as well, by calls "
+            "back to this one: call model.backward(), which gives them in .grad, or put these modules on one rank "
+            "(smp.set_partition)"
+        )
+
+
+def keeps_graph() -> bool:
+    """Whether the pass that runs leaves the graph for another one (``retain_graph``)."""
+    keeps: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+    return keeps

@@ -206,7 +206,7 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
         ({**MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "4"}, "OMPI_COMM_WORLD_LOCAL_RANK is 4, expected less than 4"),
         ({**MPI, "OMPI_COMM_WORLD_SIZE": "eight"}, 'OMPI_COMM_WORLD_SIZE is "eight", expected a whole number'),
         ({**MPI, "OMPI_COMM_WORLD_SIZE": "7"}, "OMPI_COMM_WORLD_SIZE is 7, and 4 processes on each of 2 hosts"),
-        ({**MPI, "AZUREML_NODE_COUNT": "0"}, "AZUREML_NODE_COUNT is 0, expected a whole number, 1 or more"),
+        ({**MPI, "AZUREML_NODE_COUNT": "0"}, "AZUREML_NODE_COUNT is 0, expected a whole number, 1 to "),
         ({**MPI, "AZ_BATCH_MASTER_NODE": "10.0.0.4:port"}, "AZ_BATCH_MASTER_NODE is"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.4"}, "AZ_BATCH_HOST_LIST has 10.0.0.4 more than once"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,a b"}, "AZ_BATCH_HOST_LIST is"),

@@ -3,8 +3,8 @@
 What must hold: every host ends, after its ranks; hosts that could hear each other end with one code and reason, which
 is the cause and not its echo; a stop is no failure; a job whose ranks all ended well ends with 0. Jobs that may be
 started again make the same attempts on all hosts, as many as they may, none after a stop, and none before the one
-before it has ended everywhere. A history that breaks this is shrunk; it belongs into the table of
-``tests/unit/core/supervise/test_several_hosts.py`` then.
+before it has ended everywhere. Nothing ever waits, by what the channel knows, for a host that has gone. A history that
+breaks this is shrunk; it belongs into the table of ``tests/unit/core/supervise/test_several_hosts.py`` then.
 """
 
 from __future__ import annotations

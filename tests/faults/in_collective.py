@@ -12,8 +12,12 @@ from .in_rank import OWN, SAVE_IN_FAILURE, SAVES, SLOW_SAVE
 if TYPE_CHECKING:
     from .job import Seen
 
-WITHOUT_MPI = ("ranks", "torchrun", "c10d", "deepspeed", "horovod", "tensorflow", "own", "shell")
+NO_MPI = dict.fromkeys(
+    ("ranks", "torchrun", "c10d", "deepspeed", "horovod", "tensorflow", "own", "shell"), "its ranks have no MPI"
+)
 """Launchers whose ranks have a collective, but none of an MPI."""
+COMM = "from mpi4py import MPI\nCOMM, FROM = MPI.COMM_WORLD, 3\n"
+"""``FROM``: the victim."""
 JOINED = "join()\nmeet()\n"
 WAITS = "while True:\n    collective()\n"
 DOTS = """
@@ -37,6 +41,13 @@ SAID = "muster: stalled: no output of any rank for 2 s: "
 
 STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
 """Under a launcher of the user's own: the ranks are not ours, so that only the launcher's place is known."""
+HUNG = Truth(
+    74,
+    SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n",
+    "exit code 74",
+    kind="infra",
+    cause="muster",
+)
 NEIGHBOUR = f"""import signal
 NEXT = os.environ["FAULT_VICTIM"].startswith(HOST) and LOCAL == "0"
 if NEXT:
@@ -57,6 +68,35 @@ SLOW = (
         "os.kill(os.getpid(), signal.SIGKILL)",
     ),
 )  # fmt: skip
+
+
+LEAVES = """
+    if "horovod" in sys.modules:
+        import horovod.torch as hvd
+        atexit.register(hvd.shutdown)
+"""
+"""Where leaving is what the others notice: they fail long before the rank that raised has ended."""
+SLEEPS_IN_C = """
+import ctypes
+
+def slow_read():
+    ctypes.PyDLL(None).sleep(600)
+    print("rank", RANK, "was woken", flush=True)
+    os._exit(0)
+"""
+"""A call of C code that keeps Python's lock, and that a signal would end."""
+UNNAMED = (
+    ("lambda", "a lambda", "sync = lambda: COMM.Barrier()\nsync()\n"),
+    ("alias", "an alias of it", "bar = COMM.Barrier\nbar()\n"),
+    ("wait", "`Wait` of a request", "done = COMM.Irecv(bytearray(4), source=FROM).Wait\ndone()\n"),
+    (
+        "waitall", "`Waitall`",
+        "done = MPI.Request.Waitall\ndone([COMM.Irecv(bytearray(4), source=FROM) for _ in range(3)])\n",
+    ),
+    ("comprehension", "a comprehension", "[each() for each in (COMM.Barrier, COMM.Barrier)]\n"),
+    ("probe", "`Probe`", "look = COMM.Probe\nlook(source=FROM)\n"),
+)  # fmt: skip
+"""Ways into a wait of MPI's that no name of a collective on the innermost line tells of."""
 
 
 def neighbour_saved(seen: Seen) -> None:
@@ -111,9 +151,15 @@ IN_COLLECTIVE = (
         body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
     ),
     Fault(
+        "raises-late", "a rank raises while the others wait for it, and its exit functions take 20 s",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=20,
+        body=f"{JOINED}if VICTIM:\n    import atexit\n    atexit.register(time.sleep, 20)\n    strike()\n{LEAVES}"
+             f"    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    Fault(
         "mpi-abort", "a rank calls `MPI_Abort` while the others wait for it, and would end with 0",
         Truth(7, "", "exit code 7"), collective=True, last_line=False, in_cut=False,
-        without=dict.fromkeys(WITHOUT_MPI, "its ranks have no MPI"),
+        without=NO_MPI,
         body=f"{JOINED}if VICTIM:\n    from mpi4py import MPI\n    strike()\n    MPI.COMM_WORLD.Abort(7)\n"
              f"    sys.exit(0)\n{WAITS}",
     ),
@@ -146,10 +192,18 @@ IN_COLLECTIVE = (
     ),
     Fault(
         "hangs", "a rank never comes to the collective that the others wait in (`--stall-timeout`)",
-        Truth(74, SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n", "exit code 74", kind="infra",
-              cause="muster"),
+        HUNG,
         own=STALLED, collective=True, options=STALL, wait=20,
         body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    slow_read()\n{WAITS}",
+    ),
+    *(
+        Fault(
+            f"hangs-{name}", f"a rank sleeps in C, the others wait in MPI by {about} (`--stall-timeout`)",
+            HUNG, collective=True, options=STALL, wait=40, in_cut=False, without=NO_MPI,
+            body=f"{DOTS}{SLEEPS_IN_C}{JOINED}{COMM}hanging.set()\nif VICTIM:\n    strike()\n"
+            f"    slow_read()\n{wait}",
+        )
+        for name, about, wait in UNNAMED
     ),
     Fault(
         "halted", "a rank is stopped by SIGSTOP (`--stall-timeout`)",

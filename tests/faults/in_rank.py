@@ -104,6 +104,17 @@ try:
 except KeyError as error:
     raise LookupError("no such shard: 17\\nthere are 16 of them") from error
 """
+QUOTES = """
+import traceback
+
+def work():
+    try:
+        raise LookupError("no such shard: 17")
+    except LookupError:
+        return traceback.format_exc()
+
+raise RuntimeError("task 3 failed\\n" + work())
+"""
 ABORTS = """
 import resource
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
@@ -255,6 +266,12 @@ IN_RANK = (
     Fault(
         "chained", "a rank raises an exception of two lines that has a cause",
         Truth(1, "LookupError: no such shard: 17\nthere are 16 of them\n", "exit code 1"), body=fails(CHAINED),
+        in_cut=False,
+    ),
+    Fault(
+        "quotes", "a rank raises an exception whose text is a worker's traceback",
+        Truth(1, "RuntimeError: task 3 failed\nLookupError: no such shard: 17\n", "exit code 1"), body=fails(QUOTES),
+        own=Truth(1, "RuntimeError: task 3 failed\n", "exit code 1"),
         in_cut=False,
     ),
     Fault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from musterpoint.local.process_hosts import can_have_own_tree
 
 ENDS_EARLY = """
 import os, torch, torch.distributed as dist
@@ -113,6 +116,23 @@ def test_two_ranks_of_a_host_are_told_apart(local) -> None:  # type: ignore[no-u
     said = sorted(line for line in ran.stdout.splitlines() if line.endswith("here"))
     assert said == ["algo-1 | [rank 0] here", "algo-1 | [rank 1] here", "algo-2 | here"]
     assert (local.output / "hosts/algo-1/ranks/rank-1.log").read_text() == "here\n"
+
+
+SEES = """
+import os, sys
+open("/opt/ml/model/model.pt", "w").write("weights")
+print(os.getcwd(), os.environ["SM_MODEL_DIR"], len(os.listdir("/sys/class/net")), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(not can_have_own_tree(), reason="mounts need root")
+def test_one_host_has_the_platforms_paths_and_this_machines_network(local) -> None:  # type: ignore[no-untyped-def]
+    ran = local.run("--launcher", "script", local.program(SEES))
+    assert ran.code == 137
+    assert f"/opt/ml/code /opt/ml/model {len(os.listdir('/sys/class/net'))}" in ran.stdout.splitlines()
+    assert (local.output / "hosts/algo-1/opt/ml/model/model.pt").read_text() == "weights"
+    assert "Starting: 1 host, process:" in ran.stderr
 
 
 DOWNLOADS = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())"

@@ -87,7 +87,7 @@ def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code:
 
 
 OWN = {
-    "a wrong option": ("", ("--muster-slots", "x"), 64, "--muster-slots='x': expected a whole number, 1 or more"),
+    "a wrong option": ("", ("--muster-slots", "x"), 64, "--muster-slots='x': expected a whole number, 1 to 65536"),
     "a missing script": ("", ("--muster-launcher=ranks", "--train-script=trian.py"), 64, "trian.py"),
     "a launcher that isn't here": ("PATH=/none; ", ("--muster-launcher=mpi",), 72, "mpirun"),
     "a working directory that is gone": ('d=$(mktemp -d); cd "$d"; rmdir "$d"; ', (), 70, "FileNotFoundError"),

@@ -10,6 +10,8 @@ from typing import Iterable
 
 from musterpoint.base import exit_codes
 
+_LONGEST_MESSAGE = 3000
+
 
 class MusterError(Exception):
     """Ends the job with a code of musterpoint's own. ``str(error)`` is the message that people read."""
@@ -18,9 +20,18 @@ class MusterError(Exception):
 
 
 class UsageError(MusterError):
-    """A file, key, variable or option is wrong, or an entry point is missing."""
+    """A file, key, variable or option is wrong, or an entry point is missing.
+
+    What is wrong may be a hundred thousand characters long: of such a message the beginning and the end are kept.
+    """
 
     code = exit_codes.USAGE
+
+    def __init__(self, message: str) -> None:
+        most = _LONGEST_MESSAGE
+        if len(message) > most:
+            message = f"{message[: most // 2]} [{len(message) - most} characters left out] {message[-most // 2 :]}"
+        super().__init__(message)
 
 
 class RollCallError(MusterError):

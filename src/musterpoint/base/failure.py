@@ -22,7 +22,8 @@ class Failure(NamedTuple):
     ``code`` is what the control plane gets (1–255), ``at`` is seconds since the epoch on the host that failed.
     ``second_hand``: only the user's own launcher reports it; the rank itself printed no error. ``inside``: the function
     of the program (or the line) in which the rank failed, where its output says that. ``ended``: the ranks of its host
-    that had ended with 0 by then, where it is a symptom.
+    that had ended with 0 by then, where it is a symptom. ``ending``: the rank has raised, and is still on its way out:
+    this is the cause of what others report meanwhile.
     """
 
     host: str
@@ -37,6 +38,7 @@ class Failure(NamedTuple):
     second_hand: bool = False
     inside: str = ""
     ended: tuple[int, ...] = ()
+    ending: bool = False
 
     @property
     def is_symptom(self) -> bool:
@@ -51,7 +53,7 @@ class Failure(NamedTuple):
 
     @property
     def _bare(self) -> "Failure":
-        return self._replace(reason="", kind="user", inside="", ended=())
+        return self._replace(reason="", kind="user", inside="", ended=(), ending=False)
 
     def to_wire(self) -> dict[str, Any]:
         """What :meth:`from_wire` reads."""
@@ -147,6 +149,7 @@ _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
     "second_hand": (bool,),
     "inside": _TEXT,
     "ended": (tuple,),
+    "ending": (bool,),
 }
 
 

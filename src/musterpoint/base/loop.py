@@ -14,6 +14,8 @@ from typing import Callable
 
 READ = 1
 WRITE = 2
+_LONGEST_WAIT = 86400.0
+"""Seconds of one wait; the kernel takes no more than 24 days. A timer that is due later is waited for again."""
 
 
 class Timer:
@@ -163,7 +165,7 @@ class _Epoll:
     def wait(self, timeout: float | None) -> list[tuple[int, int]]:
         ready = []
         # rounded up: epoll waits whole milliseconds, and waking early would spin
-        seconds = -1 if timeout is None else timeout + 0.0009
+        seconds = -1 if timeout is None else min(timeout, _LONGEST_WAIT) + 0.0009
         for fd, mask in self._epoll.poll(seconds):
             broken = mask & (select.EPOLLHUP | select.EPOLLERR)
             got = (READ if mask & select.EPOLLIN or broken else 0) | (WRITE if mask & select.EPOLLOUT or broken else 0)
@@ -195,7 +197,8 @@ class _Select:
     def wait(self, timeout: float | None) -> list[tuple[int, int]]:
         readers = [fd for fd, interest in self._interest.items() if interest & READ]
         writers = [fd for fd, interest in self._interest.items() if interest & WRITE]
-        got_read, got_write, _ = select.select(readers, writers, [], timeout)
+        longest = None if timeout is None else min(timeout, _LONGEST_WAIT)
+        got_read, got_write, _ = select.select(readers, writers, [], longest)
         return [
             (fd, (READ if fd in got_read else 0) | (WRITE if fd in got_write else 0))
             for fd in dict.fromkeys(got_read + got_write)

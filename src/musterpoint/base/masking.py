@@ -101,11 +101,17 @@ class Masker:
         """``text`` for a line we print. Hides known and named values (``--api-key X``) and credentials."""
         from musterpoint.base.secret_shapes import by_name, by_shape
 
-        text = _without(self.mask_user(text), by_shape)
-        return _without(text, by_name)
+        return _without(_without(self._without_known(text), by_shape), by_name)
 
     def mask_user(self, text: str) -> str:
-        """``text`` of the user, such as an exception's message. Only values known to be secret are hidden."""
+        """``text`` of the user, such as an exception's message. Hides values known to be secret, and credentials that
+        have a form of their own, such as an access key's; what only has a secret's name before it stays readable.
+        """
+        from musterpoint.base.secret_shapes import by_shape
+
+        return _without(self._without_known(text), by_shape)
+
+    def _without_known(self, text: str) -> str:
         found = tuple(value for value in self._spellings() if value in text)
         if found:
             pattern = self._patterns.get(found)

@@ -4,11 +4,12 @@ from typing import Any, Literal, NamedTuple
 
 from musterpoint.base.untrusted import printable
 
-PositionKind = Literal["collective", "place", "stopped", "unknown"]
-"""``collective``: in a collective operation, which waits for other ranks. ``place``: elsewhere in its program.
+PositionKind = Literal["collective", "call", "place", "stopped", "unknown"]
+"""``collective``: in a collective operation, which waits for other ranks. ``call``: in one call of a library in C, for
+as long as was looked; it may be such an operation under another name. ``place``: elsewhere in its program.
 ``stopped``: by a signal, or ended. ``unknown``: its stack could not be read.
 """
-KINDS: tuple[PositionKind, ...] = ("collective", "place", "stopped", "unknown")
+KINDS: tuple[PositionKind, ...] = ("collective", "call", "place", "stopped", "unknown")
 
 LONGEST = 200
 """Characters of a position's words, and of its spot."""

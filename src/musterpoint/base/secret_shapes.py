@@ -38,7 +38,8 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("://",), r"https?://(?P<secret>(?=[^\s/@:'\"]*\d)[\w.~%-]{16,})@"),
     (
         ("X-Amz-", "X-Goog-", "Signature=", "sig="),
-        r"[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential)|X-Amz-Security-Token|Signature|sig)=(?P<secret>[^\s&'\"]+)",
+        r"[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential)=|X-Amz-Security-Token=|(?:Signature|sig)=(?=[^\s&'\"]{16}))"
+        r"(?P<secret>[^\s&'\"]+)",
     ),
     (
         ("earer", "EARER"),
@@ -124,9 +125,21 @@ def by_name(text: str) -> Iterator[Span]:
             judged[name] = is_secret(name)
         if judged[name] and not _is_of_arn(text, word.start(), word.end()):
             span = _value(text, word.end(), word[0].startswith("-"))
-            if span is not None and not is_plain(text[span[0] : span[1]]):
+            if span is not None and not _says_nothing(name, text[word.end() : span[0]], text[span[0] : span[1]]):
                 yield span
                 done = span[1]
+
+
+_PROSE = frozenset(("instance", "missing", "expired", "invalid", "required", "unset", "empty", "wrong", "not", "no"))
+"""Words behind a colon and a blank that tell of a secret: ``credentials: instance profile``."""
+_LONGEST_NUMBER = 6
+
+
+def _says_nothing(name: str, between: str, value: str) -> bool:
+    """Whether the ``value`` behind a secret's name isn't one. No token is a short number; a password may be."""
+    if value.isdecimal() and len(value) <= _LONGEST_NUMBER and "pass" not in name.lower() and "pwd" not in name.lower():
+        return True
+    return is_plain(value) or (between == ": " and value.lower() in _PROSE)
 
 
 def _is_of_arn(text: str, start: int, end: int) -> bool:

@@ -21,6 +21,10 @@ Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
+MOST_COUNTED = 65536
+"""The highest count that an option or a file may have: of hosts, of slots, of processes."""
+_LONGEST_TIME = 1e9
+"""Seconds: more than thirty years."""
 MOST_HOSTS = 65536
 """The most hosts that a job can have where they are only counted."""
 ROLLCALL_PORT = 7776
@@ -195,8 +199,8 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError("expected a number of seconds, 0 or more")
+    if not 0 <= value <= _LONGEST_TIME:
+        raise ValueError("expected a number of seconds, 0 to 1e9")
     return value
 
 
@@ -207,34 +211,52 @@ def _positive_seconds(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("expected a whole number, 1 or more")
+def _whole(text: str, least: int, most: int) -> "int | None":
+    """The whole number that ``text`` is; None where it is none from ``least`` to ``most``."""
+    text = text.strip()
+    if not (text.isascii() and text.isdecimal()) or len(text) > _SHOWN or not least <= int(text) <= most:
+        return None
     return int(text)
+
+
+def read_count(text: str) -> int:
+    """``text`` as a number of hosts, ranks or the like.
+
+    Raises:
+        ValueError: it is none, or more than any job has.
+    """
+    value = _whole(text, 1, MOST_COUNTED)
+    if value is None:
+        raise ValueError(f"expected a whole number, 1 to {MOST_COUNTED}")
+    return value
 
 
 def _restarts(text: str) -> int:
-    if not text.strip().isdecimal() or len(text.strip()) > 6:
+    value = _whole(text, 0, 999999)
+    if value is None:
         raise ValueError("expected a whole number, 0 (never) to 999999")
-    return int(text)
+    return value
 
 
 def _port(text: str) -> int:
-    if not text.strip().isdecimal() or not 0 <= int(text) <= 65535:
+    value = _whole(text, 0, 65535)
+    if value is None:
         raise ValueError("expected a port number, 1 to 65535 (0: any free one)")
-    return int(text)
+    return value
 
 
 def _nnodes(text: str) -> int:
-    if not text.strip().isdecimal() or len(text) > _SHOWN or not 0 < int(text) <= MOST_HOSTS:
+    value = _whole(text, 1, MOST_HOSTS)
+    if value is None:
         raise ValueError(f"expected a whole number, 1 to {MOST_HOSTS}")
-    return int(text)
+    return value
 
 
 def _place(text: str) -> int:
-    if not text.strip().isdecimal() or len(text) > _SHOWN or int(text) >= MOST_HOSTS:
+    value = _whole(text, 0, MOST_HOSTS - 1)
+    if value is None:
         raise ValueError(f"expected a whole number, 0 to {MOST_HOSTS - 1}")
-    return int(text)
+    return value
 
 
 def _name(text: str) -> str:
@@ -322,7 +344,7 @@ def _signal(text: str) -> str:
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME",
            names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
-    Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
+    Option("slots", "ranks per host", "N", read_count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
            "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any, Mapping
+from typing import Any, Mapping, TypeVar, cast
 
 _OF_NAMES = "-_.:0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LINE_ENDS = "\u2028\u2029"
@@ -17,10 +17,56 @@ def printable(text: str, most: int, lines: bool = False) -> str:
     Control characters, marks that change the direction of writing, and what isn't Unicode are escaped as in
     Python. ``lines``: line ends and tabs stay.
     """
-    text = text[: most + 1]
-    if not text.isprintable():
-        text = "".join(mark if _harmless(mark, lines) else ascii(mark)[1:-1] for mark in text)
-    return clip(text, most)
+    return clip(_printable(text[: most + 1], lines), most)
+
+
+def _printable(text: str, lines: bool) -> str:
+    if text.isprintable():
+        return text
+    return "".join(mark if lines and mark in "\n\t" else _escaped(mark) for mark in text)
+
+
+_Shown = TypeVar("_Shown")
+
+
+def escaped(value: _Shown, lines: bool = False) -> _Shown:
+    """``value`` with every text in it as :func:`printable` shows it: the way to print what others made.
+
+    Tuples (named ones, too), lists and dictionaries are gone through; anything else stays as it is. ``lines``: line
+    ends and tabs stay.
+    """
+    found: Any = value
+    if isinstance(found, str):
+        found = _printable(found, lines)
+    elif isinstance(found, tuple):
+        parts = [escaped(each, lines) for each in found]
+        found = type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
+    elif isinstance(found, list):
+        found = [escaped(each, lines) for each in found]
+    elif isinstance(found, Mapping):
+        found = {escaped(name): escaped(each, lines) for name, each in found.items()}
+    return cast(_Shown, found)
+
+
+def shell_word(text: str) -> str:
+    """``text``, quoted for a shell, as it can be copied: control characters as bash and zsh read them (``$'...'``)."""
+    import shlex
+
+    if text.isprintable():
+        return shlex.quote(text) if text else "''"
+    marks = (mark if mark.isprintable() and mark not in "'\\" else _in_shell(mark) for mark in text)
+    return f"$'{''.join(marks)}'"
+
+
+def _in_shell(mark: str) -> str:
+    if mark in "'\\":
+        return "\\" + mark
+    lost = "surrogateescape" if "\udc80" <= mark <= "\udcff" else "replace"  # stands for a byte that is no UTF-8
+    return "".join(f"\\x{byte:02x}" for byte in mark.encode("utf-8", lost))
+
+
+def _escaped(mark: str) -> str:
+    return mark if _harmless(mark) else ascii(mark)[1:-1]
 
 
 def clip(text: str, most: int) -> str:
@@ -31,10 +77,8 @@ def clip(text: str, most: int) -> str:
     return data[: most - 3].decode("utf-8", "ignore").rstrip() + "…"
 
 
-def _harmless(mark: str, lines: bool) -> bool:
-    if mark.isprintable() or (lines and mark in "\n\t"):
-        return True
-    return mark.isspace() and mark > "\x9f" and mark not in _LINE_ENDS
+def _harmless(mark: str) -> bool:
+    return mark.isprintable() or (mark.isspace() and mark > "\x9f" and mark not in _LINE_ENDS)
 
 
 def is_host_name(text: str) -> bool:
@@ -78,6 +122,59 @@ def _kind(mode: int) -> str:
         stat.S_IFBLK: "a device",
     }
     return kinds.get(stat.S_IFMT(mode), "no file")
+
+
+_DEEPEST = 64
+"""Of a decoded value: what is in what."""
+_LARGEST_NUMBER = 1e308
+
+
+def checked(value: Any, numbers: bool = True) -> Any:
+    """A decoded JSON or TOML value as it is. ``numbers``: all must be finite.
+
+    Raises:
+        ValueError: it is nested too deeply, or has half a character (which JSON can spell, and no file can hold) or a
+            number that isn't finite or doesn't fit into a float.
+    """
+    rows: list[Any] = [value]
+    deepest = _DEEPEST
+    while rows:
+        if deepest < 0:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        below: list[Any] = []
+        for each in rows:
+            if isinstance(each, Mapping):
+                below += each
+                below += each.values()
+            elif isinstance(each, (list, tuple)):
+                below += each
+            elif isinstance(each, str):
+                _check_text(each)
+            elif numbers and isinstance(each, (int, float)) and not -_LARGEST_NUMBER <= each <= _LARGEST_NUMBER:
+                raise ValueError("it has a number that is none, or is too large")
+        rows, deepest = below, deepest - 1
+    return value
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"it has half a character ({ascii(text[error.start])[1:-1]})") from None
+
+
+def read_regular(path: str, most: int) -> bytes:
+    """The content of the regular file at ``path``, which may be ``most`` bytes.
+
+    Raises:
+        OSError: it can't be read, is no regular file (a named pipe would make us wait), or is longer.
+    """
+    with open(path, "rb", opener=open_regular) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is longer than {most >> 20} MiB", path)
+    return data
 
 
 def check_types(row: Any, types: Mapping[str, tuple[type, ...]], what: str = "") -> None:

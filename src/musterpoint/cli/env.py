@@ -10,6 +10,7 @@ import sys
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
+from musterpoint.base.untrusted import escaped
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
 from musterpoint.core.fabric.devices import survey
@@ -73,7 +74,8 @@ def _variables(plan: LaunchPlan) -> dict[str, str]:
 
 
 def _text(scope: Scope) -> str:
-    return "".join(f"{name}={scope.masker.mask_value(name, value)}\n" for name, value in scope.variables.items())
+    masked = ((name, scope.masker.mask_value(name, value)) for name, value in scope.variables.items())
+    return "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in masked)
 
 
 def _json(scope: Scope) -> str:

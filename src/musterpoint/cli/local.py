@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import BY_FIELD
+from musterpoint.base.settings import BY_FIELD, read_count
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, has_option, one_of, split
 from musterpoint.core.code.project import LOCAL_JOBS
@@ -367,9 +367,10 @@ def _with_value(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--hosts={text!r}: expected a whole number, 1 or more")
-    return int(text)
+    try:
+        return read_count(text)
+    except ValueError as error:
+        raise UsageError(f"--hosts={text!r}: {error}") from None
 
 
 def _rank(text: str) -> int:

@@ -5,10 +5,23 @@ Its imports are inside the functions, since only the end of a job needs them.
 
 from __future__ import annotations
 
+from musterpoint.base import exit_codes
+from musterpoint.base.errors import StoppedEarly
+from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.settings import TRAINJOB_STATUS
 from musterpoint.core.job.directories import is_own
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.supervise.state import Outcome
+
+
+def outcome_of(error: Exception, runtime: Runtime, stop_code: int = STOPPED) -> Outcome:
+    """What an error, or a stop before the ranks, means for the job; it is said."""
+    if isinstance(error, StoppedEarly):
+        runtime.console.say(str(error))
+        return Outcome(exit_codes.of_job(0, error.signal, stop_code), None, error.host)
+    failure = runtime.failure_of(error)
+    runtime.console.say(failure.reason.removeprefix("muster: "))
+    return Outcome(failure.code, failure)
 
 
 def finish(runtime: Runtime, outcome: Outcome) -> None:

@@ -5,7 +5,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.errors import UsageError
@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from musterpoint.core.fabric.facts import Fabric
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.job.log_rules import LogRule
+
+
+class Door(Protocol):
+    """Where this host is called by ssh: its port, and its public key."""
+
+    port: int
+    key: str
 
 
 class PreparedHost(NamedTuple):
@@ -295,8 +302,10 @@ def empty_offer(job: Job) -> Offer:
     return Offer(job.name, "", 0, __version__)
 
 
-def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
-    """What this host says about itself in the roll call.
+def offer_of(
+    job: Job, options: Settings, host: PreparedHost, open_door: "Callable[[Ssh], Door] | None" = None
+) -> Offer:
+    """What this host says about itself in the roll call. ``open_door`` makes its keys and its port for ssh.
 
     Raises:
         MusterError: a port that all hosts must use is taken.
@@ -304,9 +313,19 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
     capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
     place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
-    choice, independent = host.choice, find(host.choice.launcher).independent
+    choice = host.choice
+    door = open_door(host.ssh) if host.ssh is not None and open_door is not None else None
     return Offer(
-        job.name, choice.launcher, choice.slots, __version__, capacity, ports, libraries, place, independent=independent
+        job.name,
+        choice.launcher,
+        choice.slots,
+        __version__,
+        capacity,
+        ports if door is None else (*ports, door.port),
+        libraries,
+        place,
+        ssh_key="" if door is None else door.key,
+        independent=find(choice.launcher).independent,
     )
 
 
@@ -341,14 +360,3 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
         leads = job.current_host == job.leader
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
     return ports
-
-
-def warn_of_build_locks(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Warns of stale locks on builds of torch's extensions (:mod:`musterpoint.core.code.build_locks`).
-
-    Call it when the ranks have been started, to start them earlier; the warning is in time then, too.
-    """
-    from musterpoint.core.code.build_locks import warnings
-
-    for text in warnings(environ):
-        say(f"warning: {text}")

@@ -103,6 +103,8 @@ class Runtime:
         """Watches the events that end this machine, where Azure's metadata service answers at ``address``."""
         from musterpoint.core.processes.scheduled_events import EventsWatch
 
+        if self._events is not None:  # of the attempt before
+            return
         self._events = EventsWatch(
             self.sidecars,
             self.environ,
@@ -200,7 +202,7 @@ class Runtime:
             self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
             self.loop.call_later(0, self.sync.begin)
 
-    def open_ssh(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
+    def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
         """Makes this host's keys for ssh, and listens; :meth:`close` removes them.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
 from musterpoint.base.errors import UsageError
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
-from musterpoint.local.process_hosts import ProcessHosts
+from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
 from musterpoint.local.tree import Layout
 
 BackendName = Literal["process", "netns", "docker"]
@@ -100,4 +100,6 @@ def choose_backend(
             return NetnsHosts(layout, job.hosts, internet=internet)
     if name == "netns":
         raise UsageError(f"--backend netns can't be had on this machine: {why_not}; use --backend process")
-    return ProcessHosts(layout, job.hosts, one_address=one_address)
+    # a script may name /opt/ml itself, and hosts that are namespaces have it
+    own_tree = name is None and len(job.hosts) == 1 and can_have_own_tree()
+    return ProcessHosts(layout, job.hosts, one_address=one_address, own_tree=own_tree)

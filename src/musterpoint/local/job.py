@@ -12,7 +12,9 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import PLATFORMS
+from musterpoint.base.settings import MOST_COUNTED, PLATFORMS
+from musterpoint.base.untrusted import checked, read_regular
+from musterpoint.core.launch.table import instead_of
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -21,6 +23,9 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 SHM_SIZE = 2 << 30
 """torch's data loaders pass batches through /dev/shm; Docker's default of 64 MiB holds only a few."""
 SMALLEST_MEMORY = 6 << 20
+
+_LARGEST_JSON = 64 << 20
+"""Bytes of such a file."""
 
 
 class Container(NamedTuple):
@@ -128,17 +133,6 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
-INSTEAD = {
-    "accelerate": "--launcher accelerate SCRIPT",
-    "deepspeed": "--launcher deepspeed SCRIPT",
-    "mpiexec": "--launcher mpi SCRIPT",
-    "mpirun": "--launcher mpi SCRIPT",
-    "torchrun": "--launcher torchrun SCRIPT",
-    "trl": "--launcher accelerate -m trl.scripts.COMMAND",
-}
-"""Commands that people put before their scripts, and the arguments of ``muster local`` that do the same."""
-
-
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     """The source directory (absolute) and the program relative to it.
 
@@ -153,7 +147,7 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            words = INSTEAD.get(os.path.basename(program), "")
+            words = instead_of(os.path.basename(program))
             instead = f"; `muster local {words}` starts one as {program} would" if words else ""
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
         return os.path.dirname(path), os.path.basename(path)
@@ -213,15 +207,16 @@ def read_json(text: str, option: str, cwd: str) -> dict[str, Any]:
         path = os.path.join(cwd, text)
         where = f"{option} (file {path})"
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+            text = read_regular(path, _LARGEST_JSON).decode()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it isn't UTF-8 text"
             raise UsageError(
                 f"{option}={text!r}: expected a JSON object or a file holding one, and {path} can't be read: {why}"
             ) from None
     try:
-        value = json.loads(text)
+        value = checked(json.loads(text))
+    except RecursionError:
+        raise UsageError(f"{where}: expected a JSON object, got one that is nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"{where}: expected a JSON object, got text that isn't JSON: {error}") from None
     if not isinstance(value, dict):
@@ -265,7 +260,7 @@ def read_sharded(names: list[str], channels: Mapping[str, str]) -> tuple[str, ..
 def read_host_slots(text: str, hosts: int) -> tuple[int, ...]:
     """``2,4`` as slots of the first host, the second, …; one number per host."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) < 6 and 0 < int(part) <= MOST_COUNTED for part in parts):
         raise UsageError(f"--host-slots={text!r}: expected whole numbers from 1, separated by commas, such as 2,4")
     if len(parts) != hosts:
         raise UsageError(f"--host-slots={text!r}: expected one number for each of the {hosts} hosts, got {len(parts)}")

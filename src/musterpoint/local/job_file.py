@@ -19,9 +19,13 @@ import sys
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.local.words import to_words
 
 _OWN = ("program", "arguments", "module")
+
+_LARGEST = 64 << 20
+"""Bytes of such a file."""
 
 
 class JobFile(NamedTuple):
@@ -64,12 +68,13 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
 
 def _values(path: str, where: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_regular(path, _LARGEST)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None
     try:
-        values = json.loads(data) if path.endswith(".json") else _toml(data, where)
+        values = checked(json.loads(data) if path.endswith(".json") else _toml(data, where))
+    except RecursionError:
+        raise UsageError(f"{where}: it is nested too deeply") from None
     except ValueError as error:  # both decoders' errors are
         raise UsageError(f"{where}: it is no {'JSON' if path.endswith('.json') else 'TOML'}: {error}") from None
     if not isinstance(values, dict):

@@ -10,26 +10,37 @@ import ipaddress
 import os
 import socket
 import subprocess
+import sys
+import tempfile
 from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.core.rollcall.ports import any_free
 from musterpoint.local import process_init
-from musterpoint.local.tree import Layout, write_text
+from musterpoint.local.tree import BASE, Layout, write_text
 
 FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
 ONE_ADDRESS = "127.0.0.1"
 
 
+_OWN_TREE = 'mkdir -p "$1" && mount --bind "$0" "$1" && shift && exec "$@"'
+_IN_ITS_OWN = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _OWN_TREE)
+
+
 class ProcessHosts:
-    """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
+    """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1. ``own_tree``:
+    each host finds its tree at ``/opt/ml``, as on the platform; see :func:`can_have_own_tree`.
+    """
 
     name: Final = "process"
     shares_python = True
     isolated = False
     interface = ""
 
-    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False, own_tree: bool = False
+    ) -> None:
         self.layout = layout
+        self.own_tree = own_tree
         self.hosts = hosts
         self.one_address = one_address or not _binds(str(FIRST_ADDRESS))
         self.about = "processes of this machine, " + (
@@ -63,11 +74,13 @@ class ProcessHosts:
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
 
     def tree(self, host: str) -> str:
-        return self.layout.tree(host)
+        return BASE if self.own_tree else self.layout.tree(host)
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
     ) -> subprocess.Popen[bytes]:
+        if self.own_tree:
+            argv = [*_IN_ITS_OWN, self.layout.tree(host), BASE, *argv]
         control_read, control = os.pipe()
         try:
             handle = subprocess.Popen(
@@ -106,6 +119,18 @@ class ProcessHosts:
             os.close(control)
         for handle, _ in started.values():
             handle.wait()
+
+
+def can_have_own_tree() -> bool:
+    """Whether this process may mount, in a namespace of its own."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return False
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        try:
+            done = subprocess.run([*_IN_ITS_OWN, folder, folder, "true"], capture_output=True, check=False)
+        except OSError:  # there is no unshare
+            return False
+    return done.returncode == 0
 
 
 def _binds(address: str) -> bool:

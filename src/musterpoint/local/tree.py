@@ -102,9 +102,12 @@ def write(job: LocalJob, host: str, layout: Layout) -> None:
     tree = layout.tree(host)
     for directory in DIRECTORIES:
         os.makedirs(os.path.join(tree, directory), exist_ok=True)
+    if job.container is not None:  # its user may be another one than ours, who reads the files by the mount
+        os.chmod(os.path.dirname(tree), 0o700)
     os.makedirs(layout.ranks(host), exist_ok=True)
     for name, content in config(job, host).items():
-        write_text(os.path.join(tree, "input", "config", name), json.dumps(content, indent=1) + "\n")
+        path = os.path.join(tree, "input", "config", name)
+        write_text(path, json.dumps(content, indent=1) + "\n", private=job.container is None)
     if job.intermediate:
         os.makedirs(job.intermediate, exist_ok=True)
     for channel in job.sharded:
@@ -127,9 +130,11 @@ def write(job: LocalJob, host: str, layout: Layout) -> None:
         os.symlink(path, link)
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes ``text`` so that a reader sees the old file or the whole new one."""
+def write_text(path: str, text: str, private: bool = False) -> None:
+    """Writes ``text`` so that a reader sees the old file or the whole new one. ``private``: only this user reads it."""
     part = path + ".part"
-    with open(part, "w", encoding="utf-8") as file:
+    mode = 0o600 if private else 0o666
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(os.open(part, flags, mode), "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(part, path)

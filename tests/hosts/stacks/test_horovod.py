@@ -120,3 +120,33 @@ def test_a_rendezvous_server_that_is_killed_takes_the_job_along(gloo) -> None:  
     assert "Horovod's rendezvous server ended" in ran.reason
     assert "killed by SIGKILL" in ran.reason
     assert "on algo-1" in ran.reason
+
+
+FAILS = """
+import os, sys
+import horovod.torch as hvd, torch
+hvd.init()
+hvd.allreduce(torch.ones(1))
+while hvd.rank() == 0:
+    hvd.allreduce(torch.ones(1))
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "lead"),
+    [
+        ("raise LookupError('no such shard: 17')", 1, "LookupError: no such shard: 17\nrank 1 on algo-1, exit code 1"),
+        ("sys.exit(7)", 7, "the program's own horovodrun says: its rank 1 ended with exit code 7\nrank 1 on algo-1"),
+        ("os.kill(os.getpid(), 9)", 137, "the program's own horovodrun says: its rank 1 was killed by signal 9\n"),
+    ],
+)
+def test_a_programs_own_horovodrun_is_read(gloo, stack, end: str, code: int, lead: str) -> None:  # type: ignore[no-untyped-def]
+    """Its summary says which process ended first; that process's own words lead, and its code is the job's."""
+    python = stack("horovod-gloo") / "python"
+    train = gloo.program(FAILS.format(end), "train.py")
+    command = f"{python} -m horovod.runner.launch -np 2 --gloo {python} {train}\n"
+    script = gloo.program(command, "run.sh")
+    ran = gloo.run("--hosts", "1", "--backend", "process", "--launcher", "script", script)
+    assert (ran.code, ran.outcome("algo-1")["code"]) == (code, code), ran.stderr + ran.stdout
+    assert ran.reason.startswith(lead)

@@ -105,9 +105,22 @@ def test_what_a_plan_adds_is_hidden_by_its_name() -> None:
     assert masker.mask_user("0a1b2c3d4e5f disabled none") == f"{MASK} disabled none"
 
 
-def test_the_users_own_text_loses_known_values_only() -> None:
-    text = f"KeyError: 'token: unknown word' {JWT}"
-    assert Masker({"HF_TOKEN": "abcdefgh"}).mask_user(text) == text
+def test_the_users_own_text_loses_known_values_and_credentials_of_a_known_form_only() -> None:
+    text = "KeyError: 'token: unknown word' {}"
+    masker = Masker({"HF_TOKEN": "abcdefgh"})
+    for secret in (JWT, "abcdefgh", "AKIAABCDEFGHIJKLMNOP"):
+        assert masker.mask_user(text.format(secret)) == text.format(MASK)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: 5", "KeyError: 'token: 12345'", "GET https://example.org/plot?sig=3", "credentials: instance profile",
+        "credentials: missing", "secret: expired",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    assert Masker({}).mask(text) == text
 
 
 PIECES = (

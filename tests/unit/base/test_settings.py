@@ -63,8 +63,8 @@ def test_the_command_line_wins() -> None:
 
 WRONG = [
     ("MUSTER_LAUNCHER", "horovod", "expected one of auto, script"),
-    ("MUSTER_SLOTS", "0", "a whole number, 1 or more"),
-    ("MUSTER_SLOTS", "four", "a whole number, 1 or more"),
+    ("MUSTER_SLOTS", "0", "a whole number, 1 to 65536"),
+    ("MUSTER_SLOTS", "four", "a whole number, 1 to 65536"),
     ("MUSTER_ROLLCALL_TIMEOUT", "-1", "a number of seconds"),
     ("MUSTER_ROLLCALL_TIMEOUT", "nan", "a number of seconds"),
     ("MUSTER_ROLLCALL_PORT", "70000", "a port number"),

@@ -38,7 +38,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),
-        (["plan", "--slots", "0"], "--slots='0': expected a whole number, 1 or more"),
+        (["plan", "--slots", "0"], "--slots='0': expected a whole number, 1 to 65536"),
         (["bundle", "--output"], "muster bundle: argument -o/--output: expected one argument"),
     ],
 )

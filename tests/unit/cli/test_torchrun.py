@@ -135,7 +135,7 @@ REFUSED = [
     (("--standalone", *TWO), "--standalone is for one host, and --nnodes says 2"),
     (("-m", "--no-python"), "--module and --no-python exclude each other"),
     (("--nproc-per-node", "xpu"), "--nproc-per-node='xpu': expected a number, 1 or more, or gpu, cpu or auto"),
-    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a whole number, 1 or more"),
+    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a whole number, 1 to 65536"),
     (("--start-method", "thread"), "--start-method='thread': expected spawn, fork or forkserver"),
     (("--numa-binding", "core"), "muster torchrun: --numa-binding='core': expected one of node, socket"),
     (("--tee", "4"), "--tee='4': expected 0 to 3, or local ranks with them"),

@@ -28,7 +28,7 @@ class Tree:
         (config / "inputdataconfig.json").write_text("{}")
 
     def run(self, environ: dict[str, str], first: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        code = f"import os, sys\nfrom musterpoint.core import entrypoint, runtime\n{first}\n"
+        code = f"import os, sys\nfrom musterpoint.core import entrypoint, ready, runtime\n{first}\n"
         code += "sys.exit(entrypoint.run(runtime.Request(os.environ)))"
         return subprocess.run(
             [sys.executable, "-c", code], env={**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more},
@@ -64,7 +64,7 @@ def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ:
 
 
 def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
-    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nentrypoint.prepare_host = bug")
+    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nready.prepare_host = bug")
     assert done.returncode == 70
     failure = tree.left("failure")
     assert failure.startswith("muster: internal error, please report it: KeyError: 'nobody thought of it'")
@@ -74,7 +74,7 @@ def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, s
 
 
 def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, str]) -> None:
-    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nentrypoint.prepare_host = bug"
+    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nready.prepare_host = bug"
     done = tree.run(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
     assert done.returncode == 70
     assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")

@@ -47,7 +47,8 @@ class RootCauseFinder:
     ``hold``: seconds that a symptom waits for its cause, or for the next symptom. ``patience``: the same while one of
     the ``opaque`` hosts may still report; their programs start ranks themselves, so a failure is known only when the
     last rank has ended. ``order``: seconds that a cause waits for an earlier one: of failures that come within them,
-    the one that happened first is announced.
+    the one that happened first is announced. A symptom whose time is over gives way to a rank that has raised, and is
+    still on its way out.
     ``announced``: the decision, None before.
     """
 
@@ -60,6 +61,7 @@ class RootCauseFinder:
         self._opaque = set(opaque)
         self._reported: list[Failure] = []
         self._held: Failure | None = None
+        self._ending: Failure | None = None
         self._held_at = self._latest_at = 0.0
         self._not_before = 0.0
         self._cut: set[str] = set()
@@ -79,6 +81,9 @@ class RootCauseFinder:
 
     def failed(self, failure: Failure, now: float, age: float = 0.0) -> list[Decision]:
         """``failure`` is reported ``now``, and happened ``age`` seconds before."""
+        if failure.ending:
+            self._ending = self._ending or failure
+            return []
         is_last = failure.host in self._opaque
         self._opaque.discard(failure.host)
         if self.announced is not None:
@@ -107,7 +112,7 @@ class RootCauseFinder:
         if unanswered:
             self._not_before = now + self._hold / 4
             return []
-        return self._announce(self._held)
+        return self._announce(self._ending or self._held)
 
     def settle(self) -> list[Decision]:
         """The job ends for another reason now: a cause that waits for an earlier one is announced first."""

@@ -104,6 +104,12 @@ class LeaderHalf:
     def hear(self, host: str, message: Any) -> None:
         """``host`` has sent ``message``, one of the topic's. WireError ends its connection."""
 
+    def awaits(self) -> Collection[str]:
+        """The hosts without whose word something that waits now doesn't go on, here or on another host. None of them
+        may be away: tests hold that for every topic.
+        """
+        return ()
+
     def gone(self, host: str, why: str) -> None:
         """``host`` is lost or has left: nothing comes from it any more."""
 
@@ -126,6 +132,10 @@ class WorkerHalf:
 
     def hear(self, message: Any, size: int) -> None:
         """The leader has sent ``message``, which took ``size`` bytes. WireError ends the connection."""
+
+    def awaits_leader(self) -> bool:
+        """Whether something here goes on only with the leader's word. Never where this host is alone, as above."""
+        return False
 
     def alone(self) -> None:
         """The leader is lost or has left: nobody answers any more."""

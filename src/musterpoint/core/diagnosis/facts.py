@@ -1,10 +1,13 @@
 """The input of a diagnosis: how a process ended, and the host's name, files and secrets."""
 
 import time
-from typing import Callable, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
 
 from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
+
+if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 
 class RankEnd(NamedTuple):
@@ -15,7 +18,8 @@ class RankEnd(NamedTuple):
     ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
     stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
     ended the rank's stub before. ``aborted``: the rank had called ``MPI_Abort``, as its MPI printed;
-    ``ends_anyhow``: under this MPI ranks that were given up end with any status.
+    ``ends_anyhow``: under this MPI ranks that were given up end with any status. ``raised``: the exception that the
+    rank itself told of.
     """
 
     rank: int
@@ -29,6 +33,7 @@ class RankEnd(NamedTuple):
     given_up: bool = False
     aborted: bool = False
     ends_anyhow: bool = False
+    raised: "RaisedFacts | None" = None
 
 
 class ServiceOrLauncherEnd(NamedTuple):

@@ -87,6 +87,8 @@ def _of_program(
     tail = tails[0] or tails[1]
     try:
         error = _error_in(tails, status, context)
+        if isinstance(end, RankEnd) and end.raised is not None:
+            error = program_output.as_told(error, end.raised.with_code(context.files.read), status)
     except Exception:  # a bug in reading the output must not lose the exit code
         error = None
     inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None

@@ -10,7 +10,7 @@ from typing import Callable, Literal, NamedTuple
 from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
-from musterpoint.core.diagnosis.torchrun_table import CRASHES, RAISED, Table
+from musterpoint.core.diagnosis.launchers_table import CRASHES, HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,
@@ -53,7 +53,7 @@ _WRAPPER = re.compile(
     r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
     r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
-    r"|SystemExit\b"
+    rf"|SystemExit\b|RuntimeError: {HOROVODRUN}"
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 _ERROR_LINE = re.compile(
@@ -64,8 +64,11 @@ _ERROR_LINE = re.compile(
 )
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that report a child's end; the child may have printed no error."""
-_FAILED_RANK = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
-"""What torchrun logs as soon as one of its ranks has failed."""
+_FAILED_RANK = re.compile(
+    r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )"
+    r"|Process \d+ exit with status code \d+\.$"
+)
+"""What torchrun and horovodrun log as soon as one of their ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Advice that tools print after an error."""
@@ -94,21 +97,33 @@ def find_error(
     while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     if top:
-        return _leading_error(lines, raised, top, tail)
+        culprit = _culprit(lines, top, status, source)
+        return _quoting(lines, raised, culprit, top[-1]) or _leading_error(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
     return error and error._replace(symptom=is_peer_lost(error.text))
+
+
+def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:
+    """The error of a rank that told of the exception which ends it, beside ``said``, what was read in its output.
+
+    The output has more where both mean the same; and a launcher in a rank tells of the rank that it started itself.
+    """
+    last = chain[-1]
+    if status not in RAISED or _is_wrapper(last) or "ExceptionGroup" in last.name:
+        return said
+    if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
+        return said
+    return Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
 
 
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
     """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
-    from musterpoint.core.diagnosis.program_source import goes_on
-
     outermost = raised.frames[0]
     text = source(outermost.file)
-    on = None if text is None else goes_on(text, outermost.line, outermost.code, raised.name)
+    on = None if text is None else _goes_on(text, raised)
     return (
         status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
     )
@@ -141,7 +156,7 @@ def _shape(text: str) -> str:
 def inner_code(tail: bytes, rank: int | None = None) -> int | None:
     """The child's exit code where the user's own launcher ended with 1; None if its output doesn't show it.
 
-    Sources: torchrun's table (of ``rank``, else of the root cause), ``CalledProcessError``,
+    Sources: its launcher's table (of ``rank``, else of the root cause), ``CalledProcessError``,
     ``torch.multiprocessing.spawn``.
     """
     text = "\n".join(line.text for line in lines_of(tail))
@@ -181,13 +196,16 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
-    if not wrapper and len(top) > 1 and _quotes(lines, top[-2], last):
+    if not wrapper and len(top) > 1 and _colon_before(lines, top[-2], last):
         whole = f"{top[-2].text}\n{last.text}"
         return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=_is_symptom(raised, top[-2]))
     if wrapper or several:
         inner = _innermost(raised, table)
-        if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
-            return _error_of_silent_rank(lines, table)
+        if wrapper and table and (inner is None or _is_symptom(raised, inner)):
+            spoke = {int(one.label) for one in raised if one.label.isdecimal()}
+            silent = table.silent_cause(spoke) if inner is not None else None
+            if silent is not None or inner is None or not table.may_be_of(inner):
+                return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = _whole_group(raised, inner or last)
     if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
@@ -211,24 +229,77 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.root.rank, local_rank=table.root.local_rank)
-    if not ((wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail):
+    tagged = any(f"{tag}:".encode() in tail for tag in (f"[rank{last.label}]", f"[{last.label}]<stderr>"))
+    if not ((wrapper or several) and last.label.isdecimal() and tagged):
         return error
     rank = int(last.label)
     return error._replace(rank=rank, local_rank=table.local_rank(rank) if table is not None else None)
 
 
-def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
-    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
+def _culprit(lines: list[Line], top: list[Raised], status: int | None, source: Callable[[str], str | None]) -> Raised:
+    """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
+
+    An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
+    (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
+    """
+    last = top[-1]
+    if last.fatal or last.group or any(map(_is_wrapper, top)) or not (status is None or status in RAISED):
+        return last
+    for at in reversed(range(len(top) - 1)):
+        one = top[at]
+        if one.label != last.label or one.fatal or one.group or last.start - one.end > STALE:
+            break
+        if not _is_whole(one):
+            continue
+        if _colon_before(lines, one, top[at + 1]):
+            return one
+        text = source(one.frames[0].file)
+        on = None if text is None else _goes_on(text, one)
+        quoted = on is False or (on is None and _is_users_own(one))
+        if not on and (not _is_whole(last) or (quoted and _adjoin(lines, one, top[at + 1]))):
+            return one
+        break
+    return last
+
+
+def _is_whole(raised: Raised) -> bool:
+    """Whether a traceback begins with the program's first line."""
+    first = raised.frames[0] if raised.headed and raised.frames else None
+    return first is not None and (first.function == "<module>" or "runpy" in first.file)
+
+
+def _goes_on(text: str, raised: Raised) -> bool | None:
+    from musterpoint.core.diagnosis.program_source import goes_on
+
+    return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
+
+
+def _quoting(lines: list[Line], raised: list[Raised], culprit: Raised, last: Raised) -> Error | None:
+    """The error of a ``culprit`` that isn't the ``last`` exception: its own words, then what it quotes."""
+    if culprit is last:
+        return None
+    following = next(one for one in raised if one.start > culprit.end)
+    quoted = _adjoin(lines, culprit, following) or _colon_before(lines, culprit, following)
+    text = f"{culprit.text}\n{last.text}" if quoted else culprit.text
+    return Error(text, "exception", _user_frames(culprit, culprit), symptom=_is_symptom(raised, culprit))
+
+
+def _adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether nothing stands between two tracebacks of one program, and the second wasn't raised while the first was
+    handled.
+    """
     between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
     return (
-        outer.text.endswith(":")
-        and ": " in outer.text
-        and not _is_wrapper(outer)
-        and outer.label == inner.label
+        outer.label == inner.label
         and not inner.chained
         and not inner.fatal
         and not any(text.strip() for text in between)
     )
+
+
+def _colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
+    return outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and _adjoin(lines, outer, inner)
 
 
 def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -257,9 +328,24 @@ def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     named = [one for one in real if table and one.label == str(table.root.rank)]
     own = [one for one in named or real if not _is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once
-        own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
+        own = [
+            one
+            for one in real
+            if (one.end < named[-1].start or (table and table.ended_by_itself(one.label)))
+            and not _is_symptom(raised, one)
+        ]
     chosen = own or named or real
-    return chosen[-1] if chosen else None
+    return _quoting_it(raised, chosen[-1]) if chosen else None
+
+
+def _quoting_it(raised: list[Raised], one: Raised) -> Raised:
+    """The exception of the same rank that has ``one`` in its message; ``one`` itself where there is none."""
+    if _is_whole(one) or one.chained or one.aside or one.fatal:
+        return one
+    before = [other for other in raised if other.label == one.label and other.end < one.start]
+    outer = before[-1] if before else one
+    quotes = _is_whole(outer) and not (outer.group or outer.aside or outer.fatal or _is_wrapper(outer))
+    return outer if quotes and _is_users_own(outer) else one
 
 
 def _whole_group(raised: list[Raised], one: Raised) -> Raised:
@@ -275,15 +361,15 @@ def _whole_group(raised: list[Raised], one: Raised) -> Raised:
 
 
 def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
-    """The error of a rank that raised nothing, from torchrun's table: perhaps a library's crash after losing a peer."""
+    """The error of a rank that raised nothing, from its launcher's table: perhaps a crash after a lost peer."""
     root = table.root
     if root.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, root.rank, root.local_rank, symptom=True)
     how = f"was killed by signal {-root.status}" if root.status < 0 else f"ended with exit code {root.status}"
-    text = f"the program's own torchrun says: its rank {root.rank} {how}"
+    text = f"the program's own {table.launcher} says: its rank {root.rank} {how}"
     if root.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
-        before = [line for line in lines if line.number < until and not line.label]
+        before = [line for line in lines if line.number < until and line.label in ("", str(root.rank))]
         words = _last_words(before) if root.status == 1 else _error_line(before)  # argparse ends with 2
         text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
     return Error(text, "line", (), True, True, root.rank, root.local_rank)

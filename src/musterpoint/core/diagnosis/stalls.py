@@ -42,7 +42,7 @@ _COMPUTES = ("_engine_run_backward", "quick_execute")
 """Those of them in which a rank that uses the processor computes."""
 _MPI_CALL = re.compile(
     r"\.(Barrier|[Bb]cast|[Gg]atherv?|[Ss]catterv?|[Aa]llgatherv?|[Aa]lltoall[vw]?|[Rr]educe|[Aa]llreduce|Reduce_scatter|"
-    r"[Ss]can|[Ss]endrecv|[Rr]ecv|[Ss]end|barrier)\("
+    r"[Ss]can|[Ss]endrecv|[Rr]ecv|[Ss]end|barrier|[Ww]ait(?:all|any|some)?|Probe|probe)\("
 )
 """mpi4py's operations: they are functions in C, so the line that calls them is the only sign."""
 _PLACES = (
@@ -57,11 +57,14 @@ _WAITS = {
     "multiprocessing/synchronize.py": "a lock between processes", "multiprocessing/connection.py": "a pipe",
     "subprocess.py": "a subprocess", "socket.py": "a socket", "ssl.py": "a socket",
 }  # fmt: skip
+_OWN_WAITS = ("hrtimer_nanosleep", "do_wait", "pipe_read", "anon_pipe_read", "n_tty_read")
+"""Places in the kernel in which a thread waits for nothing that an MPI would bring."""
 _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
 _DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
 _STEP_PARTS = ("train", "step", "_end", "_begin")
 """Of the names of functions that use a batch, such as on_train_batch_end."""
 _MAIN = ("main", "<module>")
+_WAITS_FIRST = {"collective": 0, "call": 1, "place": 2, "stopped": 2, "unknown": 2}
 _PLURAL = {"is": "are", "has": "have"}
 
 
@@ -81,12 +84,24 @@ def position(rank: int, facts: Mapping[str, Any]) -> Position:
 
     ``threads`` (each with ``name`` and ``frames``; none: the stack can't be read, and ``error`` says why), ``source``
     (the text of the line at which the main thread is), ``state`` and ``wchan`` as in Linux' ``/proc``, ``moving``, and
-    ``children``, the same facts of processes it started.
+    ``children``, the same facts of processes it started. ``mpi``: it has an MPI's library; ``one_call``: and at both
+    looks its main thread was at the same line, and did nothing that can be seen but to use the processor.
     """
     moving = facts.get("moving") is True
     kind, words, spot = _described(facts, moving)
+    if kind == "place" and facts.get("one_call") is True and _may_wait_in_mpi(facts, moving):
+        kind, words = "call", f"{words}, in one call of a library"
     call = int(facts.get("call") or 0) if kind == "collective" else 0
     return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
+
+
+def _may_wait_in_mpi(facts: Mapping[str, Any], moving: bool) -> bool:
+    """Whether the main thread is in a function in C that the program itself called: it may be one of an MPI, whatever
+    the program calls it. A thread that sleeps, or waits for a process, is in none.
+    """
+    frames = _main_thread(facts)
+    called = bool(frames) and not _is_library(frames[0][1])
+    return called and (moving or facts.get("wchan") not in _OWN_WAITS)
 
 
 def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
@@ -162,8 +177,11 @@ def _collective(frames: Sequence[Frame], moving: bool) -> str:
 
 
 def _mpi_call(facts: Mapping[str, Any], frames: Sequence[Frame]) -> str:
-    """The operation of mpi4py that the line of the innermost frame calls, if that frame is the user's."""
-    found = _MPI_CALL.search(str(facts.get("source", ""))) if frames[0] == _users_frame(frames) else None
+    """The operation of mpi4py that the line of the innermost frame calls, if that frame is the user's (its function may
+    have no name).
+    """
+    users = facts.get("mpi") is not False and not _is_library(frames[0][1])
+    found = _MPI_CALL.search(str(facts.get("source", ""))) if users else None
     return found[1] if found else ""
 
 
@@ -193,18 +211,43 @@ def _spot(own: Frame | None) -> str:
     return f"{os.path.basename(own[1])}:{own[2]}" if own else "no frame of the program's own"
 
 
-def stands_still(positions: Sequence[Position]) -> bool:
+LOOKS = 3
+"""So many looks, with the silence between them, find ranks in one call of a library before that is called a wait."""
+
+
+def stands_still(positions: Sequence[Position], looks: int = 1) -> bool:
     """Whether no rank gets on: one at least doesn't move, and those that do are in a collective, where the ranks of an
     MPI wait busily.
+
+    A call that has no name we know may be one of these, or compute. It is a wait where ``looks`` in a row found every
+    rank at the same place, and one of them does nothing that another could wait for in good health: it sleeps, or
+    waits outside an MPI.
     """
     moving = [one for one in positions if one.moving]
-    return len(moving) < len(positions) and all(one.kind == "collective" for one in moving)
+    if any(one.kind not in ("collective", "call") for one in moving) or len(moving) == len(positions):
+        return False
+    if all(one.kind == "collective" for one in moving):
+        return True
+    return looks >= LOOKS and any(one.kind in ("place", "stopped") for one in positions if not one.moving)
+
+
+def got_on(position: Position) -> Position:
+    """``position`` of a rank of a host that has printed something since the last look: a call there is another one."""
+    return position._replace(kind="place", moving=True) if position.kind == "call" else position
+
+
+def place_of(positions: Sequence[Position]) -> tuple[Position, ...]:
+    """The places of all ranks, to be compared with those of the next look.
+
+    On a loaded machine a rank that waits busily may not get the processor while it is looked at.
+    """
+    return tuple(sorted(one._replace(call=0, moving=False) for one in positions))
 
 
 def busy_sentence(positions: Sequence[Position]) -> str:
     """Who gets on, for a job that is only quiet: ``rank 0 is in evaluate at train.py:17``."""
     moving = [one for one in positions if one.moving]
-    first = next((one for one in moving if one.kind != "collective"), moving[0])
+    first = next((one for one in moving if one.kind not in ("collective", "call")), moving[0])
     return _group_words(first, [first.rank], False)
 
 
@@ -213,7 +256,7 @@ def stall(positions: Sequence[Position]) -> Stall:
     groups: dict[Position, list[int]] = {}
     for one in _calls_that_differ(positions):
         groups.setdefault(one._replace(rank=0, moving=False), []).append(one.rank)
-    order = sorted(groups.items(), key=lambda group: (group[0].kind != "collective", -len(group[1]), min(group[1])))
+    order = sorted(groups.items(), key=lambda group: (_WAITS_FIRST[group[0].kind], -len(group[1]), min(group[1])))
     if len(order) == 1 and order[0][0].kind == "collective":
         place, ranks = order[0]
         if len(ranks) == 1:

@@ -66,9 +66,13 @@ class Cluster(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
+_MOST_RANKS = 1 << 24
+"""More than any job has; its hosts are counted further on."""
+
+
 def whole(environ: Mapping[str, str], variable: str, least: int) -> int:
     """A variable's whole number. A UsageError names the variable."""
-    return whole_number(environ[variable].strip(), f"the variable {variable}", least)
+    return whole_number(environ[variable].strip(), f"the variable {variable}", least, _MOST_RANKS)
 
 
 def ray_cluster(environ: Mapping[str, str]) -> str:

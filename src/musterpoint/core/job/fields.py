@@ -8,7 +8,8 @@ from typing import Any, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.executables import LONGEST_WORD, size_of
-from musterpoint.base.untrusted import open_regular
+from musterpoint.base.settings import MOST_COUNTED
+from musterpoint.base.untrusted import checked, open_regular
 
 _SHOWN = 80
 LONGEST_PATH = 4096
@@ -41,10 +42,10 @@ def parse(text: str, where: str) -> Any:
     """``text`` decoded as JSON.
 
     Raises:
-        UsageError: it isn't JSON.
+        UsageError: it isn't JSON, or has what no text or number of a job can be.
     """
     try:
-        return json.loads(text)
+        return checked(json.loads(text), numbers=False)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where} isn't valid JSON: {error}") from None
 
@@ -122,12 +123,12 @@ def each_once(hosts: Iterable[str], where: str) -> tuple[str, ...]:
     return names
 
 
-def count(value: Any, where: str, least: int = 1) -> int:
-    """``value``, which must be a whole number, ``least`` or more (digits in a string will do)."""
+def count(value: Any, where: str, least: int = 1, most: int = MOST_COUNTED) -> int:
+    """``value``, which must be a whole number, ``least`` to ``most`` (digits in a string will do)."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise wrong(where, value, f"a whole number, {least} or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise wrong(where, value, f"a whole number, {least} to {most}")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Literal, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.executables import LONGEST_WORD, size_of
+from musterpoint.base.untrusted import checked
 from musterpoint.core.job.fields import mapping, shown
 from musterpoint.core.job.model import Hyperparameter
 
@@ -41,7 +42,7 @@ def _decode_one(name: str, value: Any) -> Hyperparameter:
 
 def _decoded(text: str) -> Any:
     try:
-        return json.loads(text)
+        return checked(json.loads(text), numbers=False)
     except (ValueError, RecursionError):
         return text
 

@@ -184,6 +184,7 @@ class Job(NamedTuple):
     ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
     the usual one.
     ``place``: this host's switches from the network's root on, where the platform says them; names joined by dots.
+    ``cluster``: what says that the platform has started a cluster of Ray's around the program; empty: nothing does.
     ``assumed``: nobody says which hosts there are; this one is taken to be alone.
     """
 
@@ -214,6 +215,7 @@ class Job(NamedTuple):
     master_port: int = MASTER_PORT
     rollcall_port: int = 0
     place: str = ""
+    cluster: str = ""
     assumed: bool = False
 
     @property

@@ -11,6 +11,8 @@ from musterpoint.core.job.fields import host, shown, wrong
 
 _MOST = 65536
 """Nodes, and tasks of a list: more than any Slurm has."""
+_LONGEST_NAME, _DIGITS = 512, 9
+"""Characters of a node's name, with its brackets' numbers, before it is spelled out."""
 _PARTS = re.compile(r"[^,\[\]]*(?:\[[^\[\]]*\][^,\[\]]*)*")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _TASKS = re.compile(r"([0-9]{1,5})(?:\(x([0-9]{1,5})\))?")
@@ -63,9 +65,12 @@ def _names(part: str, text: str, where: str) -> list[str]:
     *pairs, last = part.split("]")
     if pairs and last:
         raise _wrong(where, text)  # as Slurm: nothing may follow the last bracket
-    names = [""] if pairs else [last]
+    names, longest = [""] if pairs else [last], 0
     for pair in pairs:
         before, _, ranges = pair.partition("[")
+        longest += len(before) + _DIGITS
+        if longest > _LONGEST_NAME:
+            raise _wrong(where, text)
         numbers = _numbers(ranges, text, where)
         if len(names) * len(numbers) > _MOST:
             raise _wrong(where, text)

@@ -20,6 +20,8 @@ NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
 NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _NODES_OF_COMPONENT = ("SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_")
 """With a component's number, in a heterogeneous job; the second name is that of Slurm before 20.02."""
+_MOST_RANKS = 1 << 24
+"""More than any step has."""
 _HET_SIZES = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
 
 
@@ -159,7 +161,7 @@ def _task(environ: Mapping[str, str], tasks: tuple[int, ...], at: int) -> Starte
             f"SLURM_DISTRIBUTION={order}: srun numbered its tasks in turn over the nodes, and ranks are numbered node "
             f"by node: {_BY_NODE}{srun_line(len(tasks))}"
         )
-    rank, local = (count(_needed(environ, name), name, 0) for name in ("SLURM_PROCID", "SLURM_LOCALID"))
+    rank, local = (count(_needed(environ, name), name, 0, _MOST_RANKS) for name in ("SLURM_PROCID", "SLURM_LOCALID"))
     expected = sum(tasks[:at]) + local
     if rank != expected or local >= tasks[at]:
         raise UsageError(
@@ -187,7 +189,7 @@ def without_srun(environ: Mapping[str, str]) -> Step:
     several = [
         name
         for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", *_HET_SIZES)
-        if environ.get(name) and count(environ[name], name) > 1
+        if environ.get(name) and count(environ[name], name, most=_MOST_RANKS) > 1
     ]
     number = max([len(nodes), *(int(environ[name]) for name in several)])
     if number > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
+from musterpoint.base.untrusted import shell_word
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 
@@ -74,9 +75,7 @@ def program_name(name: str | None) -> str:
 
 def quoted(text: str) -> str:
     """``text`` as one word of a shell's."""
-    import shlex
-
-    return shlex.quote(text) if text else "''"
+    return shell_word(text)
 
 
 def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:

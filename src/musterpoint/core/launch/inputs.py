@@ -127,6 +127,7 @@ class LaunchInputs(NamedTuple):
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
         names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
+        names += ["exceptions"] if names or "horovod" in self.modules else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
 

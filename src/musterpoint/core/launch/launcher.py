@@ -121,6 +121,8 @@ class Launcher(NamedTuple):
     """The kinds of distribution that ask for it (:data:`musterpoint.core.job.model.DistributionKind`)."""
     typed: Callable[[Question], Wanted | None] | None = None
     """Reads a job whose program is this launcher's own command line; None: it isn't, or stands as it is."""
+    instead_of: Mapping[str, str] = {}
+    """Commands that people put before their scripts, each with the arguments of `muster local` that do the same."""
     independent: bool = False
     """Whether the hosts' programs are on their own: there is no common world, and a lost host ends no other."""
     takes_started: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Iterable, NamedTuple, Sequence
 
+from musterpoint.base.untrusted import escaped
 from musterpoint.core.launch.page import Block, HostPart, Page, Row
 
 _NARROW, _WIDE = 24, 44
@@ -32,6 +33,7 @@ PLAIN = Style()
 
 def draw(page: Page, style: Style = PLAIN) -> str:
     """The page as text that ends with a line end."""
+    page = escaped(page)
     style = style._replace(column=_column(page, style))
     lines = _sentences(page.sentences, style)
     for host in page.hosts:

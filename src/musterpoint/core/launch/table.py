@@ -100,3 +100,8 @@ def of_program(*names: str) -> str:
 def readers(field: str) -> tuple[str, ...]:
     """The launchers that read an option which only some read."""
     return tuple(launcher.name for launcher in every() if field in launcher.reads)
+
+
+def instead_of(command: str) -> str:
+    """The arguments of ``muster local`` that start a script as ``command`` would; empty: no launcher's."""
+    return next((launcher.instead_of[command] for launcher in every() if command in launcher.instead_of), "")

@@ -14,7 +14,7 @@ import stat
 from typing import TYPE_CHECKING, Mapping
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.core.fabric.ssh import Ssh
+from musterpoint.core.fabric.ssh import TEMPORARY, Ssh
 from musterpoint.core.rollcall.ports import any_free
 from musterpoint.core.rollcall.roster import is_ssh_key
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from musterpoint.base.probe import Answer, Ask
 
 BACKLOG = 1024
+_NEW = ".new"
+"""Ends the name of a directory whose lock isn't held yet."""
+_OURS = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{8}")
 _TRIES = 20
 _NO_DIRECTORY = re.compile(r"Missing privilege separation directory: (/\S+)")
 
@@ -38,6 +41,7 @@ class SshDoor:
     def __init__(self, ssh: Ssh, environ: Mapping[str, str], ask: Ask) -> None:
         self._ssh, self._environ, self._ask = ssh, environ, ask
         self._made = False
+        self._lock = -1
         try:
             self._make_folder()
             self.key = self._make_key()
@@ -50,8 +54,11 @@ class SshDoor:
 
     def _make_folder(self) -> None:
         folder = self._ssh.folder
+        remove_dead(folder)
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folder + _NEW, 0o700)
+            self._lock = _locked(folder + _NEW)
+            os.rename(folder + _NEW, folder)
         except OSError as error:
             raise LauncherError(
                 f"ssh: the directory {folder} for the job's keys can't be made ({error.strerror}): set TMPDIR to a "
@@ -101,6 +108,44 @@ class SshDoor:
         if self._made:
             shutil.rmtree(self._ssh.folder, ignore_errors=True)
             self._made = False
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _locked(folder: str) -> int:
+    """A descriptor that holds the lock of ``folder`` until this process ends, however it ends; -1: it can't be had."""
+    import fcntl
+
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return -1
+    return fd
+
+
+def remove_dead(folder: str) -> None:
+    """Removes the keys that killed jobs of this user have left beside ``folder``: nobody holds their locks."""
+    import shutil
+
+    above = os.path.dirname(folder)
+    try:
+        names = [name for name in os.listdir(above) if _OURS.fullmatch(name)]
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(above, name)
+        try:
+            if os.lstat(path).st_uid != os.geteuid():
+                continue
+            lock = _locked(path)
+        except OSError:
+            continue
+        if lock >= 0:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
 
 
 def _listening() -> socket.socket:

@@ -1,13 +1,17 @@
 """Which caller gets which seat: rules over calls, the addresses of names, and the time; no I/O.
 
+:func:`ruling` is the one rule, for the roll call, for hosts that come back while the job runs, and for calls to a job
+in which no host may come back.
+
 Without a shared secret a seat goes to the caller from an address that its name resolves to. A caller from
-elsewhere (published ports, a sidecar, a second network card) gets it only if no matching one claims it in time. A
-seated caller that still answers keeps its seat when another process calls from the same address.
+elsewhere (published ports, a sidecar, a second network card) gets it only if no matching one claims it in time, and
+only before the job runs. A seated caller that still answers keeps its seat when another process calls from the same
+address.
 """
 
 from __future__ import annotations
 
-from typing import Iterable, Literal, NamedTuple, Union
+from typing import Callable, Iterable, Literal, NamedTuple, Union
 
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import HostState
@@ -81,11 +85,72 @@ Check = Literal["warn", "strict", "off"]
 _MOST_WAITING = 4
 
 
-class Seats:
-    """``patience``: seconds that a mismatch waits; ``asking``: seconds that a holder has to answer."""
+class Claim(NamedTuple):
+    """What is certain about a caller that claims a seat.
 
-    def __init__(self, names: Iterable[str], check: Check, patience: float, asking: float) -> None:
+    ``proved``: it knows the shared secret, which proves the seat. ``member``: it knows the secret, and where hosts have
+    no names, that proves no seat. ``itself``: it is the start that has the seat; nobody else knows its
+    incarnation, which is drawn at random. ``at_name``: it calls from an address that the host's name resolves to.
+    ``at_holder``: from the address where the seat's holder, or last holder, called from.
+    """
+
+    proved: bool = False
+    member: bool = False
+    itself: bool = False
+    at_name: bool = False
+    at_holder: bool = False
+
+
+class Holder(NamedTuple):
+    """Who has the seat, or had it. ``lives``: its session isn't over. ``at_name``: it called from an address of its
+    name. ``running``: the job has started with it.
+    """
+
+    lives: bool
+    at_name: bool = False
+    running: bool = False
+
+
+Ruling = Literal["seat", "ask", "wait", "refuse"]
+"""``ask``: it gets the seat unless the holder gives a sign of life. ``wait``: until its name resolves to its address;
+before the job runs, and under ``warn``, for a limited time."""
+
+
+def ruling(claim: Claim, holder: Holder | None, check: Check) -> Ruling:
+    """What becomes of a claim; ``holder`` is None for a seat that nobody had.
+
+    A session that isn't over ends only for a proof or for an address: the host's own, or the one its holder has.
+    """
+    if claim.proved or claim.itself:
+        return "seat"
+    if holder is None:
+        return "seat" if claim.at_name or check == "off" else "wait"
+    if not holder.lives:
+        return "seat" if claim.at_name or claim.at_holder or check == "off" else "wait"
+    if claim.at_name and not holder.at_name and not holder.running:
+        return "seat"
+    if claim.at_name or claim.at_holder or claim.member:
+        return "ask"
+    return "wait" if holder.running and check != "off" else "refuse"
+
+
+class Seats:
+    """``patience``: seconds that a mismatch waits; ``asking``: seconds that a holder has to answer.
+
+    ``earlier``: given while the job runs; it says where the last holder of a host's seat called from. A mismatch then
+    waits until its name resolves to its address, and never gets the seat by waiting.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        check: Check,
+        patience: float,
+        asking: float,
+        earlier: Callable[[str], str] | None = None,
+    ) -> None:
         self._check = check
+        self._earlier = earlier
         self._patience = patience
         self._asking = asking
         self._newcomers: dict[str, tuple[Call, float]] = {}
@@ -106,14 +171,20 @@ class Seats:
         """Whether ``name`` resolves to ``address``."""
         return address in self._addresses.get(name, ())
 
-    def claim(self, call: Call, proved: bool = False) -> list[Change]:
-        """``call`` claims its seat; ``proved`` says that it knows the shared secret."""
+    def _facts(self, call: Call, holder: Call | None, proved: bool, member: bool) -> Claim:
+        at = holder.address if holder is not None else self._earlier(call.name) if self._earlier is not None else ""
+        itself = holder is not None and call.incarnation == holder.incarnation
+        return Claim(proved, member, itself, self.matches(call.name, call.address), at == call.address)
+
+    def claim(self, call: Call, proved: bool = False, member: bool = False) -> list[Change]:
+        """``call`` claims its seat; ``proved`` and ``member`` as :class:`Claim` has them."""
         holder = self.taken.get(call.name)
-        fits = proved or self._check == "off" or self.matches(call.name, call.address)
+        claim = self._facts(call, holder, proved, member)
         if holder is not None:
-            return self._contest(call, holder, proved, fits)
-        if fits:
-            return self._seat_matching(call, holder)
+            return self._contest(call, holder, claim)
+        had = Holder(lives=False) if self._earlier is not None else None
+        if ruling(claim, had, self._check) == "seat":
+            return self._seat(call, None, claim)
         waiting = self.waiting.setdefault(call.name, [])
         changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
@@ -122,15 +193,12 @@ class Seats:
         waiting.append(call)
         return changes
 
-    def _contest(self, call: Call, holder: Call, proved: bool, fits: bool) -> list[Change]:
-        itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
-        outranks = fits and call.name not in self._matched
-        if proved or itself or outranks:
-            return [*_turned_away(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
-        if not fits and (call.name in self._matched or holder.address != call.address):
-            return [TurnedAway(call, TAKEN)]
+    def _contest(self, call: Call, holder: Call, claim: Claim) -> list[Change]:
+        ruled = ruling(claim, Holder(lives=True, at_name=call.name in self._matched), self._check)
+        if ruled == "seat":
+            return [*_turned_away(self._newcomers.pop(call.name, None)), *self._seat(call, holder, claim)]
         rival = self._newcomers.get(call.name)
-        if rival is not None and rival[0].incarnation != call.incarnation:
+        if ruled == "refuse" or (rival is not None and rival[0].incarnation != call.incarnation):
             return [TurnedAway(call, TAKEN)]
         self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
         return [*_turned_away(rival), Contested(call, holder)]
@@ -171,7 +239,7 @@ class Seats:
         changes: list[Change] = []
         for name in [name for name, (_, since) in self._newcomers.items() if since + self._asking <= now]:
             changes += self._replace(self._newcomers.pop(name)[0], self.taken[name], name in self._matched)
-        if self._check != "warn":
+        if self._check != "warn" or self._earlier is not None:
             return changes
         for name in [name for name, calls in self.waiting.items() if calls]:
             first = self.waiting[name][0]
@@ -185,6 +253,13 @@ class Seats:
         known = self._addresses.get(call.name, ())
         expected = f"resolves to {', '.join(known)}" if known else "does not resolve"
         return f"{call.name} calls from {call.address}, but its name {expected} on this host"
+
+    def _seat(self, call: Call, holder: Call | None, claim: Claim) -> list[Change]:
+        """The seat is ``call``'s; a warning says so where its address isn't one of its name's, which is looked at."""
+        fits = claim.proved or claim.at_name or self._check == "off"
+        if fits or holder is None:
+            return self._seat_matching(call, holder)
+        return self._replace(call, holder, False)
 
     def _seat_matching(self, call: Call, holder: Call | None) -> list[Change]:
         changes: list[Change] = [TurnedAway(holder, _LATER)] if holder is not None else []

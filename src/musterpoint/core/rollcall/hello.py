@@ -130,14 +130,16 @@ NO_SEAT = "no seat of this job is this caller's; the log of the job's leader may
 """The answer to a caller that has not shown that it is a host of the job."""
 ITSELF = "the leader that you called is this host itself"
 """The answer to a leader that calls the address at which the others look for the leader."""
+ANOTHER_WAY = "it counts or ranks the hosts in another way than this host does; the log of the job's leader says how"
+PLACE_TAKEN = "another host has this host's place; the log of the job's leader says which"
+TOO_MANY = "all hosts of the job are here already; the log of the job's leader says which"
+"""Answers to callers without a proof, where the platform names no hosts: they learn no name, number or address."""
 ANOTHER_PROTOCOL = f"this leader speaks protocol {wire.PROTOCOL}: install the same version of musterpoint on all hosts"
 ANOTHER_SECRET = "the secret of this job is missing or another one (--secret, MUSTER_SECRET)"
 
 _PROTOCOL_CLAIM = "speaks another protocol: install the same version on all hosts"
 _SECRET_CLAIM = "differs in having a secret (--secret, MUSTER_SECRET)"
 _JOB_CLAIM = "belongs to another job"
-OF_ANOTHER_JOB = (_PROTOCOL_CLAIM, _SECRET_CLAIM, _JOB_CLAIM)
-"""The claims of callers that may have nothing to do with this job."""
 
 _LONGEST = 200
 

@@ -19,16 +19,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.session import HostState, Resume, Session, random_token
 from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
-from musterpoint.core.rollcall.hello import (
-    ITSELF,
-    NO_SEAT,
-    OF_ANOTHER_JOB,
-    Hello,
-    Refusal,
-    check_offer,
-    check_protocol,
-    validate,
-)
+from musterpoint.core.rollcall.hello import ITSELF, NO_SEAT, Hello, Refusal, check_offer, check_protocol, validate
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
 from musterpoint.core.rollcall.places import Places, unique_names
 from musterpoint.core.rollcall.reconnects import Reconnects
@@ -36,6 +27,10 @@ from musterpoint.core.rollcall.roster import Participant, Roster, Seat
 
 if TYPE_CHECKING:
     from musterpoint.core.rollcall.rejoin import Rejoin
+
+
+_MOST_TOLD = 8
+"""Addresses of which a line says that their call was refused."""
 
 
 class LeaderCall:
@@ -78,6 +73,7 @@ class LeaderCall:
         self._calls: dict[Link, Call] = {}
         self._link_owner = LinkOwner(self._frame, self._ended)
         self._unanswered: dict[str, tuple[Link, Refusal]] = {}
+        self._told: set[str] = set()
         self._stopped: StoppedEarly | None = None
         self._stop_sent: set[str] = set()
         self._asked_to_stop = False
@@ -164,7 +160,7 @@ class LeaderCall:
     def _claim(self, link: Link, call: Call, proved: bool) -> None:
         self._calls[link] = call
         # a secret proves no place: another host may have been given the same one
-        changes = self._seats.claim(call, proved and self._places is None)
+        changes = self._seats.claim(call, proved and self._places is None, member=proved)
         if not any(change.call is call for change in changes if not isinstance(change, Contested)):
             link.send(wire.pack("wait"))
         self._apply(changes)
@@ -199,15 +195,23 @@ class LeaderCall:
             self._listener.refuse(link, refusal.reason if sure else refusal.answer)
 
     def _refuse_unplaced(self, link: Link, proved: bool, refusal: Refusal) -> None:
-        """Refuses a host where none has a name; ends the roll call, too, unless it may be a host of another job."""
-        self._listener.refuse(link, refusal.reason)
+        """Refuses a host where none has a name. Only one that knows the secret certainly is of this job, and ends the
+        roll call, too.
+        """
+        self._listener.refuse(link, refusal.reason if proved else refusal.answer)
         if refusal.reason == ITSELF:
             return
         self._refused_stranger(refusal.claim, link.peer)
-        if proved or refusal.claim not in OF_ANOTHER_JOB:
+        if proved:
             self._fail(refusal.reason)
         else:
-            self._say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
+            self._tell_of_caller(link.peer, refusal.reason)
+
+    def _tell_of_caller(self, address: str, why: str) -> None:
+        """One line for each address, of a few: anybody in the network may call."""
+        if address not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(address)
+            self._say(f"warning: a caller at {address} was refused: {why}")
 
     def _unproved(self, host: str, address: str, claim: str) -> None:
         """Keeps the refusal for the table; a caller without the secret can't end the roll call."""
@@ -261,20 +265,25 @@ class LeaderCall:
             self._dismiss(link, call, why)
 
     def _clash(self, places: Places, link: Link, call: Call, holder: Call) -> None:
-        """Another host claims ``holder``'s seat. By node rank that ends the roll call; by arrival it gets a free seat,
-        since two hosts may have the same name.
+        """Another host claims ``holder``'s seat. By arrival it gets a free seat, since two hosts may have the same
+        name; else that ends the roll call, if it certainly is a host of this job.
         """
         if places.by_rank:
-            why = places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
+            refusal = places.taken(call.hello, call.address, f"{holder.title} ({holder.address})")
         else:
-            why = TAKEN
+            refusal = places.too_many(call.hello)
             other = places.place(call.hello, self._seats.taken, apart=True)
             if other is not None:
                 call.state.rename(other.host)
                 self._claim(link, call._replace(hello=other), False)
                 return
-        self._dismiss(link, call, why)
-        self._fail(why)
+        if self._settings.secret:
+            self._dismiss(link, call, refusal.reason)
+            self._fail(refusal.reason)
+        else:
+            self._dismiss(link, call, refusal.answer)
+            self._refused_stranger(refusal.claim, call.address)
+            self._tell_of_caller(call.address, refusal.reason)
 
     def _dismiss(self, link: Link, call: Call, why: str) -> None:
         self._drop(link, call)

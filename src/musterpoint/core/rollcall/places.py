@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, Sequence
 
 from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.admission import Call
-from musterpoint.core.rollcall.hello import ITSELF, Hello, Refusal
+from musterpoint.core.rollcall.hello import ANOTHER_WAY, ITSELF, PLACE_TAKEN, TOO_MANY, Hello, Refusal
 
 
 class Places:
@@ -50,7 +50,7 @@ class Places:
                 f"{self._nnodes - 1}"
             )
         if hello.place == 0:
-            return _refusal(self.clash(hello.name, "", self._me, 0))
+            return _refusal(self.clash(hello.name, "", self._me, 0), PLACE_TAKEN)
         return None
 
     def clash(self, newcomer: str, address: str, holder: str, place: int) -> str:
@@ -89,23 +89,27 @@ class Places:
     def too_many(self, hello: Hello) -> Refusal:
         """``hello``'s host is one more than there are."""
         return _refusal(
-            f"{hello.name} is one host too many: all {self._nnodes} hosts ({self._sources.nnodes}) are here"
+            f"{hello.name} is one host too many: all {self._nnodes} hosts ({self._sources.nnodes}) are here", TOO_MANY
         )
 
-    def late(self, hello: Hello, address: str, holder: Call | None) -> str:
-        """What is said of a host that calls when the job has started; ``holder`` has its seat."""
+    def late(self, hello: Hello, address: str, holder: Call | None) -> Refusal:
+        """Why a host is refused that calls when the job has started; ``holder`` has its seat."""
         refusal = self.refusal(hello)
         if refusal is not None:
-            return refusal.reason
+            return refusal
         if holder is None:
-            return self.too_many(hello).reason
+            return self.too_many(hello)
         if holder.title == hello.name:
-            return f"this job has already started with an earlier start of {holder.name}"
-        return self.clash(hello.name, address, f"{holder.name} ({holder.address})", hello.place)
+            return _refusal(f"this job has already started with an earlier start of {holder.name}", PLACE_TAKEN)
+        return self.taken(hello, address, f"{holder.name} ({holder.address})")
+
+    def taken(self, hello: Hello, address: str, holder: str) -> Refusal:
+        """Another host has the place of ``hello``'s."""
+        return _refusal(self.clash(hello.name, address, holder, hello.place), PLACE_TAKEN)
 
 
-def _refusal(reason: str) -> Refusal:
-    return Refusal(reason, "counts or ranks the hosts in another way", reason)
+def _refusal(reason: str, answer: str = ANOTHER_WAY) -> Refusal:
+    return Refusal(reason, "counts or ranks the hosts in another way", answer)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.session import OVER, Resume, same_token
-from musterpoint.core.rollcall.admission import Call
+from musterpoint.core.rollcall.admission import Call, Claim, Holder, ruling
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner
 from musterpoint.core.rollcall.places import Places
@@ -29,8 +29,9 @@ class Reconnects:
     ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent; ``places``: set where the
     platform doesn't name the hosts; ``rejoin`` makes what seats hosts that were started anew, where they may come back.
 
-    Without a secret, another process at a host's address can claim to be that host, restarted. So the host is sent a
-    beat first, and is given up only if it doesn't answer in time.
+    Who may end a host's session is ruled as in the roll call
+    (:func:`musterpoint.core.rollcall.admission.ruling`): without a proof, the host is sent a beat first, and is given
+    up only if it doesn't answer, to a caller from its own address.
     """
 
     def __init__(
@@ -94,14 +95,22 @@ class Reconnects:
             self._go_on(link, call, 0, [call.welcome(self._roster.me), *roster])
         elif self._rejoin is not None and self._roster.attempt < self._roster.max_restarts:
             self._rejoin.claim(link, hello, proved)
-        elif proved or link.peer == call.address:
+        elif self._displace(call, Claim(proved, at_holder=link.peer == call.address)):
             self._refuse(link, f"this job has already started with an earlier start of {hello.host}")
-            if proved:
-                self._channel.restarted(call.state)
-            else:
-                self._ask(call)
         else:
             self._refuse(link, NO_SEAT)
+
+    def _displace(self, call: Call, claim: Claim) -> bool:
+        """A caller claims to be the host of ``call``, started anew: its session ends, or it is asked for a sign.
+
+        False: the caller is nobody.
+        """
+        ruled = ruling(claim, Holder(call.state.session.state != OVER, running=True), "strict")
+        if ruled == "seat" and (claim.proved or claim.itself):
+            self._channel.restarted(call.state)
+        elif ruled == "ask":
+            self._ask(call)
+        return ruled in ("seat", "ask")
 
     def _unnamed(self, link: Link, hello: Hello, proved: bool, places: Places) -> None:
         """A hello of a host that the platform doesn't name: it may be one too many, or one started anew."""
@@ -110,17 +119,17 @@ class Reconnects:
         if ours and call is not None and hello.incarnation == call.incarnation:
             self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
             return
-        why = places.late(hello, link.peer, call) if ours else NO_SEAT
-        self._refuse(link, why)
         if not ours:
+            self._refuse(link, NO_SEAT)
             return
+        refusal = places.late(hello, link.peer, call)
+        self._refuse(link, refusal.reason if proved else refusal.answer)
         if link.peer not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(link.peer)
-            self._context.log.say(f"warning: a caller at {link.peer} was refused: {why}")
-        if call is not None and proved and call.title == hello.name:
-            self._channel.restarted(call.state)
-        elif call is not None:
-            self._ask(call)
+            self._context.log.say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
+        if call is not None:
+            at_holder = link.peer == call.address
+            self._displace(call, Claim(proved and call.title == hello.name, member=proved, at_holder=at_holder))
 
     def _ask(self, call: Call) -> None:
         if call.name not in self._asked and call.state.session.state != OVER:

@@ -1,7 +1,8 @@
 """Hosts that the platform has started anew while the job runs: they take their old seats in the next attempt.
 
-Who may take a seat is decided as in the roll call (:mod:`musterpoint.core.rollcall.admission`). The host's earlier
-session has to be over first: a host that still answers keeps its seat.
+Who may take a seat is decided as in the roll call (:mod:`musterpoint.core.rollcall.admission`), but an address that the
+host's name doesn't resolve to gets none, unless the host had it before. The host's earlier session has to be over
+first: a host that still answers keeps its seat.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ from musterpoint.core.channel.beats import Beats, Sweeper
 from musterpoint.core.channel.link import Context, Link, LinkOwner
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.session import OVER, HostState, Session
-from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
-from musterpoint.core.rollcall.hello import Hello, validate
+from musterpoint.core.rollcall.admission import (
+    TAKEN,
+    Call,
+    Change,
+    Check,
+    Claim,
+    Contested,
+    Holder,
+    Seated,
+    Seats,
+    ruling,
+)
+from musterpoint.core.rollcall.hello import NO_SEAT, Hello, validate
 from musterpoint.core.rollcall.listener import Listener
-from musterpoint.core.rollcall.roster import Offer, Roster
+from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 
 
 class Members(NamedTuple):
@@ -28,15 +40,19 @@ class Members(NamedTuple):
     roster: Roster
     settings: Settings
 
-    def refusal(self, hello: Hello, proved: bool) -> str:
-        """Why ``hello`` can't have its host's seat; empty: it may."""
+    def refusal(self, hello: Hello, proved: bool, known: bool) -> str:
+        """Why ``hello`` can't have its host's seat; empty: it may. ``known``: it calls from that host's address."""
         me = self.roster.me
         seats = {seat.name: seat for seat in self.roster.seats if seat.name != me}
         grouped = frozenset(name for name, seat in seats.items() if seat.grouped)
         refused = validate(hello, me, self.offer, frozenset(seats), grouped, proved)
         if refused is not None:
             return refused.reason if proved else refused.answer
-        seat = seats[hello.host]
+        why = self._difference(hello, seats[hello.host])
+        return why if proved or known or not why else NO_SEAT
+
+    @staticmethod
+    def _difference(hello: Hello, seat: Seat) -> str:
         if hello.offer.ssh_key != seat.ssh_key:
             return f"{hello.host} has new keys for ssh, which the other hosts can't learn while the job runs"
         if seat.grouped and (hello.offer.slots, hello.offer.capacity) != (seat.slots, seat.capacity):
@@ -71,7 +87,10 @@ class Rejoin:
         check: Check = "off" if settings.secret else settings.rollcall_check
         self._checked = check != "off"
         others = [seat.name for seat in members.roster.seats if seat.name != members.roster.me]
-        self._seats = Seats(others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._seats = Seats(
+            others, check, self._timeouts.mismatch, self._timeouts.sign_of_life, lambda name: earlier(name).address
+        )
+        self._check = check
         self._follower = Follower(context, names, self._resolved)
         self._calls: dict[Link, Call] = {}
         self._proved: set[Link] = set()
@@ -81,7 +100,9 @@ class Rejoin:
 
     def claim(self, link: Link, hello: Hello, proved: bool) -> None:
         """A caller says that it is a host of the job, started anew."""
-        if why := self._members.refusal(hello, proved):
+        address = link.peer
+        known = self._seats.matches(hello.host, address) or self._earlier(hello.host).address == address
+        if why := self._members.refusal(hello, proved, known):
             self._listener.refuse(link, why)
             return
         now = self._loop.clock()
@@ -114,8 +135,6 @@ class Rejoin:
             if link is None or link not in self._calls:
                 continue
             if isinstance(change, Seated):
-                if change.warning:
-                    self._context.log.say(f"warning: {change.warning}; nobody else came, so it may have the seat")
                 self._follower.drop(call.name)
                 self._ask_earlier(link, call)
             elif isinstance(change, Contested):
@@ -126,16 +145,21 @@ class Rejoin:
     def _ask_earlier(self, link: Link, call: Call) -> None:
         """The seat is this call's, if the host's earlier session is over, or doesn't answer."""
         earlier = self._earlier(call.name)
-        if earlier.state.session.state == OVER:
+        lives = earlier.state.session.state != OVER
+        at_name, at_holder = self._seats.matches(call.name, call.address), call.address == earlier.address
+        claim = Claim(link in self._proved, at_name=at_name, at_holder=at_holder)
+        ruled = ruling(claim, Holder(lives, running=True), self._check)
+        if ruled == "seat":
+            if lives:
+                self._lose(earlier)
             self._seat(link, call)
-        elif link in self._proved:
-            self._lose(earlier)
-            self._seat(link, call)
-        else:
+        elif ruled == "ask":
             self._context.log.record("asked-for-a-sign", host=call.name)
             earlier.state.beat()
             asked = self._loop.clock()
             self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, asked))
+        else:
+            self._turn_away(link, call, TAKEN)
 
     def _check_answer(self, link: Link, call: Call, asked: float) -> None:
         if link not in self._calls:

@@ -79,8 +79,6 @@ class RollCall:
         from musterpoint.core.job.unnamed import misplaced
 
         self._misplaced = misplaced(unnamed)
-        if unnamed.port:
-            self._settings = self._settings._replace(rollcall_port=unnamed.port)
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             from musterpoint.core.channel.timeouts import Timeouts
 
@@ -227,11 +225,14 @@ class RollCall:
                 f"warning: --secret has {length} characters, so who listens in the network can guess it; {make} makes "
                 "one that can't"
             )
-        elif not length and self._unnamed is not None:
+        elif not length and (self._unnamed is not None or self._settings.max_restarts):
+            port = f"port {self._settings.rollcall_port} of this host"
+            can = f"whoever takes a lost host's address, or answers for its name, and reaches {port} gets its seat"
+            if self._unnamed is not None:
+                can = f"no host's name is known before the roll call, so whoever reaches {port} could take a seat"
             self._say(
-                f"warning: no host's name is known before the roll call, so whoever reaches port "
-                f"{self._settings.rollcall_port} of this host could take a seat: set MUSTER_SECRET, the same on all "
-                f"hosts ({make} makes one)"
+                f"warning: without a secret {can}, and learns what the hosts are told; set MUSTER_SECRET, the same on "
+                f"all hosts ({make} makes one)"
             )
 
     def _fixed_addresses(self) -> dict[str, tuple[str, ...]]:

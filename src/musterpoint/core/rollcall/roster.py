@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from musterpoint.base.settings import Settings
-from musterpoint.core.job.model import UnnamedHosts
+from musterpoint.base.settings import ROLLCALL_PORT, Settings
+from musterpoint.core.job.model import Job, UnnamedHosts
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt
@@ -65,6 +65,17 @@ class Participant(NamedTuple):
     offer: Offer
     settings: Settings
     unnamed: UnnamedHosts | None = None
+
+    @classmethod
+    def of(cls, job: Job, offer: Offer, settings: Settings) -> "Participant":
+        """This host's part in the roll call of ``job``.
+
+        The leader's port: that of a leader who is told by the platform, else the option's, else the platform's usual.
+        """
+        usual = job.rollcall_port if settings.rollcall_port == ROLLCALL_PORT else 0
+        port = (job.unnamed.port if job.unnamed is not None else 0) or usual or settings.rollcall_port
+        own = settings._replace(rollcall_port=port)
+        return cls(job.hosts, job.group_hosts, job.own_name, offer, own, job.unnamed)
 
     @property
     def leader(self) -> str:

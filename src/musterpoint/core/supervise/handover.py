@@ -22,6 +22,8 @@ from musterpoint.core.rollcall.roster import Roster
 HELLO = "inner 1"
 FAILED = "failed "
 """Begins the line in which a launcher without a plan reports its failure."""
+RAISED = "raised "
+"""Begins the line in which a rank tells of the exception that ends it."""
 PLANNED = "MUSTER_PLANNED"
 """Names of the variables that its plan set (comma-separated)."""
 

@@ -26,6 +26,7 @@ from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher,
 from musterpoint.embedded.programs.registry import Program, Texts
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.raised_facts import RaisedFacts
     from musterpoint.core.supervise.meeting import MeetingWatch
 
 _DIGITS = 10
@@ -379,6 +380,10 @@ class HostProcesses:
         """A nested launcher reports why its rank will end."""
         self._context.record("nested-launcher-failed", code=failure.code)
         self._ranks.reported(failure)
+
+    def has_raised(self, facts: "RaisedFacts") -> Failure | None:
+        """A rank tells of the exception that ends it; see :meth:`Ranks.has_raised`."""
+        return None if self.is_ending else self._ranks.has_raised(facts)
 
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""

@@ -15,6 +15,7 @@ from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunche
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import RankEnd
+    from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
 """Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
@@ -28,9 +29,22 @@ class Rank:
 
     ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
     because its stub is gone. ``mpi``: an MPI started it, which ``prints_abort`` when the program calls ``MPI_Abort``.
+    ``raised``: the exception that ends it, as it told us itself; ``foreseen``: the failure that this will be.
     """
 
-    __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "prints_abort", "stub")
+    __slots__ = (
+        "connection",
+        "foreseen",
+        "key",
+        "mpi",
+        "name",
+        "number",
+        "orphan_status",
+        "pid",
+        "prints_abort",
+        "raised",
+        "stub",
+    )
 
     def __init__(
         self,
@@ -45,6 +59,8 @@ class Rank:
         self.key, self.number, self.name = key, number, name
         self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
         self.prints_abort = prints_abort
+        self.raised: RaisedFacts | None = None
+        self.foreseen: Failure | None = None
         self.orphan_status: int | None = None
 
     @property
@@ -234,10 +250,34 @@ class Ranks:
             given_up = rank.mpi and rank.connection is None and aborted is None
             end = RankEnd(rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up)
             end = end._replace(aborted=aborted is not None, ends_anyhow=rank.prints_abort)
+            end = end._replace(raised=rank.raised)
             failure = self._failure_of(rank.session, end) if failed else None
+            if failure is not None and rank.foreseen is not None:
+                failure = failure._replace(at=rank.foreseen.at)  # one failure, though it was announced before
         self._held_back = RankEnded(rank.key, failure), end
         self._orphans_had_time = False
         self.settle()
+
+    def has_raised(self, facts: RaisedFacts) -> Failure | None:
+        """A rank tells of the exception that ends it. Returns the failure that will be, unless that is a symptom or the
+        rank was told to end.
+        """
+        rank = self._by_pid.get(facts.pid)
+        if rank is None or rank.key not in self._expected or rank.raised is not None:
+            return None
+        rank.raised = facts
+        self._context.record("rank-raised", rank=rank.number)
+        if rank.key in self._signalled:
+            return None
+        from musterpoint.core.diagnosis.facts import RankEnd
+
+        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        failure = self._failure_of(rank.session, end)
+        if failure.is_symptom or failure.host != self._context.host or failure.code != 1:
+            return None
+        rank.foreseen = failure
+        return failure._replace(ending=True)
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reported why it is about to end."""

@@ -63,6 +63,9 @@ class StallWatch:
         self._facts: dict[str, Any] = {}
         self._records: dict[str, bytes] = {}
         self._said = ""
+        self._looked_at = math.inf
+        self._places: tuple[Position, ...] = ()
+        self._looks = 0
         self._sampler: Sidecar | None = None
         self._texts = Texts()
         self._timer: Timer | None = None
@@ -139,10 +142,13 @@ class StallWatch:
             self._context.say(f"warning: what reads the stacks of the ranks has ended with {code}{said}")
             self._answer(None)
             return
-        from musterpoint.core.diagnosis.stalls import position
+        from musterpoint.core.diagnosis.stalls import got_on, position
 
         self._read_flight_records()
         found = [position(int(rank), facts) for rank, facts in self._facts.items()]
+        if self._context.pump.last_output > self._looked_at:
+            found = [got_on(one) for one in found]
+        self._looked_at = time.monotonic()
         mask = self._context.mask
         self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
 
@@ -161,10 +167,13 @@ class StallWatch:
             self._judge_missing(event.missing, event.positions or ())
             return
         if not event.positions or self._processes.is_ending:
+            self._places = ()
             return
         positions = [*event.positions, *self._ended(event.positions)]
         silence = f"no output of any rank for {self._seconds:g} s"
-        if not stalls.stands_still(event.positions):
+        places = stalls.place_of(event.positions)
+        self._places, self._looks = places, self._looks + 1 if places == self._places else 1
+        if not stalls.stands_still(event.positions, self._looks):
             self._say_once(f"{silence}; {stalls.busy_sentence(event.positions)}, busy: the job goes on")
             return
         found = stalls.stall(positions)

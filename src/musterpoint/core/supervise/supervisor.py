@@ -342,6 +342,8 @@ class Supervisor:
             return self._ssh.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
+        if line.startswith(handover.RAISED):
+            return self._raised(connection, line)
         if line.strip() != handover.HELLO or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
@@ -354,6 +356,18 @@ class Supervisor:
         self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
+        return True
+
+    def _raised(self, connection: Connection, line: str) -> bool:
+        """A rank is on its way out by an exception: the cause, should others fail for it before it has ended."""
+        from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+
+        failure = self._processes.has_raised(RaisedFacts.from_line(line))
+        connection.ignore()
+        connection.send("heard")
+        goes_on = self._state.phase in ("running", "judging") and not self._state.stopped_by
+        if failure is not None and goes_on and not self._rules.finish_on_failure:
+            self._peers.failed(failure)
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:

@@ -11,6 +11,7 @@ Run by musterpoint's own Python from its text, since a look may block for second
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import linecache
 import os
@@ -50,7 +51,14 @@ MOST_FRAMES = 60
 SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
 STACKS_FILE = "muster-stacks"
-"""The name of the memory file into which a rank's ``faulthandler`` writes."""
+"""How the name begins of the memory file into which a rank's ``faulthandler`` writes; a thread's number follows."""
+TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, -1)
+"""The system call that sends a signal to one thread; -1, which fails: not known for this machine."""
+GO_ON = ("0", "pipe_read", "anon_pipe_read", "futex_wait_queue", "futex_wait_queue_me", "do_wait")
+"""Where a thread of a process goes on after a signal as if there had been none; 0: it runs."""
+MPI_LIBRARY = re.compile(r"/lib(?:mpi|mpich|mpi_cxx|pmpi|open-pal)[\w.-]*\.so", re.MULTILINE)
+FEW_FAULTS = 16
+"""Pages that a process which only looks for messages touches for the first time, between two looks."""
 FLIGHT_FILE = "muster-flight"
 """How the name of the memory file begins into which a rank writes what torch's flight recorder knows."""
 FLIGHT_COUNT, FLIGHT_WRITING = 8, 1 << 63
@@ -126,6 +134,18 @@ class Thread(NamedTuple):
         return Thread(self.ticks - ticks, self.size - size, self.seconds - seconds, self.turns - turns)
 
 
+def faults_of(pid: int) -> int:
+    """How often a process touched a page of memory for the first time."""
+    fields = stat_of(pid)
+    return int(fields[7]) + int(fields[9]) if len(fields) > 9 else 0
+
+
+def main_thread(facts: Facts) -> list[Any]:
+    """The frames of the thread that runs the program."""
+    threads = facts.get("threads") or [{}]
+    return next((each for each in threads if each.get("name") == "MainThread"), threads[0]).get("frames", [])  # type: ignore[no-any-return]
+
+
 def size_of(io: str) -> int:
     """Bytes read and written, as a file ``io`` says."""
     size = 0
@@ -171,7 +191,8 @@ def is_python(pid: int) -> bool:
 
 def facts_of(pid: int, py_spy: str) -> Facts:
     fields = stat_of(pid)
-    facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip()}
+    facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip("\0 \n")}
+    facts["mpi"] = MPI_LIBRARY.search(read(f"/proc/{pid}/maps")) is not None
     threads, error = by_py_spy(pid, py_spy)
     if threads is None:
         threads = by_signal(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
@@ -182,6 +203,7 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     facts["source"] = source_of(pid, main.get("frames", [])[:1])
     folder = link(f"/proc/{pid}/cwd") + "/"
     facts["python"] = python_threads(pid, threads)
+    threads = [thread for thread in threads if not is_ours(thread)]
     for thread in threads:
         thread.pop("tid", None)
         thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
@@ -189,12 +211,16 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     return facts
 
 
+def is_ours(thread: Facts) -> bool:
+    return any(OWN in file for _, file, _ in thread["frames"])
+
+
 def python_threads(pid: int, threads: list[Facts]) -> list[Any] | None:
     """The numbers of the threads that run Python; None where more than the main one do, and which is not known.
 
-    Our own, which hands out what torch's flight recorder knows, only waits until it is asked.
+    Our own only wait until they are asked.
     """
-    found = [thread.get("tid") for thread in threads if not any(OWN in file for _, file, _ in thread["frames"])]
+    found = [thread.get("tid") for thread in threads if not is_ours(thread)]
     if len(found) == 1:
         return [pid]
     return None if None in found else found
@@ -225,18 +251,28 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
 
 
 def by_signal(pid: int) -> list[Facts] | None:
-    """The threads of a process in which ``faulthandler`` waits for :data:`SIGNAL`; None in any other, which the signal
+    """The threads of a process in which a thread of ours waits for :data:`SIGNAL`; None in any other, which the signal
     would kill. The stacks are written to a memory file that the process holds open.
+
+    A process that was forked from such a one has no such thread. Its main thread is asked only while it is in no call
+    that a signal would end.
     """
     caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
     folder = f"/proc/{pid}/fd"
     try:
-        held = [name for name in os.listdir(folder) if link(f"{folder}/{name}").startswith(f"/memfd:{STACKS_FILE}")]
+        targets = {name: link(f"{folder}/{name}").partition(" ")[0] for name in os.listdir(folder)}
+        held = [name for name, target in targets.items() if target.startswith(f"/memfd:{STACKS_FILE}-")]
         if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
             return None
+        tid = int(targets[held[0]].rpartition("-")[2])
+        if not os.path.exists(f"/proc/{pid}/task/{tid}"):
+            tid = pid
+            if read(f"/proc/{pid}/wchan").strip("\0 \n") not in GO_ON:
+                return None
         path = f"{folder}/{held[0]}"
         before = os.stat(path).st_size
-        os.kill(pid, SIGNAL)
+        if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, pid, tid, SIGNAL):
+            return None
         size = before
         for _ in range(100):
             threading.Event().wait(0.02)
@@ -246,7 +282,7 @@ def by_signal(pid: int) -> list[Facts] | None:
         with open(path, "rb") as file:
             file.seek(before)
             return parsed(file.read().decode("utf-8", "replace"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return None
 
 
@@ -388,7 +424,9 @@ def main() -> None:
         [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     first = look(ranks, py_spy)
+    faults = {rank: faults_of(pid) for rank, pid in ranks.items()}
     threading.Event().wait(seconds)
+    faults = {rank: faults_of(pid) - faults[rank] for rank, pid in ranks.items()}
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
     found = {}
@@ -398,6 +436,8 @@ def main() -> None:
         worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
         computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
         facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
+        facts["one_call"] = facts["mpi"] and "threads" in facts and size <= IDLE_BYTES and not computes
+        facts["one_call"] &= main_thread(before) == main_thread(facts) and faults[rank] <= FEW_FAULTS
         facts["gpus"] = busy
         found[str(rank)] = facts
     for rank, record in flights(ranks).items():

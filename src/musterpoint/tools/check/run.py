@@ -12,7 +12,6 @@ from musterpoint import __version__
 from musterpoint.base import probe, settings
 from musterpoint.base.errors import RollCallError
 from musterpoint.base.probe import Answer
-from musterpoint.base.settings import ROLLCALL_PORT
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job.read import read_job
 from musterpoint.core.prepare import named_job
@@ -101,11 +100,9 @@ def _without_others(subject: Subject, error: RollCallError) -> Checked:
 
 
 def _call_the_roll(runtime: Runtime, subject: Subject) -> tuple[Roster, Peers]:
-    job, options = subject.job, subject.options
-    if job.rollcall_port and options.rollcall_port == ROLLCALL_PORT:
-        options = options._replace(rollcall_port=job.rollcall_port)
+    job = subject.job
     offer = Offer(job.name, "", subject.slots, __version__)
-    participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
+    participant = Participant.of(job, offer, subject.options)
     call = RollCall(runtime.loop, participant, runtime.console.say, _record, master_port=job.master_port)
 
     def on_signal(signo: int) -> None:

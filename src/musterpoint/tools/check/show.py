@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence, TextIO
 
+from musterpoint.base.untrusted import escaped
 from musterpoint.tools.check.findings import CODES, SEVERITIES, Finding, worst
 from musterpoint.tools.check.records import to_json
 from musterpoint.tools.check.steps import Checked
@@ -24,6 +25,7 @@ def to_document(checked: Checked) -> dict[str, Any]:
 
 def show(checked: Checked, out: TextIO) -> None:
     """Writes the table and one sentence; with colours where ``out`` is a terminal and rich is installed."""
+    checked = checked._replace(findings=escaped(checked.findings, lines=True))
     rows = _rows(checked.findings)
     todo = [
         f"{each.code}{f' on {each.host}' if each.host else ''}: {each.advice}"

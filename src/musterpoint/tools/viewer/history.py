@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.timeline import CONTROL_PLANE
-from musterpoint.base.untrusted import printable
+from musterpoint.base.untrusted import checked, escaped, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
 from musterpoint.tools.viewer.faults import Fault, faults_of
@@ -17,6 +16,8 @@ from musterpoint.tools.viewer.moments import Event, Moment, placed
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")
+_LATEST = 1e11
+"""Seconds since the epoch: in three thousand years."""
 _LARGEST = 1 << 30
 _SKEW = 0.5
 """Seconds by which two hosts' clocks must differ before one is shifted: less is also the time of a message."""
@@ -148,10 +149,7 @@ def newest_job(folder: str) -> str:
 
 def _rows(file: str) -> list[dict[str, Any]]:
     try:
-        if os.path.getsize(file) > _LARGEST:
-            raise UsageError(f"{file}: larger than {_LARGEST >> 20} MiB: it is no timeline")
-        with open(file, encoding="utf-8") as opened:
-            rows = json.load(opened)
+        rows = checked(json.loads(read_regular(file, _LARGEST)))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else f"it is no JSON: {printable(str(error), 200)}"
         raise UsageError(f"{file}: {why}") from None
@@ -165,11 +163,11 @@ def _rows(file: str) -> list[dict[str, Any]]:
             and isinstance(row.get("event"), str)
         ):
             raise UsageError(f'{file}: event {number} is not an object with "host", "at" and "event"')
-    return rows
+    return escaped(rows)
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST
 
 
 def _of_hosts(folder: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -180,8 +178,7 @@ def _of_hosts(folder: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _fields(file: str) -> dict[str, Any]:
     try:
-        with open(file, encoding="utf-8") as opened:
-            found = json.loads(opened.read(1 << 20))
+        found = checked(json.loads(read_regular(file, 1 << 20)))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return escaped(found, lines=True) if isinstance(found, dict) else {}

@@ -45,6 +45,27 @@ def test_the_first_cause_wins() -> None:
     assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
 
 
+RAISED = Failure("algo-2", 1, "user", "user", "LookupError: no such shard", 3, 1, at=5.0, ending=True)
+
+
+def test_a_symptom_gives_way_to_a_rank_that_has_raised_and_has_not_ended_yet() -> None:
+    lost_one = Secondary(lost=1)
+    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0), ("tick", 3.9), ("tick", 4.0)) == [
+        Announce(RAISED, lost_one)
+    ]
+    assert play(("failed", RESET, 1.0), ("failed", RAISED, 2.0), ("tick", 3.0)) == [Announce(RAISED, lost_one)]
+
+
+def test_a_rank_that_has_raised_fails_when_it_ends_and_not_before() -> None:
+    ended = RAISED._replace(ending=False)
+    assert play(("failed", RAISED, 1.0), ("tick", 99.0)) == []
+    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0)) == [Announce(BOOM, Secondary())]
+    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0), ("failed", ended, 3.0)) == [
+        Announce(ended, Secondary(lost=1))
+    ]
+    assert ended.is_same_as(RAISED)
+
+
 def first_of(*reports: tuple[Failure, float, float]) -> tuple[str, Secondary] | None:
     """The host whose failure is announced. Each report is a failure, when it came, and how old it was."""
     finder = RootCauseFinder(2.0, order=0.05)

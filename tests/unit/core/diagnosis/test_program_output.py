@@ -71,6 +71,9 @@ CULPRITS = {
     "syntax": ("SyntaxError: invalid syntax", "syntax.py:1", "exception"),
     "task": ("RuntimeError: the real one", "task.py:5", "exception"),
     "thread": ("RuntimeError: loss is NaN at step 12", "thread.py:4", "exception"),
+    "horovodrun_raise": ("LookupError: no such shard: 17", "train.py:8", "exception"),
+    "horovodrun_exit7": ("the program's own horovodrun says: its rank 1 ended with exit code 7", "", "line"),
+    "horovodrun_kill": ("the program's own horovodrun says: its rank 1 was killed by signal 9", "", "line"),
     "torchrun_exit": ("the program's own torchrun says: its rank 1 ended with exit code 7", "", "line"),
     "torchrun_raise": ("ValueError: bad batch at step 3", "peer.py:9", "exception"),
     "torchrun_record": ("ValueError: bad batch at step 3", "recorded.py:4", "exception"),
@@ -97,7 +100,8 @@ def test_no_output_has_no_error() -> None:
 
 INNER = {
     "launcher": 7, "launcher_kill": 137, "launcher_git": None, "exited": 7, "torchrun_exit": 7, "torchrun_record": 1,
-    "torchrun_raise": 1, "cause": None, "silent": None,
+    "torchrun_raise": 1, "cause": None, "silent": None, "horovodrun_raise": 1, "horovodrun_exit7": 7,
+    "horovodrun_kill": 137,
 }  # fmt: skip
 
 
@@ -131,7 +135,7 @@ def test_only_wrappers_are_called_so() -> None:
     wrappers = {name for name in CULPRITS if (error := find_error(TAILS[name])) is not None and error.wrapper}
     assert wrappers == {
         "exited", "killedworker", "launcher", "launcher_git", "launcher_kill", "torchrun_exit", "torchrun_raise",
-        "torchrun_record",
+        "torchrun_record", "horovodrun_raise", "horovodrun_exit7", "horovodrun_kill",
     }  # fmt: skip
 
 

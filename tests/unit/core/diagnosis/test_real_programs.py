@@ -250,3 +250,51 @@ def test_a_log_is_no_part_of_the_message_before_it(tmp_path: Path) -> None:
     )
     reason = failure_of_rank(ran(tmp_path, program), below(tmp_path)).reason
     assert reason.split("\n")[:2] == ["ConnectionError: mirror down", "rank 5 (local rank 1) on algo-3, exit code 7"]
+
+
+WORKER = """
+import subprocess, sys, textwrap, traceback
+def inner():
+    raise ValueError("bad label")
+def work():
+    try:
+        inner()
+    except ValueError:
+        return traceback.format_exc()
+"""
+QUOTED = {
+    "as it is": 'raise RuntimeError("task 3 failed\\n" + work())',
+    "indented": 'raise RuntimeError("task 3 failed\\n" + textwrap.indent(work(), "    "))',
+    "in the middle": 'raise RuntimeError("task 3 failed\\n" + work() + "\\nwhile shard 3 was read")',
+    "two": 'raise RuntimeError("task 3 failed\\n" + work() + work())',
+    "behind a colon": 'raise RuntimeError("task 3 failed:\\n" + work())',
+    "while it is handled": (
+        "def main():\n    try:\n        inner()\n    except ValueError:\n"
+        '        raise RuntimeError("task 3 failed\\n" + traceback.format_exc())\nmain()'
+    ),
+    "of another program": (
+        "program = \"raise ValueError('bad label')\"\n"
+        "ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)\n"
+        'raise RuntimeError("task 3 failed\\n" + ran.stderr)'
+    ),
+}
+NOT_QUOTED = {
+    "printed in a function": 'print(work(), file=sys.stderr)\nraise RuntimeError("task 3 failed")',
+    "printed by the main program": (
+        'try:\n    inner()\nexcept ValueError:\n    traceback.print_exc()\nraise RuntimeError("task 3 failed")'
+    ),
+    "printed at exit": (
+        'import atexit\natexit.register(lambda: print(work(), file=sys.stderr))\nraise RuntimeError("task 3 failed")'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*QUOTED, *NOT_QUOTED])
+def test_what_ended_the_program_leads_whatever_it_quotes(tmp_path: Path, name: str) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(WORKER + (QUOTED.get(name) or NOT_QUOTED[name]) + "\n")
+    ran = subprocess.run([sys.executable, program], capture_output=True)
+    context = DiagnosisContext("algo-1", files=CodeDirectory(str(tmp_path)))
+    first, second, *_ = failure_of_rank(RankEnd(0, 0, ran.returncode, 1.0, tail=ran.stderr), context).reason.split("\n")
+    assert re.fullmatch("RuntimeError: task 3 failed:?", first)
+    assert second == "ValueError: bad label" if name in QUOTED else second != "ValueError: bad label" or "exit" in name

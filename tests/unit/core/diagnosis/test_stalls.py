@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.position import LONGEST, Position, PositionKind
-from musterpoint.core.diagnosis.stalls import busy_sentence, numbers, position, stall, stands_still
+from musterpoint.core.diagnosis.stalls import (
+    LOOKS,
+    busy_sentence,
+    got_on,
+    numbers,
+    place_of,
+    position,
+    stall,
+    stands_still,
+)
 
 STACKS = Path(__file__).parent / "stacks"
 WAIT = "ranks 0–2 wait in all_reduce (train.py:11); rank 3"
@@ -68,6 +77,19 @@ BACKWARD = ("_engine_run_backward", "site-packages/torch/autograd/graph.py", 70)
         (facts(MAIN), "place", "is in <module> at train.py:9", ""),
         (facts(*INSTALLED, RUNPY), "place", "is in step at loop.py:31", ""),
         (facts(MAIN, source="comm.Barrier()  # all"), "collective", "Barrier", "train.py:9"),
+        (facts(("<lambda>", "train.py", 4), MAIN, source="wait = lambda: comm.Barrier()"), "collective", "Barrier",
+         "train.py:9"),
+        (facts(MAIN, source="[each.Wait() for each in sent]"), "collective", "Wait", "train.py:9"),
+        (facts(MAIN, source="bar()", mpi=True, one_call=True, moving=True), "call",
+         "is in <module> at train.py:9, in one call of a library", ""),
+        (facts(MAIN, source="bar()", mpi=True, one_call=True, wchan="ep_poll"), "call",
+         "is in <module> at train.py:9, in one call of a library", ""),
+        (facts(MAIN, source="libc.sleep(60)", mpi=True, one_call=True, wchan="hrtimer_nanosleep"), "place",
+         "is in <module> at train.py:9, asleep", ""),
+        (facts(MAIN, source="bar()", mpi=True, one_call=False, moving=True), "place", "is in <module> at train.py:9",
+         ""),
+        (facts(("f", "threading.py", 1), MAIN, source="bar()", mpi=True, one_call=True), "place",
+         "is in <module> at train.py:9, waiting for a lock", ""),
         (facts(("f", "threading.py", 1), MAIN, source="x.Barrier()"), "place",
          "is in <module> at train.py:9, waiting for a lock", ""),
         (facts(BACKWARD, MAIN), "collective", "backward (its gradient all-reduce)", "train.py:9"),
@@ -97,6 +119,43 @@ ASLEEP = Position(1, "place", "is in read at data.py:8")
 )
 def test_whether_a_job_stands_still(positions: list[Position], still: bool) -> None:
     assert stands_still(positions) is still
+
+
+CALL = Position(0, "call", "is in sync at train.py:9, in one call of a library", moving=True)
+
+
+@pytest.mark.parametrize(
+    ("positions", "looks", "still"),
+    [
+        ([CALL, ASLEEP], 1, False),
+        ([CALL, ASLEEP], LOOKS - 1, False),  # it may compute
+        ([CALL, ASLEEP], LOOKS, True),
+        ([CALL, ASLEEP._replace(kind="stopped")], LOOKS, True),
+        ([CALL, ASLEEP._replace(moving=True)], LOOKS, False),
+        ([CALL, CALL._replace(rank=1)], LOOKS, False),  # both may compute
+        ([CALL, CALL._replace(rank=1, moving=False)], LOOKS, False),  # an MPI that sleeps while another rank computes
+        ([CALL, WAITING._replace(rank=1)], LOOKS, False),
+        ([CALL, WAITING._replace(rank=2, moving=True), ASLEEP], LOOKS, True),
+        ([got_on(CALL), ASLEEP], LOOKS, False),  # its host has printed something since
+    ],
+)
+def test_a_call_without_a_name_is_a_wait_once_nobody_can_be_waited_for(
+    positions: list[Position], looks: int, still: bool
+) -> None:
+    assert stands_still(positions, looks) is still
+
+
+def test_places_are_the_same_though_a_busy_wait_did_not_get_the_processor() -> None:
+    assert place_of([CALL, ASLEEP]) == place_of([ASLEEP, CALL._replace(moving=False, call=3)])
+    assert place_of([CALL, ASLEEP]) != place_of([CALL, ASLEEP._replace(words="is in read at data.py:9")])
+
+
+def test_who_sleeps_is_blamed_and_not_who_is_in_a_call() -> None:
+    found = stall([ASLEEP._replace(rank=0), CALL._replace(rank=1), CALL._replace(rank=2, moving=False)])
+    assert found.suspect == 0
+    assert found.sentence == (
+        "ranks 1, 2 are in sync at train.py:9, in one call of a library; rank 0 is in read at data.py:8"
+    )
 
 
 def test_several_ranks_are_spoken_of_as_several() -> None:

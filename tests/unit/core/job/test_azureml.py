@@ -18,6 +18,8 @@ from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.job.read import masker_of, read_job
+from musterpoint.core.launch.launcher import Question
+from musterpoint.core.launch.table import find
 
 TWO = "10.0.0.4,10.0.0.5"
 MPI = {
@@ -182,8 +184,10 @@ def test_a_ray_cluster_of_azuremls_is_not_started_again(tmp_path: Path, monkeypa
     assert (len(job.hosts), job.distribution.kind) == (1, "none")
     assert f"1 host ({file}: 10.0.0.4:6379)" in job.notes[0].text
     assert len(read(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
+    survey = find("ray").survey
+    assert survey is not None
     with pytest.raises(UsageError, match=r"--launcher ray: AzureML has started a Ray cluster .*leave --launcher out"):
-        read(environ, Settings(launcher="ray"))
+        survey(Question(job, Settings(launcher="ray"), environ, ""))
     with pytest.raises(UsageError, match=r"AZUREML_CR_NODE_RANK=1 and .*ray_current_cluster: 10.0.0.4:6379"):
         read({**environ, "AZUREML_CR_NODE_RANK": "1"}, Settings())
 
@@ -202,7 +206,7 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
         ({**MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "4"}, "OMPI_COMM_WORLD_LOCAL_RANK is 4, expected less than 4"),
         ({**MPI, "OMPI_COMM_WORLD_SIZE": "eight"}, 'OMPI_COMM_WORLD_SIZE is "eight", expected a whole number'),
         ({**MPI, "OMPI_COMM_WORLD_SIZE": "7"}, "OMPI_COMM_WORLD_SIZE is 7, and 4 processes on each of 2 hosts"),
-        ({**MPI, "AZUREML_NODE_COUNT": "0"}, "AZUREML_NODE_COUNT is 0, expected a whole number, 1 or more"),
+        ({**MPI, "AZUREML_NODE_COUNT": "0"}, "AZUREML_NODE_COUNT is 0, expected a whole number, 1 to "),
         ({**MPI, "AZ_BATCH_MASTER_NODE": "10.0.0.4:port"}, "AZ_BATCH_MASTER_NODE is"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.4"}, "AZ_BATCH_HOST_LIST has 10.0.0.4 more than once"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,a b"}, "AZ_BATCH_HOST_LIST is"),

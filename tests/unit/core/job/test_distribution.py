@@ -159,7 +159,7 @@ def test_ordinary_jobs_are_quiet(case: str) -> None:
     [
         ({"sagemaker_mpi_enabled": "maybe"}, 'sagemaker_mpi_enabled is "maybe", expected true or false'),
         ({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "0"},
-         "per_host is 0, expected a whole number, 1 or more"),
+         "per_host is 0, expected a whole number, 1 to 65536"),
         ({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": "[1]"},
          "mpi_options is [1], expected a string"),
         ({"sagemaker_mpi_enabled": "true", "sagemaker_distribution_instance_groups": "[1]"},

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.read import read_job
@@ -54,10 +55,17 @@ def test_names_of_their_own_and_names_that_shells_can_read(write_tree: WriteTree
 
 
 def test_what_cannot_be_a_variable_is_left_out(write_tree: WriteTree) -> None:
-    base = write_tree(hyperparameters={"_tuning_objective_metric": "m", "ok": "1"}, inputdataconfig={"\ud800": {}})
+    base = write_tree(hyperparameters={"_tuning_objective_metric": "m", "ok": "1"}, inputdataconfig={"a=b": {}})
     seen = exports(base)
     assert seen["SM_HP_OK"] == "1"
-    assert "SM_CHANNEL_\ud800" not in seen
+    assert "SM_CHANNEL_A=B" not in seen
+
+
+@pytest.mark.parametrize("name", ["hyperparameters", "inputdataconfig", "resourceconfig"])
+def test_half_a_character_is_refused_with_its_file(write_tree: WriteTree, name: str) -> None:
+    base = write_tree(**{name: {"\ud800": {}}})
+    with pytest.raises(UsageError, match=f"{name}.json .*half a character"):
+        exports(base)
 
 
 def test_a_value_that_is_set_wins(write_tree: WriteTree) -> None:

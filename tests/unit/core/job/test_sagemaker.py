@@ -149,7 +149,7 @@ def test_instance_groups_choose_the_hosts(write_tree: WriteTree) -> None:
         ({"hyperparameters": b"nonsense"}, "hyperparameters.json isn't valid JSON"),
         ({"hyperparameters": "x"}, 'hyperparameters.json is "x", expected an object'),
         ({"hyperparameters": {"sagemaker_container_log_level": "-1"}},
-         'hyperparameters.json: sagemaker_container_log_level is -1, expected a whole number, 0 or more'),
+         'hyperparameters.json: sagemaker_container_log_level is -1, expected a whole number, 0 to 65536'),
         ({"hyperparameters": {"sagemaker_mpi_enabled": "maybe"}},
          'hyperparameters.json: sagemaker_mpi_enabled is "maybe", expected true or false'),
         ({"hyperparameters": {"sagemaker_program": "a\0b"}}, "sagemaker_program is"),

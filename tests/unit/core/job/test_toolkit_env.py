@@ -100,8 +100,8 @@ def test_two_variables_are_enough() -> None:
         ({"SM_HPS": "[]"}, "the variable SM_HPS is [], expected an object"),
         ({"SM_RESOURCE_CONFIG": '{"instance_groups": 1}'}, "the variable SM_RESOURCE_CONFIG: instance_groups is 1"),
         ({"SM_USER_ARGS": "--x"}, "the variable SM_USER_ARGS isn't valid JSON"),
-        ({"SM_NUM_GPUS": "four"}, 'the variable SM_NUM_GPUS is "four", expected a whole number, 0 or more'),
-        ({"SM_NUM_NEURONS": "-1"}, 'the variable SM_NUM_NEURONS is "-1", expected a whole number, 0 or more'),
+        ({"SM_NUM_GPUS": "four"}, 'the variable SM_NUM_GPUS is "four", expected a whole number, 0 to 65536'),
+        ({"SM_NUM_NEURONS": "-1"}, 'the variable SM_NUM_NEURONS is "-1", expected a whole number, 0 to 65536'),
         ({"SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": 3}'}, "sagemaker_mpi_enabled is 3, expected true or false"),
     ],
 )

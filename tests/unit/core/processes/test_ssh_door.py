@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,38 @@ def test_what_openssh_says_is_told(found: Ssh, tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match=f"ssh: {program} ended with 3 and said: unknown key type ed25519"):
         SshDoor(found._replace(keygen=str(program)), os.environ, ask)
     assert not Path(found.folder).exists()
+
+
+HOLDS = """
+import os, sys
+from musterpoint.base.probe import ask
+from musterpoint.core.fabric.ssh import find_ssh
+from musterpoint.core.processes.ssh_door import SshDoor
+ssh = find_ssh(os.environ, "--ssh on")
+door = SshDoor(ssh, os.environ, ask)
+print(ssh.folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_keys_of_a_killed_job_are_removed_by_the_next_and_those_of_a_living_one_stay(
+    found: Ssh, tmp_path: Path, python: str
+) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    jobs = [
+        subprocess.Popen([python, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
+        for _ in range(2)
+    ]
+    folders = []
+    for job in jobs:
+        assert job.stdout is not None
+        folders.append(Path(job.stdout.readline().strip()))
+    jobs[0].kill()
+    jobs[0].wait()
+    assert folders[0].exists()
+    door = SshDoor(found, os.environ, ask)
+    assert [folder.exists() for folder in folders] == [False, True]
+    door.close()
+    for job in jobs:
+        with job:
+            job.kill()

@@ -6,10 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import Ticket
-from musterpoint.core.rollcall.admission import Call, Change, Check, Contested, Seated, Seats, TurnedAway
+from musterpoint.core.rollcall.admission import (
+    Call,
+    Change,
+    Check,
+    Claim,
+    Contested,
+    Holder,
+    Seated,
+    Seats,
+    TurnedAway,
+    ruling,
+)
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
@@ -201,3 +214,35 @@ def test_a_welcome_holds_what_a_host_needs_to_resume() -> None:
     state: Any = SimpleNamespace(ticket=Ticket("t", "a"))
     message = wire.unpack(Call(Hello("algo-2", OFFER, "one"), state, HERE, 0.0).welcome("algo-1")[wire.HEAD :])
     assert message == {"t": "welcome", "host": "algo-1", "job": "job", "token": "t", "answer": "a"}
+
+
+CLAIMS = st.builds(Claim, *[st.booleans()] * 5)
+CHECKS = st.sampled_from(["warn", "strict", "off"])
+
+
+@given(CLAIMS, st.none() | st.builds(Holder, st.booleans(), st.booleans(), st.booleans()), CHECKS)
+def test_one_rule_for_every_claim(claim: Claim, holder: Holder | None, check: Check) -> None:
+    ruled = ruling(claim, holder, check)
+    sure = claim.proved or claim.itself
+    known = sure or claim.member or claim.at_name or claim.at_holder
+    if holder is not None and holder.lives:
+        assert known or ruled in ("wait", "refuse"), "a session that isn't over ends for a proof or an address only"
+        assert sure or ruled != "seat" or (claim.at_name and not holder.at_name), "a holder is asked before"
+    elif check != "off" and not (sure or claim.at_name):
+        assert ruled == "wait" or (holder is not None and claim.at_holder), "nobody else has a seat at once"
+    if sure:
+        assert ruled == "seat"
+
+
+@given(CHECKS, st.lists(st.sampled_from([HERE, ELSEWHERE, "10.4.4.4"]), max_size=8), st.sampled_from([HERE, ELSEWHERE]))
+def test_while_the_job_runs_no_seat_goes_by_waiting(check: Check, callers: list[str], earlier: str) -> None:
+    """However long it waits: a caller has the name's address, or the one that the host was admitted with."""
+    table = Seats(["algo-2"], check, 10.0, 5.0, lambda name: earlier)
+    table.resolved("algo-2", (HERE,))
+    changes: list[Change] = []
+    for at, address in enumerate(callers):
+        changes += table.claim(call(address, 100.0 * at, incarnation=str(at)))
+        changes += table.tick(100.0 * at + 99)
+    allowed = {HERE, earlier} if check != "off" else {HERE, ELSEWHERE, "10.4.4.4"}
+    assert {each.address for each in seated(changes)} <= allowed
+    assert bool(seated(changes)) == any(address in allowed for address in callers)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, Callable
 
 import pytest
 
 from musterpoint.base.errors import RollCallError, StoppedEarly
+from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerLost, StopAll
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
 from ...meeting import OFFER, SHORT_CUT
@@ -90,6 +93,61 @@ def test_a_host_that_answers_keeps_its_seat(start: Start, cable: Any) -> None:
     assert "another process has the seat of this host" in str(error)
     assert not leader.has(PeerLost)
     assert worker.events == []
+
+
+NO_NAME = {"algo-1": ("127.0.0.1",), "algo-2": ("127.9.9.9",), "algo-3": ("127.0.0.1",)}
+AT_ONCE = SHORT_CUT._replace(sign_of_life=0.0, mismatch=0.0)
+
+
+def stranger(port: int) -> socket.socket:
+    """A process in the network, at an address that is no host's, that calls itself algo-2."""
+    sock = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.7", 0), timeout=500)
+    sock.sendall(Hello("algo-2", OFFER, "stranger", (), "127.0.0.1").pack())
+    return sock
+
+
+def kinds(sock: socket.socket, beats: int) -> list[str]:
+    """The kinds of messages until ``beats`` of the leader's beats came, or the end."""
+    found: list[str] = []
+    data = b""
+    while found.count("beat") < beats:
+        more = sock.recv(65536)
+        if not more:
+            return found
+        data += more
+        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
+            size = int.from_bytes(data[:4], "big")
+            payload, data = data[4 : 4 + size], data[4 + size :]
+            found.append("beat" if wire.is_beat(payload) else str(wire.unpack(payload)["t"]))
+    return found
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_stranger_gets_no_seat_of_a_running_job_however_long_it_waits(
+    start: Start, cable: Any, port: int, lost: bool
+) -> None:
+    """Not after a host's end, and not while the host is silent."""
+    leader, _lost, other = trio(start, cable, timeouts=AT_ONCE)
+    if lost:
+        lose(cable, leader, other)
+    else:
+        cable.freeze()
+    with stranger(port) as caller:
+        assert set(kinds(caller, 3)) == {"wait", "beat"}
+        assert not leader.has(PeerBack)
+        assert lost or not leader.has(PeerLost)
+        if lost:
+            anew(start, timeouts=AT_ONCE)
+            assert leader.event(PeerBack).host == "algo-2"
+            assert kinds(caller, 1000)[-1] == "refused"
+
+
+def test_a_host_that_was_admitted_with_a_warning_may_return_from_the_address_it_had(start: Start, cable: Any) -> None:
+    leader, _lost, other = trio(start, cable, timeouts=AT_ONCE, addresses=NO_NAME)
+    assert any("algo-2 calls from 127.0.0.1, but its name resolves to 127.9.9.9" in line for line in leader.said)
+    lose(cable, leader, other)
+    anew(start, timeouts=AT_ONCE, addresses=NO_NAME)
+    assert leader.event(PeerBack).host == "algo-2"
 
 
 def test_the_world_keeps_its_size(start: Start, cable: Any) -> None:

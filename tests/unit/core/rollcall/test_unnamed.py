@@ -6,15 +6,18 @@ import socket
 from typing import Any, Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from musterpoint.base.errors import RollCallError, StoppedEarly, UsageError
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import AllDone, PeerLost
 from musterpoint.core.job.model import UnnamedHosts
-from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.hello import NO_SEAT, PLACE_TAKEN, TOO_MANY, Hello
 from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer
 
+from ....ports import free_port
 from ...meeting import LONG_NOTICE, OFFER, TIMEOUTS, Host, connect, read_to_end
 
 SECRET = "an example of a secret"
@@ -71,8 +74,7 @@ def clash(newcomer: str, place: int, holder: str) -> str:
     return f"{newcomer} has node rank {place}, which {holder} has, too: give every host its own --node-rank"
 
 
-@SECRETS
-@pytest.mark.parametrize(
+DIFFERENT = pytest.mark.parametrize(
     ("place", "nnodes", "said"),
     [
         (1, 3, clash("other (127.0.0.1)", 1, "first (127.0.0.1)")),
@@ -80,22 +82,74 @@ def clash(newcomer: str, place: int, holder: str) -> str:
         (2, 4, "other counts 4 hosts (--nnodes), head counts 3: give all hosts the same number"),
     ],
 )
+
+
+@DIFFERENT
 def test_what_does_not_fit_ends_the_roll_call_at_both_ends(
-    begin: Begin, place: int | None, nnodes: int, said: str, secret: str
+    begin: Begin, place: int | None, nnodes: int, said: str
 ) -> None:
-    leader, first = begin("head", 3, 0, secret=secret), begin("first", 3, 1, secret=secret)
+    leader, first = begin("head", 3, 0, secret=SECRET), begin("first", 3, 1, secret=SECRET)
     leader.wait(lambda: "host-here" in leader.moments)
     # by its name that is a worker's place, since this host has the leader's address as well
-    other = begin("other", nnodes, place, secret=secret)
+    other = begin("other", nnodes, place, secret=SECRET)
     for host in (leader, first, other):
         failure = host.failed()
         assert isinstance(failure, RollCallError)
         assert said in str(failure), host.me
 
 
-@SECRETS
-def test_a_node_rank_beyond_the_last_is_told_to_all(begin: Begin, secret: str) -> None:
-    leader, other = begin("head", 2, 0, secret=secret), begin("other", 2, 2, secret=secret)
+@DIFFERENT
+def test_without_a_secret_it_ends_its_own_call_only(begin: Begin, place: int | None, nnodes: int, said: str) -> None:
+    """Anybody in the network can say so: the leader's log tells of it, the caller learns nothing of the job."""
+    leader, first = begin("head", 3, 0), begin("first", 3, 1)
+    leader.wait(lambda: "host-here" in leader.moments)
+    failure = str(begin("other", nnodes, place).failed())
+    assert not any(word in failure for word in ("first", "head", "--nnodes", "--node-rank", " 3")), failure
+    leader.wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in leader.said)
+    begin("second", 3, 2)
+    for host in (leader, first):
+        assert [seat.name for seat in host.gathered().seats] == ["head", "first", "second"]
+
+
+STRANGERS = st.builds(
+    Hello,
+    st.sampled_from(["evil", "head", "first", "node-1"]),
+    st.builds(
+        Offer, st.sampled_from(["job", "another"]), st.sampled_from(["torchrun", "mpi", ""]), st.integers(0, 9),
+        st.just("0.1"), st.integers(0, 9),
+    ),
+    st.sampled_from(["abc", "def"]),
+    nnodes=st.sampled_from([0, 1, 2, 3, 65536]),
+    place=st.sampled_from([-1, 0, 2, 7, 65536]),
+    nonce=st.sampled_from(["", "abc"]),
+)  # fmt: skip
+
+
+@given(st.lists(STRANGERS, min_size=4, max_size=12))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_strangers_frame_ends_the_roll_call_or_is_told_anything(strangers: list[Hello]) -> None:
+    port = free_port()
+    unnamed = [UnnamedHosts(2, rank, "127.0.0.1", name=name) for rank, name in enumerate(("head", "first"))]
+    leader = Host("head", ("node-0", "node-1"), port, unnamed=unnamed[0], addresses={})
+    hosts = [leader]
+    try:
+        leader.wait(lambda: leader.said)
+        for hello in strangers:
+            with connect(port) as sock:
+                sock.sendall(hello.pack())
+                sock.shutdown(socket.SHUT_WR)
+                told = read_to_end(sock)
+            assert not any(word in told for word in (b"head", b"slots", b"--n", b"PET_", b"torchrun")), told
+        hosts.append(Host("first", ("node-0", "node-1"), port, unnamed=unnamed[1], addresses={}))
+        assert [seat.name for seat in leader.gathered().seats] == ["head", "first"]
+        assert len(leader.said) < 16
+    finally:
+        for host in reversed(hosts):
+            host.give_up()
+
+
+def test_a_node_rank_beyond_the_last_is_told_to_all(begin: Begin) -> None:
+    leader, other = begin("head", 2, 0, secret=SECRET), begin("other", 2, 2, secret=SECRET)
     assert "other has node rank 2 (--node-rank), and of 2 hosts the last has 1" in str(leader.failed())
     failure = other.failed()
     assert isinstance(failure, UsageError)
@@ -116,7 +170,7 @@ def test_another_job_at_the_same_port_is_told_and_nobody_ends(begin: Begin) -> N
     leader.wait(lambda: leader.said)
     other = begin("other", 2, 1, offer=Offer("another", "torchrun", 2, "0.1", 2))
     said = "other belongs to job 'another', head to 'job'"
-    assert said in str(other.failed())
+    assert NO_SEAT in str(other.failed())
     leader.wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in leader.said)
     begin("first", 2, 1).gathered()
     assert leader.gathered().seats[1].name == "first"
@@ -128,7 +182,7 @@ def test_a_host_too_many_is_refused_and_the_job_goes_on(begin: Begin, secret: st
     for host in hosts:
         host.gathered()
     said = clash("late (127.0.0.1)", 1, "first (127.0.0.1)")
-    assert said in str(begin("late", 2, 1, secret=secret).failed())
+    assert (said if secret else PLACE_TAKEN) in str(begin("late", 2, 1, secret=secret).failed())
     hosts[0].wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in hosts[0].said)
     for host in hosts:
         host.say("done", 0)
@@ -140,8 +194,10 @@ def test_by_arrival_a_host_too_many_is_refused(begin: Begin) -> None:
     hosts = [begin(name, 2, None) for name in ("one", "two")]
     for host in hosts:
         host.gathered()
-    late = begin("three", 2, None).failed()
-    assert "three is one host too many: all 2 hosts (--nnodes) are here" in str(late)
+    assert TOO_MANY in str(begin("three", 2, None).failed())
+    said = "three is one host too many: all 2 hosts (--nnodes) are here"
+    leader = next(host for host in hosts if any("MUSTER_SECRET" in text for text in host.said))
+    leader.wait(lambda: any(said in text for text in leader.said))
 
 
 @SECRETS

@@ -30,6 +30,8 @@ def wrong(job: Job) -> list[str]:
             continue
         if host.left_at is None:
             found.append(f"{host.name} does not end")
+        elif host.unanswered and job.hosts[0].asked >= host.unanswered and host.over_at != host.began:
+            found.append(f"{host.name} has no answer to {sorted(host.unanswered)}")
         elif host.alive_at_end:
             found.append(f"{host.name} ends before {host.alive_at_end} rank(s) of it")
     found += job.broken

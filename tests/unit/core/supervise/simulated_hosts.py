@@ -13,10 +13,11 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Link, LinkOwner
 from musterpoint.core.channel.other_hosts import JobHosts
-from musterpoint.core.channel.peers import StopAll
+from musterpoint.core.channel.peers import AllLooked, LookAsked, StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
-from musterpoint.core.channel.topics import barriers
+from musterpoint.core.channel.topic_table import TOPICS
+from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.admission import Call
@@ -94,6 +95,22 @@ class Snaps(NamedTuple):
     at: float
 
 
+class Quiets(NamedTuple):
+    """No rank of a host prints anything any more, until all hosts have looked at their ranks."""
+
+    host: int
+    at: float
+
+
+class Consults(NamedTuple):
+    """A host takes a question to the leader, which waits for others' for ``seconds``."""
+
+    host: int
+    at: float
+    point: str = "x"
+    seconds: float = 30.0
+
+
 class Unplugs(NamedTuple):
     """Nothing passes between a worker and the leader for ``seconds``, ``more`` until TCP notices that it may again."""
 
@@ -103,7 +120,7 @@ class Unplugs(NamedTuple):
     more: float = 0.0
 
 
-Fault = Union[Fails, Breaks, Stops, Dies, Freezes, Snaps, Unplugs]
+Fault = Union[Fails, Breaks, Stops, Dies, Freezes, Snaps, Unplugs, Quiets, Consults]
 
 
 class History(NamedTuple):
@@ -164,6 +181,8 @@ class Host:
         self.first_stop: tuple[str, int] | None = None
         self.timers: dict[type, Timer] = {}
         self.attempt = 0
+        self.asked: set[str] = set()
+        self.unanswered: set[str] = set()
         self._queue: list[ev.Event] = []
         self._busy = False
 
@@ -216,6 +235,10 @@ class Host:
                 self.end_after(rank.echoes, key, echo)
 
     def on_event(self, event: ev.Event) -> None:
+        if isinstance(event, LookAsked):
+            self.peers.topic(quiet_hosts.TOPIC).looked(())
+        if isinstance(event, (LookAsked, AllLooked)):
+            return
         self._queue.append(event)
         if self._busy:
             return
@@ -398,6 +421,26 @@ class Job:
 
         host.loop.do(told)
 
+    def quiets(self, host: Host, fault: Quiets) -> None:
+        def quiet() -> None:
+            if host.over_at is None and host.live:
+                host.peers.topic(quiet_hosts.TOPIC).quiet(True)
+
+        host.loop.do(quiet)
+
+    def consults(self, host: Host, fault: Consults) -> None:
+        def answered(_text: str | None) -> None:
+            host.unanswered.discard(fault.point)
+
+        def ask() -> None:
+            if host.over_at is None and fault.point not in host.asked:
+                host.asked.add(fault.point)
+                host.unanswered.add(fault.point)
+                consults = host.peers.topic(consultations.TOPIC)
+                consults.consult(fault.point, host.name, lambda reports: ",".join(reports), answered, fault.seconds)
+
+        host.loop.do(ask)
+
     def dies(self, host: Host, fault: Dies) -> None:
         if not host.loop.dead:
             self.network.gone(host.machine, fault.how)
@@ -423,14 +466,33 @@ class Job:
 
 FAULTS: dict[type, Callable[[Job, Host, Any], None]] = {
     Fails: Job.fails, Breaks: Job.breaks, Stops: Job.stops, Dies: Job.dies, Freezes: Job.freezes, Snaps: Job.snaps,
-    Unplugs: lambda job, host, fault: None,
+    Unplugs: lambda job, host, fault: None, Quiets: Job.quiets, Consults: Job.consults,
 }  # fmt: skip
 
 
 def play(history: History) -> Job:
     job = Job(history)
-    job.clock.run(HORIZON, lambda: job.is_over)
+    job.clock.run(HORIZON, lambda: job.is_over or bool(waits_for_nobody(job)))
+    job.broken += waits_for_nobody(job)
     return job
+
+
+def waits_for_nobody(job: Job) -> list[str]:
+    """What waits for a host that has gone, by what the channel itself knows: nothing would end it."""
+    found = []
+    for host in job.hosts:
+        if host.loop.dead or host.peers is None:
+            continue
+        for topic in TOPICS:
+            half: Any = host.peers.topic(topic)
+            if host.index:
+                if host.peers.is_alone and half.awaits_leader():
+                    found.append(f"{host.name}: {topic.name} waits for a leader that is gone")
+            else:
+                found += [
+                    f"{topic.name} waits for {other}, which is gone" for other in set(half.awaits()) & host.peers.away
+                ]
+    return found
 
 
 def told(job: Job) -> str:

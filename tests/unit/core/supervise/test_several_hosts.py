@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts
+
 from .histories import histories, restarting
 from .rules_of_endings import wrong
-from .simulated_hosts import Breaks, Dies, Fails, Freezes, History, Rank, Snaps, Stops, Unplugs, play, told
+from .simulated_hosts import (
+    Breaks,
+    Consults,
+    Dies,
+    Fails,
+    Freezes,
+    History,
+    Quiets,
+    Rank,
+    Snaps,
+    Stops,
+    Unplugs,
+    play,
+    told,
+)
 
 LONG, SHORT, AN_ECHO = (Rank(),), (Rank(after=10.0),), (Rank(echoes=0.01),)
 OUTSIDE = History((SHORT, SHORT, LONG), outside=True, outside_stops=True)
@@ -100,6 +117,31 @@ def test_healthy_hosts_bear_a_long_silence(kind: type, seconds: float) -> None:
     hosts = (Rank(after=400.0),), (Rank(after=400.0),), (Rank(after=400.0),)
     job = play(History(hosts, (kind(1, 5.0, seconds),)))
     assert [host.outcome[0] for host in job.hosts] == [0, 0, 0], told(job)
+
+
+ASKS = tuple(Consults(host, 2.0, seconds=900.0) for host in range(3))
+QUIET = tuple(Quiets(host, 2.0) for host in range(3))
+WAITS: list[tuple[str, type[Any], str, History]] = [
+    ("barriers waits for algo-3", barriers.LeadersBarriers, "left", History((SHORT, SHORT, LONG), (Dies(2, 20.0),))),
+    ("barriers waits for a leader", barriers.WorkersBarriers, "alone", History((LONG, SHORT), (Dies(0, 20.0),))),
+    ("consultations waits for algo-3", consultations.LeadersConsultations, "left",
+     History((LONG, LONG, LONG), (*ASKS[:2], Dies(2, 5.0)))),
+    ("consultations waits for a leader", consultations.WorkersConsultations, "alone",
+     History((LONG, LONG), (ASKS[1], Dies(0, 5.0)))),
+    ("quiet-hosts waits for algo-3", quiet_hosts.LeadersQuietHosts, "left",
+     History((LONG, LONG, LONG), (*QUIET, Freezes(2, 2.005, 60.0), Dies(2, 5.0)))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("waits", "half", "word", "history"), WAITS, ids=[row[0] for row in WAITS])
+def test_a_wait_that_nobody_ends_is_found(
+    waits: str, half: type[Any], word: str, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the channel knows when the host that is waited for goes, not by the time that it takes then."""
+    job = play(history)
+    assert not wrong(job), told(job)
+    monkeypatch.setattr(half, word, lambda *_words: None)
+    assert any(waits in each for each in wrong(play(history)))
 
 
 ROLES = [Rank(after=400.0, echoes=0.01), Rank(after=400.0, echoes=3.0), Rank(after=400.0)]

@@ -17,7 +17,7 @@ import pytest
 from musterpoint.embedded.programs import gpu_activity, stack_sampler
 
 PROGRAM = """
-import faulthandler, os, subprocess, sys, threading, time
+import os, subprocess, sys, threading, time
 
 def asleep():
     time.sleep(60)
@@ -58,12 +58,13 @@ def library():
     import ctypes
     return ctypes.CDLL(os.environ["LIBRARY"])
 
-if os.environ.get("WITH_HANDLER"):
-    faulthandler.register(61, file=os.memfd_create("muster-stacks"), all_threads=True)
+if task := os.environ.get("WITH_HANDLER"):
+    exec(compile(open(task).read(), task, "exec"), {"__name__": "stack_dumps"})
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 print("ready", flush=True)
 globals()[sys.argv[1]]()
 """
+STACK_DUMPS = str(Path(stack_sampler.__file__).parents[1] / "startup" / "stack_dumps.py")
 Started = dict[str, "subprocess.Popen[bytes]"]
 
 
@@ -127,7 +128,7 @@ MOVING = {"asleep": False, "busy": True, "writes": True, "by_a_child": True}
 @pytest.mark.parametrize("handler", [False, True])
 @pytest.mark.parametrize("reader", [True, False])
 def test_what_each_rank_does(tmp_path: Path, start: Callable[..., Started], reader: bool, handler: bool) -> None:
-    ranks = start(*MOVING, **({"WITH_HANDLER": "1"} if handler else {}))
+    ranks = start(*MOVING, **({"WITH_HANDLER": STACK_DUMPS} if handler else {}))
     found = sample_until(MOVING, tmp_path, ranks, py_spy() if reader else "-")
     assert all(process.poll() is None for process in ranks.values())
     asleep = found["asleep"]

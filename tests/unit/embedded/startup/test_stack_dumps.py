@@ -40,7 +40,64 @@ def test_the_stacks_of_a_rank(tmp_path: Path, environ: dict[str, str], packed: b
         threads = stack_sampler.by_signal(rank.pid) or []
         main = next(thread for thread in threads if thread["name"] == "MainThread")
         assert [frame[0] for frame in main["frames"]] == ["waits", "<module>"]
-        assert len(threads) == 2
+        assert len(threads) == 3  # and ours, which answers
+    rank.kill()
+    rank.communicate()
+
+
+SLEEPS = """
+import ctypes, os, signal, sys
+
+def sleeps():
+    print("ready", flush=True)
+    print("woken with", ctypes.PyDLL(None).sleep(600), "left", flush=True)
+
+def polls():
+    fds = (ctypes.c_byte * 8)()
+    print("ready", flush=True)
+    print("woken with", ctypes.PyDLL(None).poll(fds, 0, 600_000), flush=True)
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+globals()[sys.argv[1]]()
+"""
+
+
+@pytest.mark.parametrize("call", ["sleeps", "polls"])
+def test_a_look_ends_no_call_of_c_code_and_a_signal_of_others_does(environ: dict[str, str], call: str) -> None:
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    rank = subprocess.Popen([sys.executable, "-c", SLEEPS, call], env=environ, stdout=subprocess.PIPE)
+    assert rank.stdout is not None
+    assert rank.stdout.readline() == b"ready\n"
+    for _ in range(3):
+        _ours, main = stack_sampler.by_signal(rank.pid) or []
+        assert [frame[0] for frame in main["frames"]] == [call, "<module>"]
+    rank.terminate()
+    said, _ = rank.communicate()
+    assert (rank.returncode, said) == (3, b""), "only SIGTERM has ended the call, by an exception"
+
+
+FORKS = """
+import os, sys, time
+sys.stdout.flush()
+pid = os.fork()
+os.write(1, b"child%c" % 10 if pid == 0 else b"pid %d%c" % (pid, 10))
+time.sleep(600)
+"""
+
+
+def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
+    """It has no thread of ours: while it sleeps it is left alone."""
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    rank = subprocess.Popen([sys.executable, "-c", FORKS], env=environ, stdout=subprocess.PIPE)
+    assert rank.stdout is not None
+    lines = sorted(rank.stdout.readline() for _ in range(2))
+    child = int(lines[1].split()[1])
+    assert lines[0] == b"child\n"
+    found = stack_sampler.by_signal(rank.pid)
+    assert found is not None
+    assert stack_sampler.by_signal(child) is None
+    os.kill(child, 9)
     rank.kill()
     rank.communicate()
 

@@ -226,7 +226,7 @@ def test_whatever_a_timeline_says_it_can_be_shown(tmp_path_factory: pytest.TempP
         ("{}", "a JSON dict, expected a list of events"),
         ("[]", "the timeline has no events"),
         ('[{"host": "a"}]', 'event 1 is not an object with "host", "at" and "event"'),
-        ('[{"host": "a", "at": NaN, "event": "b"}]', "event 1 is not"),
+        ('[{"host": "a", "at": NaN, "event": "b"}]', "a number that is none"),
     ],
 )
 def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> None:

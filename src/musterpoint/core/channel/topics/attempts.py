@@ -126,6 +126,10 @@ class LeadersAttempts(LeaderHalf, Attempts):
             raise WireError("that it is ready, before it was done or twice")
         self.is_ready(host, message)
 
+    def awaits(self) -> set[str]:
+        side = self._side
+        return {side.me, *side.others} - self._ready.keys() - side.away if self._ready else set()
+
     def changed(self) -> None:
         """All hosts are ready for another attempt, or gone, now or again."""
         side = self._side
@@ -169,6 +173,9 @@ class WorkersAttempts(WorkerHalf, Attempts):
         if self._ready:
             self._ready = False
             self._side.emit(message)
+
+    def awaits_leader(self) -> bool:
+        return self._ready
 
     def alone(self) -> None:
         if self._ready:

@@ -74,6 +74,10 @@ class WhoWaits:
             found.missing -= host not in found.here
         return self._reached(list(self._open))
 
+    def awaited(self) -> set[str]:
+        """Who is missing at a barrier where another host waits."""
+        return {host for found in self._open.values() for host in self._group - self._left - found.here}
+
     def waits(self, host: str) -> int:
         """At how many points ``host`` waits."""
         return self._waits.get(host, 0)
@@ -101,6 +105,9 @@ class LeadersBarriers(LeaderHalf, Barriers):
         if self._waits.opened >= MOST_EVER:
             raise WireError(f"one of more than {MOST_EVER} points")
         self._reached(self._waits.arrive(host, message.point))
+
+    def awaits(self) -> set[str]:
+        return self._waits.awaited()
 
     def left(self, host: str) -> None:
         self._reached(self._waits.left(host))
@@ -133,8 +140,12 @@ class WorkersBarriers(WorkerHalf, Barriers):
             raise WireError(f"more than {2 * MOST_EVER} points")
         self._side.emit(message)
 
+    def awaits_leader(self) -> bool:
+        return bool(self._points)
+
     def alone(self) -> None:
-        for point in self._points:
+        points, self._points = self._points, []
+        for point in points:
             self._side.emit(Arrived(point))
 
 

@@ -111,6 +111,14 @@ class Questions:
         self._here.discard(host)
         return self._answers()
 
+    def awaited(self) -> set[str]:
+        """Who has not reported where something is asked; hosts that are late are waited for no more."""
+        open_ones = [each for each in self._questions.values() if each.answer is None]
+        reported = [each.reports.keys() for each in open_ones if each.decide is not None]
+        return {host for hosts in reported for host in self._here - self._late - hosts} | (
+            {self._me} if any(each.decide is None for each in open_ones) else set()
+        )
+
     def expire(self, point: str) -> list[Answered]:
         """The time for ``point`` is over: those that have reported get an answer."""
         question = self._questions.get(point)
@@ -149,6 +157,9 @@ class LeadersConsultations(LeaderHalf, Consultations):
     def hear(self, host: str, message: Ask) -> None:
         self._answer(self._questions.report(host, message, self._side.wall()))
 
+    def awaits(self) -> set[str]:
+        return self._questions.awaited()
+
     def left(self, host: str) -> None:
         self._answer(self._questions.left(host))
 
@@ -184,6 +195,9 @@ class WorkersConsultations(WorkerHalf, Consultations):
         if on_answer is None:
             raise WireError(f"an answer at {message.point!r}, where nothing was asked")
         self._side.call_later(0, partial(on_answer, message.text))
+
+    def awaits_leader(self) -> bool:
+        return bool(self._waiting)
 
     def alone(self) -> None:
         for on_answer in self._waiting.values():

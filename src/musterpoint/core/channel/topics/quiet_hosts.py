@@ -89,6 +89,10 @@ class WhoIsQuiet:
         self._waiting += [each.rule for each in found if each.rule not in self._waiting]
         return self._next()
 
+    def awaited(self) -> set[str]:
+        """Who was asked to look and has not answered."""
+        return set() if self._found is None else self._running - self._found.keys()
+
     def left(self, host: str) -> list[QuietDecision]:
         """``host`` runs no ranks any more."""
         self._running.discard(host)
@@ -151,6 +155,9 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
             raise WireError("the state of a log rule without a name")
         else:
             self._decided(self._quiet.rule_state(host, message))
+
+    def awaits(self) -> set[str]:
+        return self._quiet.awaited()
 
     def left(self, host: str) -> None:
         self._decided(self._quiet.left(host))

@@ -103,6 +103,9 @@ class LeadersStartRequests(LeaderHalf, StartRequests):
         del requests[number]
         self._side.emit(StartEnded(host, number, message.status, said))
 
+    def awaits(self) -> set[str]:
+        return {host for host, requests in self._open.items() if requests}
+
     def gone(self, host: str, why: str) -> None:
         why = self._gone.setdefault(host, why)
         for number in self._open.pop(host, ()):

@@ -58,11 +58,6 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
         UsageError: a variable is malformed, or doesn't fit the others; the message names it.
     """
     form = form_of(environ)
-    if form == "ray" and settings.launcher == "ray":
-        raise UsageError(
-            f"--launcher ray: AzureML has started a Ray cluster ({ray_cluster(environ)}), and this would start another "
-            "of this host alone: leave --launcher out, or leave the job's distribution out (type: ray)"
-        )
     count = azureml_hosts.node_count(environ, form, settings.nnodes)
     started = _started(environ, form, count)
     cluster = azureml_hosts.read(environ, form, count, started.rank, settings.rollcall_leader)
@@ -90,6 +85,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
         assumed=count.number == 1 and not count.variable,
         started=started.rank,
         master_port=port,
+        cluster=ray_cluster(environ) if form == "ray" else "",
     )
 
 

@@ -209,6 +209,7 @@ LAUNCHER = Launcher(
     summary="a rank per slot, as ranks, with the variables that accelerate launch would set",
     starts="us",
     plan=plan_accelerate,
+    instead_of={"accelerate": "--launcher accelerate SCRIPT", "trl": "--launcher accelerate -m trl.scripts.COMMAND"},
     typed=_typed,
     takes_started=True,
     needs="accelerate",

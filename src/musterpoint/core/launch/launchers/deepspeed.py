@@ -83,6 +83,7 @@ LAUNCHER = Launcher(
     summary="DeepSpeed's launcher on every host, which starts a rank per slot",
     starts="foreign",
     plan=plan_deepspeed,
+    instead_of={"deepspeed": "--launcher deepspeed SCRIPT"},
     needs="deepspeed",
     reads=("slots", "cpu_binding"),
     hides=(

@@ -210,6 +210,7 @@ LAUNCHER = Launcher(
     summary="mpirun on the leader, whose daemons on all hosts start a rank per slot; no ssh",
     starts="foreign",
     plan=plan_mpi,
+    instead_of={"mpirun": "--launcher mpi SCRIPT", "mpiexec": "--launcher mpi SCRIPT"},
     asked_by={
         "mpi": Asked("the job asks for MPI"),
         "smdistributed_modelparallel": Asked(

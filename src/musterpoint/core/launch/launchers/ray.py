@@ -17,6 +17,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings, bracketed
 from musterpoint.core.fabric.memory import Memory, survey_memory
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs, check_channel
@@ -288,7 +289,19 @@ def _ports(_job: Job, _settings: Settings) -> tuple[int, ...]:
     return (0,) * len(RAY_PORTS)
 
 
-def _survey(_question: Question) -> Memory:
+def _survey(question: Question) -> Memory:
+    """This host's memory.
+
+    Raises:
+        UsageError: the platform has started a cluster around the program already.
+    """
+    job = question.job
+    if job.cluster:
+        raise UsageError(
+            f"--launcher ray: {platforms.load(job.platform).title} has started a Ray cluster ({job.cluster}), and this "
+            "would start another of this host alone: leave --launcher out, or leave the job's distribution out "
+            "(type: ray)"
+        )
     return survey_memory()
 
 

@@ -178,12 +178,14 @@ def _without_env_list(words: list[str]) -> list[str]:
     if "mca_base_env_list_delimiter" in words:
         return words
     found: list[str] = []
-    while words:
-        if words[0].lstrip("-") in _MCA and words[1:2] == ["mca_base_env_list"] and len(words) > 2:
-            found += [word for variable in words[2].split(";") if variable for word in ("-x", variable)]
-            words = words[3:]
+    at = 0
+    while at < len(words):
+        if words[at].lstrip("-") in _MCA and words[at + 1 : at + 2] == ["mca_base_env_list"] and at + 2 < len(words):
+            found += [word for variable in words[at + 2].split(";") if variable for word in ("-x", variable)]
+            at += 3
         else:
-            found, words = [*found, words[0]], words[1:]
+            found.append(words[at])
+            at += 1
     return found
 
 

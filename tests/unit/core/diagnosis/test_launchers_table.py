@@ -6,7 +6,7 @@ import pytest
 
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
-from musterpoint.core.diagnosis.torchrun_table import Table
+from musterpoint.core.diagnosis.launchers_table import Table
 
 RULE = "-" * 60
 RAISED = """[rank3]: Traceback (most recent call last):

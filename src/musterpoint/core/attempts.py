@@ -1,0 +1,178 @@
+"""The attempts of a job on this host: most have one. Each plans this host's part, starts it and waits for its end."""
+
+import signal
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from musterpoint.base import settings
+from musterpoint.base.errors import MusterError
+from musterpoint.base.failure import Failure
+from musterpoint.base.settings import Settings
+from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.job import platforms
+from musterpoint.core.job.model import Job
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.prepare import PreparedHost, free_ports, plan_host
+from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
+from musterpoint.core.ready import Understood
+from musterpoint.core.rollcall.ports import is_free, next_master_port
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
+from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
+from musterpoint.core.supervise.supervisor import Supervisor
+from musterpoint.core.watchers import WATCHERS, Started
+
+if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.facts import JobFacts
+    from musterpoint.core.started_per_rank import Leader
+
+
+class Attempt(NamedTuple):
+    """What the attempts of a job have in common. ``refusal``: why this host can't run its part."""
+
+    runtime: Runtime
+    asked: Understood
+    host: PreparedHost | None
+    refusal: Failure | None
+    others: "Leader | None"
+
+    def run(self, roster: Roster, peers: Peers) -> tuple[Supervisor, Outcome]:
+        """Plans this host's part and runs it until nothing of it is left."""
+        runtime, others, (request, options, job) = self.runtime, self.others, self.asked
+        plan, refusal = self._plan(roster)
+        if plan is not None:
+            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
+            for text in plan.notes:
+                runtime.console.say(text)
+        for watch in WATCHERS:
+            watch(Started(runtime, self.asked, self.host, plan, roster))
+        pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
+        runtime.console.write_through(pump.write_message)
+        for rank, (out, err) in others.outlets.items() if others is not None else ():
+            pump.give(rank, out, err)
+        context = _context(runtime, job, pump)._replace(
+            others=others,
+            about_job=lambda: _facts(job, plan, request),
+            ssh=runtime.ssh,
+            terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
+            code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
+        )
+        supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
+        runtime.masker.know(supervisor.token)
+        runtime.signals.route_to(supervisor.on_signal)
+        outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
+        pump.close()
+        return supervisor, outcome
+
+    def _plan(self, roster: Roster) -> tuple[LaunchPlan | None, Failure | None]:
+        """This host's plan, if it has a part; and why it can't run it."""
+        if self.host is None:
+            return None, self.refusal
+        try:
+            request, options, job = self.asked
+            return plan_host(job, options, self.host, roster, request.environ), self.refusal
+        except MusterError as error:
+            return None, self.runtime.failure_of(error)
+
+
+def run_attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+    """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
+    if not roster.max_restarts:
+        _supervisor, outcome = attempt.run(roster, peers)
+        return outcome
+    from musterpoint.core.supervise.checkpoints import fingerprint
+    from musterpoint.core.supervise.restart_rules import RestartRules
+    from musterpoint.core.supervise.restarts import Between, Restarts
+
+    runtime, (_request, options, job) = attempt.runtime, attempt.asked
+
+    def ports() -> tuple[int, ...]:
+        try:
+            found = free_ports(job, options, attempt.host) if attempt.host is not None else ()
+            return found if runtime.ssh is None else (*found, runtime.ssh.port)
+        except MusterError:  # the plan says so
+            return roster.seat.ports
+
+    between = Between(
+        runtime.loop,
+        lambda text: runtime.console.say(text, runtime.masker.mask_user),
+        runtime.timeline.add,
+        runtime.signals.route_to,
+        ports,
+        lambda last: next_master_port(options.master_port, last, is_free),
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
+        options.stop_exit_code,
+    )
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
+    restarts = Restarts(between, peers, roster, rules)
+    following: Roster | Outcome = roster
+    while isinstance(following, Roster):
+        following = restarts.after(*attempt.run(following, peers))
+    return following
+
+
+def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:
+    """``show_ranks``: each line has its rank where this host has several, unless the job's options say otherwise."""
+    ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
+    several: Prefix = "rank" if show_ranks and plan is not None and plan.local_ranks > 1 else "none"
+    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir)
+    return Pump(output, streams=plan.local_ranks if plan else 1)
+
+
+def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
+    mask = runtime.masker.mask_user  # failures quote the user's program
+    return SupervisorContext(
+        runtime.loop,
+        pump,
+        runtime.sidecars,
+        lambda text: runtime.console.say(text, mask),
+        runtime.timeline.add,
+        job.current_host,
+        mask,
+        job.paths.code,
+        keep=lambda name, content: _keep(job, name, content),
+    )
+
+
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
+    """What a failure's hint depends on."""
+    from musterpoint.core.diagnosis.facts import JobFacts
+
+    local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
+    channels = tuple(channel.name for channel in job.channels)
+    return JobFacts(
+        platforms.load(job.platform).missing_channel,
+        local,
+        channels,
+        plan.launcher if plan else "",
+        plan.local_ranks if plan else 0,
+        python=request.environ.get(settings.PYTHON) or sys.executable,
+        debugged=bool(request.environ.get(settings.TERMINAL)),
+    )
+
+
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
+    from musterpoint.core.report.collected import keep
+
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
+
+
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
+    return Rules(
+        host=job.current_host,
+        grace=rank_grace(job.grace, options.stop_grace),
+        stop_signal=getattr(signal, "SIG" + options.stop_signal),
+        stop_code=options.stop_exit_code,
+        finish_on_failure=options.on_failure == "finish",
+        outside=not job.in_group,
+        outside_stops=options.outside == "stop",
+        tolerates_lost_peers=plan.independent if plan else False,
+        stall_timeout=options.stall_timeout,
+        stall_ends=options.on_stall == "end",
+        log_rules=host.log_rules if host else (),
+        start_timeout=max(options.rollcall_timeout, SHORTEST_START),
+    )

@@ -1,0 +1,108 @@
+"""This host until it is ready for the roll call: the request understood, the code, devices and launcher there."""
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from musterpoint.base.errors import MusterError, StoppedEarly
+from musterpoint.base.failure import Failure
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.directories import made
+from musterpoint.core.job.model import Job
+from musterpoint.core.prepare import (
+    PreparedHost,
+    empty_offer,
+    named_job,
+    offer_of,
+    ordered_job,
+    prepare_host,
+    user_environment,
+    what_is_wanted,
+)
+from musterpoint.core.rollcall.roster import Offer, Roster
+from musterpoint.core.runtime import Request, Runtime
+
+if TYPE_CHECKING:
+    from musterpoint.core.started_per_rank import Leader
+
+
+class Understood(NamedTuple):
+    """A request as it was understood: the ``request`` with the environment that the user's program will see, the
+    ``options``, and the ``job``.
+    """
+
+    request: Request
+    options: Settings
+    job: Job
+
+    @property
+    def fetches(self) -> bool:
+        """Whether code is to be fetched, or packages installed. A program from a command line is here already, and its
+        packages are left to the user unless an installer is named.
+        """
+        return (
+            self.request.program is None or bool(self.options.requirements) or self.options.installer in ("pip", "uv")
+        )
+
+    @property
+    def may_be_unheeded(self) -> bool:
+        """Whether something was asked of musterpoint that could have no effect."""
+        given, program, environ = self.request.given, self.request.program, self.request.environ
+        return bool(given) or program is not None or any(name.startswith("MUSTER_") for name in environ)
+
+    def on(self, roster: Roster) -> "Understood":
+        """The same with the names and the order of the hosts that the roll call settled."""
+        named = named_job(self.job, roster)
+        if named is self.job and self.options.host_order == "topology":
+            return self._replace(job=ordered_job(self.job, roster))
+        return self if named is self.job else self._replace(job=named)
+
+
+def understood(runtime: Runtime, request: Request, options: Settings, job: Job) -> Understood:
+    """The request with the variables that the program will see, and the job with its directories."""
+    runtime.watch_pid1(options.pid1_watch)
+    placed, said = made(job)
+    runtime.set_job(placed)
+    if said and runtime.leads:
+        runtime.console.say(said)
+    environ = user_environment(request.environ, options.python)
+    return Understood(request._replace(environ=environ), options, placed)
+
+
+class Prepared(NamedTuple):
+    """This host before the roll call. A host that can't run its part, or was stopped, takes part in it all the same:
+    the others would wait for it. ``asked``: the job as its program has it, if that is a launcher's command line.
+    """
+
+    asked: Understood
+    offer: Offer
+    host: PreparedHost | None = None
+    refusal: Failure | None = None
+    stop: StoppedEarly | None = None
+
+    def refused_by(self, settled: Understood) -> Failure | None:
+        """Why this host can't run its part, with the host's name as the roll call settled it."""
+        return self.refusal and self.refusal._replace(host=settled.job.own_name)
+
+
+def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | None") -> Prepared:
+    """The steps before the roll call that need no other host, and what there is to say of the request."""
+    request, options, job = asked
+    try:
+        wanted = what_is_wanted(job, options, request.environ, runtime.ask)
+        tools = (lambda: runtime.tools(job, options)) if asked.fetches else None
+        host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
+        offer = offer_of(wanted.job, wanted.settings, host, partial(runtime.open_door, environ=request.environ))
+        runtime.timeline.add("host-prepared", launcher=offer.launcher)
+        if asked.may_be_unheeded:
+            from musterpoint.core.unheeded import unheeded
+
+            typed = request.program is not None
+            for text in unheeded(job, options, request.environ, request.given, host.choice, typed):
+                runtime.console.say(text)
+        if others is not None:
+            others.gather(options.rollcall_timeout)
+    except StoppedEarly as stop:
+        return Prepared(asked, empty_offer(job), stop=stop)
+    except MusterError as error:
+        return Prepared(asked, empty_offer(job), refusal=runtime.failure_of(error))
+    return Prepared(Understood(request, wanted.settings, wanted.job), offer, host)

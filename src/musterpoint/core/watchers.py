@@ -1,0 +1,93 @@
+"""What looks on beside the ranks on this host, and what is looked at when the job has ended well.
+
+Each is one function; :data:`WATCHERS` lists them. Those that the supervisor itself asks are in ``supervise/``.
+"""
+
+from typing import Callable, NamedTuple
+
+from musterpoint.base.settings import PROGRESS
+from musterpoint.core.job import platforms
+from musterpoint.core.job.hyperparameters import text_value
+from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
+from musterpoint.core.prepare import PreparedHost
+from musterpoint.core.ready import Understood
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.runtime import Runtime
+
+
+class Started(NamedTuple):
+    """An attempt whose ranks are about to be started. ``host`` and ``plan``: None where this host has no part."""
+
+    runtime: Runtime
+    asked: Understood
+    host: PreparedHost | None
+    plan: LaunchPlan | None
+    roster: Roster
+
+
+def _progress(started: Started) -> None:
+    """What the program says of its progress, for a platform that shows it."""
+    for setting in started.plan.environment if started.plan is not None else ():
+        if setting.name == PROGRESS:
+            started.runtime.watch_progress(setting.value)
+
+
+def _uploads(started: Started) -> None:
+    """Intermediate outputs, where the job names a place for them."""
+    (request, options, job), runtime = started.asked, started.runtime
+    planned = started.host is not None and started.plan is not None
+    if planned and runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
+        assert started.host is not None
+        runtime.start_sync(job, options, request.environ, started.host.workspace.interpreter)
+
+
+def _build_locks(started: Started) -> None:
+    """Stale locks on builds of torch's extensions. They are looked for when the ranks have been started, to start them
+    earlier; the warning is in time then, too.
+    """
+    runtime, environ = started.runtime, started.asked.request.environ
+
+    def look() -> None:
+        from musterpoint.core.code.build_locks import warnings
+
+        for text in warnings(environ):
+            runtime.console.say(f"warning: {text}")
+
+    runtime.loop.call_later(0, look)
+
+
+def _idle_gpus(started: Started) -> None:
+    """GPUs that the job leaves idle, once its programs have had the time to open them."""
+    planned = started.host is not None and started.plan is not None
+    if not planned or started.roster.attempt or started.host is None or not started.host.devices.gpus:
+        return
+    from musterpoint.core.processes.idle_gpus import AFTER, warn_of_idle
+
+    runtime, environ = started.runtime, started.asked.request.environ
+
+    def look() -> None:
+        from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
+
+
+def _notices(started: Started) -> None:
+    """Announcements of the platform that it will end this machine."""
+    runtime = started.runtime
+    if address := platforms.load(started.asked.job.platform).notices:
+        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(address))  # when the ranks have been started
+
+
+WATCHERS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _build_locks, _idle_gpus, _notices)
+"""Called before the ranks of an attempt start, in this order."""
+
+
+def check_results(runtime: Runtime, asked: Understood, launcher: str) -> None:
+    """Looks at what a job that ended well has left, where its launcher knows what to expect; the leader says it."""
+    job, look = asked.job, find(launcher).afterwards
+    if look is not None and job.in_group and job.current_host == job.leader and (warning := look(job.paths)):
+        runtime.console.say(f"warning: {warning}")

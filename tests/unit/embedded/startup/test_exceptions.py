@@ -1,0 +1,153 @@
+"""Ranks that tell the supervisor of the exception that ends them, and print what they always print."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+from musterpoint.core.launch.inputs import STARTUP, TASKS
+from musterpoint.core.supervise import handover
+from musterpoint.embedded.startup import exceptions
+
+PROGRAM = """
+import atexit, os, sys
+atexit.register(lambda: print("exit function", file=sys.stderr))
+def load():
+    try:
+        {{}}["shard 17"]
+    except KeyError as error:
+        raise LookupError("no such shard: 17\\nthere are 16 of them") from error
+{0}
+load()
+"""
+
+
+class Supervisor:
+    """Takes lines at a control socket of its own, and answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "control")
+        self.lines: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(self.path)
+        self._socket.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("r") as file:
+                self.lines += [file.readline(), file.readline()]
+                connection.sendall(b"heard\n")
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    supervisor = Supervisor(tmp_path)
+    yield supervisor
+    supervisor.close()
+
+
+def run(environ: dict[str, str], before: str = "", **more: str) -> tuple[int, str, int]:
+    """Exit code, output and pid of the program."""
+    environ = environ | {"PYTHONPATH": STARTUP, TASKS: "exceptions"} | more
+    words = [sys.executable, "-c", PROGRAM.format(before)]
+    process = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
+    said = process.communicate()[1]
+    return process.returncode, said, process.pid
+
+
+def variables(supervisor: Supervisor) -> dict[str, str]:
+    return {"MUSTER_OUTER": supervisor.path, "MUSTER_SOCKET_TOKEN": "of the job"}
+
+
+def test_the_exception_is_told_with_its_causes_and_printed_as_ever(
+    environ: dict[str, str], supervisor: Supervisor
+) -> None:
+    plain = run(environ)
+    code, said, pid = run(environ, **variables(supervisor))
+    assert (code, said) == plain[:2] == (1, said)
+    token, line = supervisor.lines
+    assert token == "of the job\n"
+    facts = RaisedFacts.from_line(line)
+    assert facts.pid == pid
+    assert [one.text for one in facts.chain] == [
+        "KeyError: 'shard 17'",
+        "LookupError: no such shard: 17\nthere are 16 of them",
+    ]
+    assert [one.chained for one in facts.chain] == [False, True]
+    assert [(frame.file, frame.function) for frame in facts.chain[-1].frames] == [
+        ("<string>", "<module>"),
+        ("<string>", "load"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "sys.excepthook = lambda *_: print('theirs', file=sys.stderr)",
+        "if os.fork() == 0: load()\nos.wait()\nos._exit(1)",
+        "sys.exit('giving up')",
+    ],
+    ids=["a hook of its own", "a forked process", "no exception"],
+)
+def test_nothing_is_told_of_what_does_not_end_the_rank(
+    environ: dict[str, str], supervisor: Supervisor, before: str
+) -> None:
+    assert run(environ, before, **variables(supervisor))[:2] == run(environ, before)[:2]
+    assert supervisor.lines == []
+
+
+@pytest.mark.parametrize("address", ["@no such socket", "/no/such/file"])
+def test_a_supervisor_that_is_gone_changes_nothing(environ: dict[str, str], address: str) -> None:
+    told = run(environ, MUSTER_OUTER=address, MUSTER_SOCKET_TOKEN="x")
+    assert told[:2] == run(environ)[:2]
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise TypeError("no")
+
+
+def test_what_is_told_has_bounds() -> None:
+    def again(depth: int) -> None:
+        if depth:
+            again(depth - 1)
+        raise ValueError("x" * 1_000_000)
+
+    error: BaseException = Odd()
+    try:
+        again(500)
+    except ValueError as found:
+        (one,) = exceptions.chain_of(found)
+        assert len(str(one["text"])) == exceptions.MOST_TEXT
+        assert len(one["frames"]) == exceptions.MOST_FRAMES + 1  # type: ignore[arg-type]
+    assert exceptions.chain_of(error)[0]["text"] == f"{Odd.__module__}.Odd: <exception str() failed>"
+    first = error
+    for _ in range(100):
+        error.__context__ = ValueError()
+        error = error.__context__
+    error.__context__ = first
+    assert len(exceptions.chain_of(first)) == exceptions.MOST_CAUSES
+
+
+def test_both_sides_mean_the_same() -> None:
+    assert exceptions.LINE == handover.RAISED
+    assert os.path.basename(STARTUP) == "path"

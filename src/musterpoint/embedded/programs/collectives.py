@@ -28,25 +28,18 @@ def say(**what: Any) -> None:
     sys.stdout.flush()
 
 
-def processor_times() -> tuple[int, int]:
-    """Nanoseconds that this process's threads ran, and that they waited for a processor (Linux,
-    Documentation/scheduler/sched-stats.rst); zeros where the system doesn't tell.
+def time_waited() -> float:
+    """Seconds that this process's threads waited for a processor so far (Linux: scheduler/sched-stats.rst);
+    0 where the system doesn't tell.
     """
-    ran = waited = 0
-    try:
-        for thread in os.listdir("/proc/self/task"):
+    waited = 0
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+        try:
             with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
-                one, other = file.read().split()[:2]
-            ran, waited = ran + int(one), waited + int(other)
-    except (OSError, ValueError):  # a thread may have ended
-        pass
-    return ran, waited
-
-
-def waited_part(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """The part of the processor time that was wanted between two readings, and not given: 0 to 1."""
-    ran, missed = (max(0, now - then) for then, now in zip(before, after))
-    return missed / (ran + missed) if ran + missed else 0.0
+                waited += int(file.read().split()[1])
+        except (OSError, ValueError, IndexError):  # the thread has ended, or the system doesn't tell
+            continue
+    return waited / 1e9
 
 
 class Rank:
@@ -91,7 +84,7 @@ class Rank:
         return found
 
     def _once(self, rank: int, other: int, until: float) -> dict[str, Any]:
-        before = processor_times()
+        begun, before = time.monotonic(), time_waited()
         small = self._tensor(FLOAT)
         latency = min(self._timed(lambda: self.dist.all_reduce(small)) for _ in range(SMALL_TIMES))
         size, most = LEAST, MOST_NCCL if self.backend == "nccl" else MOST_GLOO
@@ -106,7 +99,7 @@ class Rank:
             "broadcast": size / max(there, back) / 1e9,
             "latency": latency,
             "bytes": size,
-            "waited": waited_part(before, processor_times()),
+            "waited": min(1.0, max(0.0, time_waited() - before) / (time.monotonic() - begun)),
         }
 
     def _second(self, size: int) -> float:

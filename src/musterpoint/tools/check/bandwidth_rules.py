@@ -21,8 +21,8 @@ _TRIES = 3
 """Rounds in which not one pair has to work before that is believed."""
 PART_OF_LINK = 0.05
 """A network is called slow where collectives reach less of the interface's own speed: Gloo takes one connection."""
-_LEAST_GIVEN = 0.01
-"""However busy a host was, its ranks ran a little."""
+_LEAST_GIVEN = 1e-6
+"""Ranks that did nothing but wait may be as fast as any."""
 NOISY, _MOST_BUSY = 0.1, 4
 """Hosts are named as busy from this part on, and so many."""
 _LATE, _LATE_BY = 10.0, 0.005
@@ -39,8 +39,8 @@ class Measured(NamedTuple):
     latency: seconds that a small all-reduce takes.
     backend: nccl or gloo.
     error: why it failed.
-    waited: what part of the processor time that they wanted the ranks of each host weren't given: what else runs there
-        takes it, and the network isn't to blame.
+    waited: for what part of the time the ranks of each host waited for a processor: what else runs there has it, and
+        the network isn't to blame.
     """
 
     first: str
@@ -69,8 +69,8 @@ class Measured(NamedTuple):
 
     @property
     def given(self) -> float:
-        """What part of its speed the pair can have had at least, with the processors that it was given."""
-        return max(_LEAST_GIVEN, (1 - self.waited[0]) * (1 - self.waited[1]))
+        """What part of the time it would have needed at least had nobody waited for a processor."""
+        return max(_LEAST_GIVEN, 1 - sum(self.waited))
 
     @property
     def quiet(self) -> "Measured":
@@ -188,8 +188,7 @@ def _noisy(measured: Sequence[Measured]) -> Finding:
         "bandwidth-noisy",
         "warn",
         "",
-        "too noisy to tell which hosts are slow: others took part of the processor time that the ranks wanted on "
-        f"{where}",
+        f"too noisy to tell which hosts are slow: the ranks waited for a processor for part of the time on {where}",
         f"less than {NOISY:.0%}",
     )
 

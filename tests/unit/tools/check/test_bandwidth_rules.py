@@ -139,7 +139,7 @@ def pairs_of(waits: dict[str, float], speeds: dict[str, float]) -> list[Measured
 
 
 def test_a_busy_host_is_not_blamed() -> None:
-    """Its ranks got a tenth of the processor time that they wanted: that alone makes it as slow as it was."""
+    """Its ranks waited for a processor for nine tenths of the time: that alone makes it as slow as it was."""
     measured = pairs_of({"c": 0.9}, {"a": 1.0, "b": 1.0, "c": 0.1, "d": 1.0})
     found = bandwidth_findings("abcd", measured)
     assert [(each.code, each.severity, each.host) for each in found if each.severity != "ok"] == [

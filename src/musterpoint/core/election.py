@@ -17,6 +17,7 @@ from typing import Callable, NamedTuple
 
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
+from musterpoint.base.posix import fcntl
 
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
 """Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
@@ -74,8 +75,6 @@ def elect(
         LauncherError: there is no directory for it.
         Exception: what ``check_stop`` raised while another one was at it.
     """
-    import fcntl
-
     for _ in range(_MOST_TRIES):
         folder = _folder(folders)
         try:
@@ -133,7 +132,6 @@ def _folder(folders: tuple[str, ...]) -> str:
 def _wait_for_lock(loop: Loop, fd: int, check_stop: Callable[[], None]) -> None:
     """Another one is at it, which takes a moment, unless it was stopped: in a thread, so that a stop ends the wait."""
     import _thread
-    import fcntl
 
     loop.prepare_posts()
     ours = os.dup(fd)  # shares the lock; the thread may outlive the wait

@@ -18,6 +18,7 @@ import sys
 from typing import Callable, Iterator, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import fcntl
 from musterpoint.base.settings import CODE_COPY, CODE_COPY_OF
 from musterpoint.core.code.project import LOCAL_JOBS, REQUIREMENTS
 from musterpoint.local.job import LocalJob
@@ -236,8 +237,6 @@ def can_mount(folder: str) -> bool:
 def _clone(source: int, target: int) -> bool:
     if not sys.platform.startswith("linux"):
         return False
-    import fcntl
-
     try:
         fcntl.ioctl(target, _CLONE, source)
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequen
 import musterpoint
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
+from musterpoint.base.posix import fcntl
 from musterpoint.base.untrusted import clip
 from musterpoint.core.code import installer_output, installers
 from musterpoint.core.code.aws import package_index

@@ -8,13 +8,13 @@ host.
 from __future__ import annotations
 
 import array
-import fcntl
 import os
 import socket
 import struct
 import sys
 from typing import Iterable, Mapping
 
+from musterpoint.base.posix import fcntl
 from musterpoint.core.fabric.configured import configured, fits_any
 from musterpoint.core.fabric.devices import Devices, read
 from musterpoint.core.fabric.setting import EnvSetting

@@ -1,11 +1,11 @@
 """Finds what a job with ssh between its hosts needs on this one: OpenSSH's programs, and the user who logs in."""
 
 import os
-import pwd
 from typing import Mapping, NamedTuple
 
 from musterpoint.base import executables
 from musterpoint.base.errors import LauncherError
+from musterpoint.base.posix import pwd
 
 TEMPORARY = "muster-ssh-"
 """What the name of the directory with a job's keys begins with."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from collections import deque
 
 from musterpoint.base.loop import WRITE, Loop
+from musterpoint.base.posix import fcntl
 from musterpoint.core.processes.streams import LARGEST_PIPE, Bytes
 
 HEADER = struct.Struct("=dIiI")

@@ -1,11 +1,11 @@
 """Starts a process by fork and exec, gives it the terminal, and counts the kernel's OOM kills."""
 
-import fcntl
 import os
 import signal
 from functools import partial
 from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, Sequence, cast
 
+from musterpoint.base.posix import fcntl
 from musterpoint.core.processes import tree
 
 

@@ -14,6 +14,7 @@ import stat
 from typing import TYPE_CHECKING, Mapping
 
 from musterpoint.base.errors import LauncherError
+from musterpoint.base.posix import fcntl
 from musterpoint.core.fabric.ssh import TEMPORARY, Ssh
 from musterpoint.core.rollcall.ports import any_free
 from musterpoint.core.rollcall.roster import is_ssh_key
@@ -115,8 +116,6 @@ class SshDoor:
 
 def _locked(folder: str) -> int:
     """A descriptor that holds the lock of ``folder`` until this process ends, however it ends; -1: it can't be had."""
-    import fcntl
-
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,13 +1,13 @@
 """The streams of this host's processes: the pipe each comes through, its prefix, and the sinks it is written to."""
 
 import errno
-import fcntl
 import os
 import select
 import stat
 from typing import Callable, Collection, Literal, NamedTuple, Union
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import fcntl
 from musterpoint.core.processes.tail import Tail
 
 Label = Literal["stdout", "stderr", "both"]

@@ -52,7 +52,7 @@ SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
 STACKS_FILE = "muster-stacks"
 """How the name begins of the memory file into which a rank's ``faulthandler`` writes; a thread's number follows."""
-TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, -1)
+TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine if hasattr(os, "uname") else "", -1)
 """The system call that sends a signal to one thread; -1, which fails: not known for this machine."""
 GO_ON = ("0", "pipe_read", "anon_pipe_read", "futex_wait_queue", "futex_wait_queue_me", "do_wait")
 """Where a thread of a process goes on after a signal as if there had been none; 0: it runs."""

@@ -6,7 +6,6 @@ A call sends more than fits into one packet, so that a path that loses large pac
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import struct
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Iterable, Literal, NamedTuple, Sequence
 
 from musterpoint.base.loop import READ, WRITE, Loop, Timer
+from musterpoint.base.posix import fcntl
 from musterpoint.core.fabric.devices import read
 from musterpoint.core.rollcall.listener import listening
 

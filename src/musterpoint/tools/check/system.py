@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from typing import NamedTuple
 
@@ -45,6 +44,8 @@ class System:
     def limit(self, name: str) -> int:
         """The soft limit ``RLIMIT_<name>`` of this process; :data:`UNLIMITED` where there is none."""
         try:
+            import resource
+
             value = resource.getrlimit(getattr(resource, "RLIMIT_" + name))[0]
         except (ImportError, AttributeError):
             return UNLIMITED

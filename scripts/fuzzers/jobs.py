@@ -22,12 +22,12 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import MusterError
 from musterpoint.core.job.read import masker_of, masker_of_files, read_job
-from musterpoint.core.launch.explain import to_json
 from musterpoint.core.launch.launcher import Wanted
-from musterpoint.core.launch.layout import draw
-from musterpoint.core.launch.page import Subject, page_of
 from musterpoint.core.prepare import plan_host, prepare_host
-from musterpoint.tools.preview import assumed_roster
+from musterpoint.tools.plans.drawing import draw
+from musterpoint.tools.plans.page import Subject, page_of
+from musterpoint.tools.plans.preview import assumed_roster
+from musterpoint.tools.plans.words import to_json
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""

@@ -43,7 +43,7 @@ def test_a_rank_whose_peers_had_ended_with_0(local) -> None:  # type: ignore[no-
 
 
 LOOKS_OFTEN = """
-import musterpoint.core.supervise.waiting as waiting
+import musterpoint.core.supervise.watchers.waiting as waiting
 waiting.PAUSES = (0.2, 600.0)
 """
 ONE_GOES_ON = """

@@ -18,7 +18,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.tools.preview import preview_request
+from musterpoint.tools.plans.preview import preview_request
 
 EXAMPLES = """
 text is for reading and hides secrets; the others are for programs and don't. export leaves out names that

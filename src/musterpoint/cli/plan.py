@@ -12,11 +12,11 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.terminal import colours, width
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
-from musterpoint.core.launch.explain import to_json
-from musterpoint.core.launch.layout import Style, draw
-from musterpoint.core.launch.page import page_of
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.tools.preview import Preview, preview_request
+from musterpoint.tools.plans.drawing import Style, draw
+from musterpoint.tools.plans.page import page_of
+from musterpoint.tools.plans.preview import Preview, preview_request
+from musterpoint.tools.plans.words import to_json
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--all] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"

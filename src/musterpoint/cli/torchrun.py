@@ -17,7 +17,7 @@ from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
 from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.runtime import Request
-from musterpoint.tools.preview import preview_request
+from musterpoint.tools.plans.preview import preview_request
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure

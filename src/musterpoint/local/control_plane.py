@@ -28,7 +28,7 @@ from musterpoint.local import results
 from musterpoint.local.advice import advice
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
-from musterpoint.local.environment import host_environment, threads_of
+from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.live_view import LiveView, can_be_shown
 from musterpoint.local.output import Pump, prefixes

@@ -25,7 +25,7 @@ from musterpoint.core.processes.tree import catches
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
-from musterpoint.local.environment import PATCHES
+from musterpoint.local.host_environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import BASE, CONTAINER_RANKS, Layout
 

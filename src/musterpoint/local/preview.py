@@ -13,12 +13,12 @@ from musterpoint.core.job.read import read_job
 from musterpoint.core.job.variables import Watched
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.local.backend import BackendName, choose_backend
-from musterpoint.local.environment import host_environment, threads_of
+from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
-from musterpoint.tools.preview import HostView, Preview, preview, used_variables
+from musterpoint.tools.plans.preview import HostView, Preview, preview, used_variables
 
 ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""

@@ -22,7 +22,7 @@ from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.prepare import named_job, offer_of, ordered_job, plan_host, prepare_host
 from musterpoint.core.rollcall.roster import Roster, Seat
-from musterpoint.tools.preview import assumed_roster
+from musterpoint.tools.plans.preview import assumed_roster
 
 
 def plan(tmp_path: Path, launcher: str, gpus: int, compat: str, **environ: str) -> LaunchPlan:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.local.environment import PATCHES
+from musterpoint.local.host_environment import PATCHES
 
 pytestmark = pytest.mark.torch
 

@@ -172,7 +172,7 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, problem: OSError
 
 def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
-    with pytest.raises(UsageError, match=r"needs the Docker SDK for Python.*pip install 'musterpoint\[docker\]'"):
+    with pytest.raises(UsageError, match=r"needs the Docker SDK for Python.*pip install docker"):
         docker_engine.connect()
 
 

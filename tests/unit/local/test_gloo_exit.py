@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from musterpoint.local.environment import PATCHES
+from musterpoint.local.host_environment import PATCHES
 
 # A thread that is called as gloo's are, and is busy without the GIL, then needs it, over and over.
 BUSY = """

@@ -14,7 +14,7 @@ import pytest
 
 import musterpoint
 from musterpoint.cli.bundle import archive
-from musterpoint.local.environment import PATCHES
+from musterpoint.local.host_environment import PATCHES
 
 from .conftest import SMDISTRIBUTED, STARTUP
 

@@ -17,12 +17,12 @@ from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.core.job import platforms
 from musterpoint.core.job.variables import of_platform
-from musterpoint.core.launch.explain import words_of
 from musterpoint.core.launch.launchers import accelerate, mpi
-from musterpoint.core.launch.page import page_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request
-from musterpoint.tools.preview import Preview, preview_request
+from musterpoint.tools.plans.page import page_of
+from musterpoint.tools.plans.preview import Preview, preview_request
+from musterpoint.tools.plans.words import words_of
 
 from ..core.job import test_azureml, test_kubernetes, test_slurm, test_vertex
 

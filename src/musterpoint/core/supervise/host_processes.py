@@ -10,7 +10,6 @@ from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment, remove
 from musterpoint.core.supervise.events import (
     Broken,
     Key,
@@ -21,13 +20,19 @@ from musterpoint.core.supervise.events import (
     SessionOpened,
 )
 from musterpoint.core.supervise.mpi_exits import MpiExits
+from musterpoint.core.supervise.rank_environment import (
+    TemporaryDirectory,
+    add_for_launcher,
+    planned_environment,
+    remove,
+)
 from musterpoint.core.supervise.ranks import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 from musterpoint.embedded.programs.registry import Program, Texts
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
-    from musterpoint.core.supervise.meeting import MeetingWatch
+    from musterpoint.core.supervise.ranks_met import MeetingWatch
 
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
@@ -84,7 +89,7 @@ class HostProcesses:
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
-            from musterpoint.core.supervise.meeting import MeetingWatch
+            from musterpoint.core.supervise.ranks_met import MeetingWatch
 
             pids = partial(self._ranks.pids, session.number)
             self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)

@@ -40,12 +40,12 @@ from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
-    from musterpoint.core.supervise.log_watch import LogWatch
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
     from musterpoint.core.supervise.ssh_sessions import SshSessions
-    from musterpoint.core.supervise.stall_watch import StallWatch
-    from musterpoint.core.supervise.start_watch import StartWatch
-    from musterpoint.core.supervise.waiting import WaitingWatch
+    from musterpoint.core.supervise.watchers.logs import LogWatch
+    from musterpoint.core.supervise.watchers.stalls import StallWatch
+    from musterpoint.core.supervise.watchers.starts import StartWatch
+    from musterpoint.core.supervise.watchers.waiting import WaitingWatch
 
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
@@ -132,7 +132,10 @@ class Supervisor:
     def _collect_dumps(self, plan: LaunchPlan | None) -> None:
         if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
             return
-        from musterpoint.core.supervise.flight_dumps import collect, stem_of  # only hosts with GPUs have such files
+        from musterpoint.core.supervise.watchers.flight_dumps import (  # only hosts with GPUs have such files
+            collect,
+            stem_of,
+        )
 
         stem = stem_of(plan)
         if stem:
@@ -152,7 +155,7 @@ class Supervisor:
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
         if self._processes.unstarted(number):
-            from musterpoint.core.supervise.start_watch import StartWatch  # only where others start ranks
+            from musterpoint.core.supervise.watchers.starts import StartWatch  # only where others start ranks
 
             seconds = self._rules.start_timeout
             self._starts.append(StartWatch(self._context, self._processes, number, seconds, self.on_event))
@@ -182,7 +185,7 @@ class Supervisor:
         asked = self._rules.stall_timeout is not None or self._rules.log_rules
         if not asked or self._rules.outside:
             return
-        from musterpoint.core.supervise.stall_watch import StallWatch  # only where it is asked for
+        from musterpoint.core.supervise.watchers.stalls import StallWatch  # only where it is asked for
 
         self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
 
@@ -190,7 +193,7 @@ class Supervisor:
         """Before the pump's thread runs, which then copies the output."""
         if not self._rules.log_rules or self._rules.outside:
             return
-        from musterpoint.core.supervise.log_watch import LogWatch  # only where there are rules
+        from musterpoint.core.supervise.watchers.logs import LogWatch  # only where there are rules
 
         self._logs = LogWatch(
             self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
@@ -267,7 +270,7 @@ class Supervisor:
     def _watch_waiting(self) -> None:
         """While this host is done and others aren't, it says for whom it waits."""
         if self._state.phase == "waiting" and len(self._roster.seats) > 1:
-            from musterpoint.core.supervise.waiting import WaitingWatch  # only where there are other hosts
+            from musterpoint.core.supervise.watchers.waiting import WaitingWatch  # only where there are other hosts
 
             self._waiting = WaitingWatch(self._context, self._peers, self._processes)
         elif self._waiting is not None:

@@ -50,6 +50,7 @@ EVENTS: dict[str, Meaning] = {
     "service-started": Meaning("process", "{name} started, pid {pid}"),
     "rank-registered": Meaning("process", "{rank} of {world_size} ranks was started by the launcher", False),
     "ranks-never-started": Meaning("failure", "{ranks:ranks} were awaited here, and nobody started them"),
+    "rank-raised": Meaning("failure", "rank {rank} told of the exception that ends it"),
     "rank-left": Meaning("process", "rank {rank} left its MPI without MPI_Finalize", False),
     "stub-lost": Meaning("process", "what stood for rank {rank} was gone"),
     "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),

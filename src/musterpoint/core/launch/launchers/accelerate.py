@@ -16,8 +16,8 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Launcher, Question, Wanted
 from musterpoint.core.launch.launchers.ranks import plan_ranks
-from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.rendezvous import rendezvous
 from musterpoint.core.launch.table import find
 
 USE_CPU = "ACCELERATE_USE_CPU"

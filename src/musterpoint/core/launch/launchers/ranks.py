@@ -8,8 +8,8 @@ from musterpoint.core.launch.horovod import Gloo, plan_gloo, stall_warnings
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Asked, Launcher
-from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
+from musterpoint.core.launch.rendezvous import rendezvous
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker
 
 RUN_ID = "TORCHELASTIC_RUN_ID"

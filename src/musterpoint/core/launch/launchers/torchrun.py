@@ -14,8 +14,8 @@ from musterpoint.base.settings import Settings, bracketed
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
-from musterpoint.core.launch.meeting import rendezvous
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
+from musterpoint.core.launch.rendezvous import rendezvous
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"

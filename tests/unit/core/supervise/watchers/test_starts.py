@@ -9,10 +9,10 @@ import pytest
 
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.core.supervise.events import Broken
-from musterpoint.core.supervise.start_watch import StartWatch
+from musterpoint.core.supervise.watchers.starts import StartWatch
 
-from .bench import context_for
-from .test_host_processes import PLAN, Bench
+from ..bench import context_for
+from ..test_host_processes import PLAN, Bench
 
 _OWN = ProcessPlan("rank", "rank", (Argument("sleep"), Argument("600")), rank=0, local_rank=0)
 _OF_OTHERS = ProcessPlan("rank", "others", (Argument("sleep"),))
@@ -56,7 +56,7 @@ def test_ranks_that_run_or_an_end_are_none(tmp_path: Path, capfd: pytest.Capture
 
 
 def test_it_is_said_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.core.supervise.start_watch.SAID_AFTER", 0)
+    monkeypatch.setattr("musterpoint.core.supervise.watchers.starts.SAID_AFTER", 0)
     said: list[str] = []
     watching = watch(bench, 1000, said)
     bench.turn()

@@ -261,7 +261,7 @@ class StallWatch:
 
     def _keep_flight_records(self) -> None:
         for rank, record in self._records.items():
-            from musterpoint.core.supervise.flight_dumps import keep_record
+            from musterpoint.core.supervise.watchers.flight_dumps import keep_record
 
             keep_record(self._context, rank, record)
         self._records = {}

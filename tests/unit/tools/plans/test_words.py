@@ -7,8 +7,8 @@ from typing import Callable
 
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import CpuSet
-from musterpoint.core.launch.explain import to_json
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.tools.plans.words import to_json
 
 Planner = Callable[..., LaunchPlan]
 

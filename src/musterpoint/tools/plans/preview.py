@@ -22,7 +22,6 @@ from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
-from musterpoint.core.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
@@ -31,6 +30,7 @@ from musterpoint.core.rollcall.ports import agreed_master_port
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
 from musterpoint.core.unheeded import unheeded
+from musterpoint.tools.plans.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
 
 
 class HostView(NamedTuple):

@@ -11,7 +11,7 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes.pump import Pump
-from musterpoint.core.supervise.meeting import MeetingWatch, rows
+from musterpoint.core.supervise.ranks_met import MeetingWatch, rows
 
 from .bench import context_for
 
@@ -197,7 +197,7 @@ def test_a_neighbour_that_nobody_imports_says_nothing(
 
 
 def test_it_is_looked_for_while_the_ranks_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.core.supervise.meeting.LOOKS", (0.0, 0.001))
+    monkeypatch.setattr("musterpoint.core.supervise.ranks_met.LOOKS", (0.0, 0.001))
     watch = machine.watch()
     machine.loop.turn(1)
     machine.loop.turn(1)

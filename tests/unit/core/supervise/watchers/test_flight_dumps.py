@@ -10,9 +10,9 @@ import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.core.processes.pump import Pump
-from musterpoint.core.supervise.flight_dumps import collect
+from musterpoint.core.supervise.watchers.flight_dumps import collect
 
-from .bench import context_for
+from ..bench import context_for
 
 
 @pytest.mark.parametrize("failed", [True, False])

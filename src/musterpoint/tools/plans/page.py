@@ -1,6 +1,6 @@
 """What stands on the page of ``muster plan``: the job in two sentences, the first host whole, of others what differs.
 
-A page is made of blocks of rows; :mod:`musterpoint.core.launch.layout` draws it. Secrets are hidden here.
+A page is made of blocks of rows; :mod:`musterpoint.tools.plans.drawing` draws it. Secrets are hidden here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.platform import EXPECTED
-from musterpoint.core.launch.explain import BOOT_SHOWN, Words, program_name, quoted, words_of
 from musterpoint.core.launch.launcher import MISLEADING
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.core.launch.table import find
+from musterpoint.tools.plans.words import BOOT_SHOWN, Words, program_name, quoted, words_of
 
 MOST_OTHERS = 6
 """Hosts beside the first whose differences are shown without ``--all``."""

@@ -6,7 +6,7 @@ import textwrap
 from typing import Iterable, NamedTuple, Sequence
 
 from musterpoint.base.untrusted import escaped
-from musterpoint.core.launch.page import Block, HostPart, Page, Row
+from musterpoint.tools.plans.page import Block, HostPart, Page, Row
 
 _NARROW, _WIDE = 24, 44
 """Between these is the column of the reasons; after a longer text the reason follows directly."""

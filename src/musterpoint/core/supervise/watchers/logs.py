@@ -1,8 +1,8 @@
 """Watches the ranks' output by the job's log rules (``--log-rules``).
 
 A program of ours searches it, since a pattern may take for ever. A rule about time is the leader's to judge, who knows
-what the ranks of all hosts print (:mod:`musterpoint.core.supervise.stall_watch`); a line that is a fault ends the job
-from here.
+what the ranks of all hosts print (:mod:`musterpoint.core.supervise.watchers.stalls`); a line that is a fault ends the
+job from here.
 """
 
 from __future__ import annotations

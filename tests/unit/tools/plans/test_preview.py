@@ -11,7 +11,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, InstanceGroup, Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.runtime import Request
-from musterpoint.tools.preview import assumed_roster, preview, preview_request, seen_from, views_of
+from musterpoint.tools.plans.preview import assumed_roster, preview, preview_request, seen_from, views_of
 
 GROUPS = (InstanceGroup("gpu", "ml.p4d.24xlarge", ("algo-1",)), InstanceGroup("data", "ml.c5.xlarge", ("algo-2",)))
 

@@ -12,9 +12,9 @@ from musterpoint.core.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job.model import Distribution
 from musterpoint.core.job.platform import EXPECTED
-from musterpoint.core.launch.layout import PLAIN, Style, draw
-from musterpoint.core.launch.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, Subject, page_of
 from musterpoint.core.launch.plan import BOOT, Argument, LaunchPlan
+from musterpoint.tools.plans.drawing import PLAIN, Style, draw
+from musterpoint.tools.plans.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, Subject, page_of
 
 Planner = Callable[..., LaunchPlan]
 EXPORTS = (("HF_TOKEN", "s3cret"), ("SM_HPS", '{"lr": 1}'), ("SM_HOSTS", "[]"))

@@ -11,7 +11,7 @@ import pytest
 from musterpoint.base.settings import SOCKET_TOKEN
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.supervise.handover import OUTER, PLANNED
-from musterpoint.local.environment import PATCHES, host_environment, threads
+from musterpoint.local.host_environment import PATCHES, host_environment, threads
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.platforms import sagemaker
 from musterpoint.local.platforms.platform import PlayedHost

@@ -9,20 +9,16 @@ from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
 from musterpoint.core.channel.peers import (
     AllDone,
-    AllLooked,
     Arrived,
     JobFailed,
-    LookAsked,
     PeerBack,
     PeerEvent,
     PeerLost,
     Peers,
     PeerSilent,
-    Stalled,
     StartAsked,
     Started,
     StartEnded,
-    StillRunning,
     StopAll,
 )
 from musterpoint.core.channel.topics import barriers
@@ -38,16 +34,12 @@ from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
+from musterpoint.core.supervise.watcher import Watched, Watchers
 
 if TYPE_CHECKING:
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
     from musterpoint.core.supervise.ssh_sessions import SshSessions
-    from musterpoint.core.supervise.watchers.logs import LogWatch
-    from musterpoint.core.supervise.watchers.stalls import StallWatch
-    from musterpoint.core.supervise.watchers.starts import StartWatch
-    from musterpoint.core.supervise.watchers.waiting import WaitingWatch
 
-NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
 DRAIN_SECONDS_STOPPED = 3.0
@@ -73,11 +65,8 @@ class Supervisor:
         self._services_end = False
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
-        self._stalls: StallWatch | None = None
-        self._logs: LogWatch | None = None
-        self._waiting: WaitingWatch | None = None
         self._ssh: SshSessions | None = None
-        self._starts: list[StartWatch] = []
+        self._watchers = Watchers(Watched(context, peers, self._processes, roster, rules, self.on_event))
 
     @property
     def token(self) -> str:
@@ -106,40 +95,28 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
-            self._watch_logs()
+            self._watchers.open("output")
             self._start_pump(plan)
-            self._watch_stalls()
+            self._watchers.open("started")
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
             self._processes.reap()
             while not self._finished:
                 self._loop.turn()
             self._end_what_is_left()
-            self._collect_dumps(plan)
+            self._watchers.over(failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
         except BaseException:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs, self._waiting, self._ssh, *self._starts):
-                if watch is not None:
-                    watch.close()
+            self._watchers.close()
+            if self._ssh is not None:
+                self._ssh.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
         self._say_what_ended_it(outcome)
         return outcome
-
-    def _collect_dumps(self, plan: LaunchPlan | None) -> None:
-        if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
-            return
-        from musterpoint.core.supervise.watchers.flight_dumps import (  # only hosts with GPUs have such files
-            collect,
-            stem_of,
-        )
-
-        stem = stem_of(plan)
-        if stem:
-            collect(self._context, stem, failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
         """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
@@ -154,11 +131,7 @@ class Supervisor:
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
-        if self._processes.unstarted(number):
-            from musterpoint.core.supervise.watchers.starts import StartWatch  # only where others start ranks
-
-            seconds = self._rules.start_timeout
-            self._starts.append(StartWatch(self._context, self._processes, number, seconds, self.on_event))
+        self._watchers.open("session", number)
         if plan.ssh is not None and self._ssh is not None:
             self._ssh.open(number)
         if self._mpi is not None:
@@ -181,37 +154,12 @@ class Supervisor:
             self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
         return self._mpi
 
-    def _watch_stalls(self) -> None:
-        asked = self._rules.stall_timeout is not None or self._rules.log_rules
-        if not asked or self._rules.outside:
-            return
-        from musterpoint.core.supervise.watchers.stalls import StallWatch  # only where it is asked for
-
-        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
-
-    def _watch_logs(self) -> None:
-        """Before the pump's thread runs, which then copies the output."""
-        if not self._rules.log_rules or self._rules.outside:
-            return
-        from musterpoint.core.supervise.watchers.logs import LogWatch  # only where there are rules
-
-        self._logs = LogWatch(
-            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
-        )
-
     def _on_peer_event(self, event: PeerEvent) -> None:
         """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
-        act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
-        told = _FOR_WAITING.get(type(event))
+        act = _FOR_DAEMONS.get(type(event))
         if act is not None:
             act(self._daemons, event)
-        elif look is not None:
-            if self._stalls is not None:
-                look(self._stalls, event)
-        elif told is not None:
-            if self._waiting is not None and self._state.phase == "waiting":
-                told(self._waiting, event)
-        else:
+        elif not self._watchers.hear(event):
             self.on_event(event)
 
     def _outcome(self, state: State) -> Outcome:
@@ -251,7 +199,9 @@ class Supervisor:
                     where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
                     self.first_stop = self.first_stop or (where, happened.signal)
                 if self._state.phase != before:
-                    self._watch_waiting()
+                    self._watchers.close("waiting")
+                    if self._state.phase == "waiting":
+                        self._watchers.open("waiting")
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
@@ -264,17 +214,8 @@ class Supervisor:
         if running:
             who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
-        elif self._waiting is not None:
-            self._context.say(f"told to stop: {self._waiting.sentence}")
-
-    def _watch_waiting(self) -> None:
-        """While this host is done and others aren't, it says for whom it waits."""
-        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
-            from musterpoint.core.supervise.watchers.waiting import WaitingWatch  # only where there are other hosts
-
-            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
-        elif self._waiting is not None:
-            self._waiting.close()
+        elif waiting := self._watchers.sentence:
+            self._context.say(f"told to stop: {waiting}")
 
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
@@ -405,16 +346,6 @@ _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),
     Started: lambda daemons, event: daemons.started(event),
     StartEnded: lambda daemons, event: daemons.start_ended(event),
-}
-
-_FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
-    LookAsked: lambda watch, event: watch.look(event),
-    AllLooked: lambda watch, event: watch.judge(event),
-    Stalled: lambda watch, event: watch.stalled(event),
-}
-
-_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
-    StillRunning: lambda watch, event: watch.still_running(event)
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

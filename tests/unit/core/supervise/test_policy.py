@@ -12,6 +12,7 @@ from musterpoint.core.supervise import events, policy, supervisor
 from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.policy import decide
 from musterpoint.core.supervise.state import RANKS_ENDED, Rules, State, code_of, session_end_point, session_of_point
+from musterpoint.core.supervise.watcher import KINDS
 
 from .history import (
     BOOM,
@@ -175,7 +176,7 @@ def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
 def test_every_event_has_one_handler() -> None:
     between_attempts = {peers.TopicEvent}
     everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)} - between_attempts
-    others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS, *supervisor._FOR_WAITING}
+    others = {*supervisor._FOR_DAEMONS, *(event for kind in KINDS for event in kind.hears)}
     assert set(policy._HANDLERS) | others == everything
     assert not set(policy._HANDLERS) & others
 

@@ -9,6 +9,7 @@ from musterpoint.core.diagnosis.flight_records import MOST_BYTES, masked
 from musterpoint.core.fabric.flight_recorder import FILE, PREFIX
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.watcher import Watched, Watcher
 
 RECORD = "flight_recorder_rank_"
 """How the names of kept records begin; the rank follows, as ``torchfrtrace`` expects it."""
@@ -53,3 +54,19 @@ def collect(context: SupervisorContext, stem: str, failed: bool) -> None:
             pass
     if any(kept):
         context.say(f"what NCCL did last is in {os.path.dirname(kept[0])} (read it with torchfrtrace)")
+
+
+class FlightDumps(Watcher):
+    """Collects the dumps of an attempt when it is over."""
+
+    def __init__(self, context: SupervisorContext, stem: str) -> None:
+        self._context, self._stem = context, stem
+
+    def over(self, failed: bool) -> None:
+        if self._stem:
+            collect(self._context, self._stem, failed)
+
+
+def watch(watched: Watched, session: int) -> FlightDumps:
+    """Watches for what torch writes where the plan of ``session`` says."""
+    return FlightDumps(watched.context, stem_of(watched.processes.sessions[session].plan))

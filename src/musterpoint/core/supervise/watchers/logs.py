@@ -23,10 +23,11 @@ from musterpoint.core.processes.sidecars import Sidecar
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.watcher import Watched, Watcher
 from musterpoint.embedded.programs.registry import Texts
 
 
-class LogWatch:
+class LogWatch(Watcher):
     """This host's part. With ``ends`` a fault ends the job, through ``emit``. Make it before the pump is started."""
 
     def __init__(
@@ -125,3 +126,9 @@ class LogWatch:
 
 def _is_of(rank: int, rule: LogRule) -> bool:
     return rule.ranks == "all" or rank in rule.ranks
+
+
+def watch(watched: Watched, _session: int) -> LogWatch:
+    """Watches the output of this host's ranks."""
+    rules = watched.rules
+    return LogWatch(watched.context, watched.peers, watched.processes, rules.log_rules, rules.stall_ends, watched.emit)

@@ -28,6 +28,7 @@ from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.state import Rules
+from musterpoint.core.supervise.watcher import Watched, Watcher
 from musterpoint.embedded.programs.registry import Texts
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _SHOWN = 120
 """Bytes of a pattern in a sentence."""
 
 
-class StallWatch:
+class StallWatch(Watcher):
     """This host's part. ``rules`` has the stall timeout, the log rules, and whether a stall ends the job, which goes
     through ``emit``.
     """
@@ -266,6 +267,14 @@ class StallWatch:
             keep_record(self._context, rank, record)
         self._records = {}
 
+    def hear(self, event: LookAsked | AllLooked | Stalled) -> None:
+        if isinstance(event, LookAsked):
+            self.look(event)
+        elif isinstance(event, AllLooked):
+            self.judge(event)
+        else:
+            self.stalled(event)
+
     def close(self) -> None:
         self._closed = True
         if self._timer is not None:
@@ -296,3 +305,8 @@ def _process(facts: dict[str, Any]) -> str:
         lines.append(f"  thread {thread['name'] or '-'}, innermost first:")
         lines += [f'    File "{file}", line {line}, in {name}' for name, file, line in thread["frames"]]
     return "\n".join(lines) + "\n"
+
+
+def watch(watched: Watched, _session: int) -> StallWatch:
+    """Watches this host's part of an attempt."""
+    return StallWatch(*watched)

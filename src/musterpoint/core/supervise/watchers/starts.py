@@ -11,12 +11,13 @@ from musterpoint.base.failure import numbers
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.watcher import Watched, Watcher
 
 SAID_AFTER = 60.0
 """Seconds after which a line says which ranks are awaited."""
 
 
-class StartWatch:
+class StartWatch(Watcher):
     """Ranks of ``session`` that don't run after ``seconds`` are this host's failure."""
 
     def __init__(
@@ -59,3 +60,8 @@ class StartWatch:
     def close(self) -> None:
         for timer in self._timers:
             timer.cancel()
+
+
+def watch(watched: Watched, session: int) -> StartWatch:
+    """Watches that the ranks of ``session`` are started."""
+    return StartWatch(watched.context, watched.processes, session, watched.rules.start_timeout, watched.emit)

@@ -10,6 +10,7 @@ from musterpoint.core.channel.peers import Peers, StillRunning
 from musterpoint.core.channel.topics import running_hosts
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.watcher import Watched, Watcher
 
 PAUSES = (10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0)
 """Seconds before each line; the last for all that follow."""
@@ -17,7 +18,7 @@ ON_A_TERMINAL = (5.0, 10.0, 15.0, 30.0)
 """The same where a person looks on."""
 
 
-class WaitingWatch:
+class WaitingWatch(Watcher):
     """Asks the leader in the ``pauses`` who still runs, and says it. ``processes`` are this host's."""
 
     def __init__(
@@ -56,5 +57,13 @@ class WaitingWatch:
             return f"{here}; waiting for the other hosts"
         return f"{here}; waiting for {self._running}, where {'ranks still run' if ranks else 'it still runs'}"
 
+    def hear(self, event: StillRunning) -> None:
+        self.still_running(event)
+
     def close(self) -> None:
         self._timer.cancel()
+
+
+def watch(watched: Watched, _session: int) -> WaitingWatch:
+    """Watches while this host waits for others."""
+    return WaitingWatch(watched.context, watched.peers, watched.processes)

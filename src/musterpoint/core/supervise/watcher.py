@@ -1,0 +1,119 @@
+"""What looks on beside the ranks of an attempt: the one interface, and the list of those that a host has open.
+
+Each is a file of ``watchers/`` with a function ``watch``; :data:`KINDS` says when it is opened and for whom. Most jobs
+have none, so a file is imported when its watcher is opened.
+"""
+
+from importlib import import_module
+from typing import Any, Callable, Literal, NamedTuple
+
+from musterpoint.core.channel.peers import AllLooked, LookAsked, Peers, Stalled, StillRunning
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.events import LocalEvent
+from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.state import Rules
+
+Moment = Literal["session", "output", "started", "waiting"]
+"""``session``: the processes of a plan have been started. ``output``: the ranks' output isn't read yet. ``started``: it
+is. ``waiting``: this host is done, and others aren't.
+"""
+NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+
+
+class Watched(NamedTuple):
+    """This host's part of one attempt, which a watcher looks at. ``emit`` tells the supervisor of something local."""
+
+    context: SupervisorContext
+    peers: Peers
+    processes: HostProcesses
+    roster: Roster
+    rules: Rules
+    emit: Callable[[LocalEvent], None]
+
+
+class Watcher:
+    """Looks on beside the ranks. It does nothing unless a method is replaced."""
+
+    @property
+    def sentence(self) -> str:
+        """For whom this host waits, where it watches that."""
+        return ""
+
+    def hear(self, event: Any) -> None:
+        """Another host tells of something that its kind hears."""
+
+    def over(self, failed: bool) -> None:
+        """No process of the attempt is left."""
+
+    def close(self) -> None:
+        """Looks no more."""
+
+
+class WatcherKind(NamedTuple):
+    """``file``: its module in ``watchers/``. ``when`` it is opened, if ``wanted`` for a session of the attempt.
+    ``hears``: the events of other hosts that are for it.
+    """
+
+    file: str
+    when: Moment
+    wanted: Callable[[Watched, int], bool]
+    hears: tuple[type, ...] = ()
+
+
+def _has_dumps(watched: Watched, session: int) -> bool:
+    plan = watched.processes.sessions[session].plan
+    return not session and any(setting.name == NCCL_DUMPS for setting in plan.environment)
+
+
+def _may_stall(watched: Watched, session: int) -> bool:
+    rules = watched.rules
+    return (rules.stall_timeout is not None or bool(rules.log_rules)) and not rules.outside
+
+
+KINDS = (
+    WatcherKind("starts", "session", lambda watched, session: bool(watched.processes.unstarted(session))),
+    WatcherKind("flight_dumps", "session", _has_dumps),
+    WatcherKind("logs", "output", lambda watched, _: bool(watched.rules.log_rules) and not watched.rules.outside),
+    WatcherKind("stalls", "started", _may_stall, (LookAsked, AllLooked, Stalled)),
+    WatcherKind("waiting", "waiting", lambda watched, _: len(watched.roster.seats) > 1, (StillRunning,)),
+)
+
+
+class Watchers:
+    """Those that are open on this host, in the order in which they were opened."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._open: list[tuple[WatcherKind, Watcher]] = []
+
+    def open(self, moment: Moment, session: int = 0) -> None:
+        """Opens those whose moment has come and that are wanted."""
+        for kind in KINDS:
+            if kind.when == moment and kind.wanted(self._watched, session):
+                module = import_module(f"musterpoint.core.supervise.watchers.{kind.file}")
+                self._open.append((kind, module.watch(self._watched, session)))
+
+    def hear(self, event: Any) -> bool:
+        """Whether ``event`` is for watchers; those that are open and hear it have it."""
+        for kind, watcher in tuple(self._open):
+            if type(event) in kind.hears:
+                watcher.hear(event)
+        return any(type(event) in kind.hears for kind in KINDS)
+
+    @property
+    def sentence(self) -> str:
+        """For whom this host waits; empty where it doesn't, or nobody knows."""
+        return next((watcher.sentence for _, watcher in self._open if watcher.sentence), "")
+
+    def over(self, failed: bool) -> None:
+        """No process of the attempt is left."""
+        for _, watcher in self._open:
+            watcher.over(failed)
+
+    def close(self, moment: Moment | None = None) -> None:
+        """Closes those of ``moment``, or all."""
+        for each in tuple(self._open):
+            if moment in (None, each[0].when):
+                each[1].close()
+                self._open.remove(each)

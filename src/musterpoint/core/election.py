@@ -9,6 +9,7 @@ Who holds the directory's lock either connects to the one that leads, or, where 
 
 from __future__ import annotations
 
+import _thread
 import binascii
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Callable, NamedTuple
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.posix import fcntl
+from musterpoint.core.channel.secret import derived
 
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
 """Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
@@ -131,8 +133,6 @@ def _folder(folders: tuple[str, ...]) -> str:
 
 def _wait_for_lock(loop: Loop, fd: int, check_stop: Callable[[], None]) -> None:
     """Another one is at it, which takes a moment, unless it was stopped: in a thread, so that a stop ends the wait."""
-    import _thread
-
     loop.prepare_posts()
     ours = os.dup(fd)  # shares the lock; the thread may outlive the wait
     locked: list[bool] = []
@@ -204,6 +204,4 @@ def _read_token(path: str) -> str:
 
 
 def _derived(secret: str, name: str) -> str:
-    from musterpoint.core.channel.secret import derived
-
     return derived(secret, f"entry points {name}")

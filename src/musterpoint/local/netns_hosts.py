@@ -15,6 +15,7 @@ from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.processes.tree import catches
+from musterpoint.local import way_out
 from musterpoint.local.tree import BASE, Layout, write_text
 
 SUBNET = "10.77"
@@ -73,8 +74,6 @@ class NetnsHosts:
             self._write_etc(host)
             self._connect(host)
         if self.internet:
-            from musterpoint.local import way_out
-
             _ip(self._switch, ["link set lo up", f"addr add {GATEWAY}/16 dev br0"])
             way_out.redirect(self._switch.pid, f"{SUBNET}.0.0/16")
             self._way_out = way_out.start(self._switch.pid, GATEWAY)

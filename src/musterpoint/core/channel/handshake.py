@@ -6,6 +6,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Link
+from musterpoint.core.channel.secret import Seal, prove
 
 _PATIENCE = 0.5
 
@@ -41,8 +42,6 @@ class Handshake:
         """
         if not self._secret or self._link.sealed:
             return payload
-        from musterpoint.core.channel.secret import Seal, prove
-
         if self._key:
             seal = Seal(self._key, leads=False)
             try:

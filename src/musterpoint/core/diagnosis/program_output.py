@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 from collections import Counter
 from typing import Callable, Literal, NamedTuple
 
@@ -441,6 +442,4 @@ def _error_line(lines: list[Line]) -> Error | None:
 
 
 def _signal_number(name: str) -> int:
-    import signal
-
     return int(getattr(signal, name, signal.SIGKILL))

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Literal, Mapping, NamedTuple, Union, cast
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.untrusted import open_regular
 
 Operator = Literal["", "gt", "gteq", "lt", "lteq", "eq"]
 OPERATORS: tuple[Operator, ...] = ("gt", "gteq", "lt", "lteq", "eq")
@@ -160,8 +161,6 @@ def _file(given: str, code: str) -> tuple[str, Any]:
         path = os.path.join(code, given)
     where = f"--log-rules {given}"
     try:
-        from musterpoint.base.untrusted import open_regular
-
         with open(open_regular(path, os.O_RDONLY), "rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:

@@ -2,7 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from musterpoint.core.fabric.cuda import cuda_settings
+from musterpoint.core.fabric.flight_recorder import flight_recorder_settings
+from musterpoint.core.fabric.nccl import NEURON_PORT, advise
+from musterpoint.core.fabric.network import missing_interface, network_settings, wrong_interfaces
+from musterpoint.core.fabric.placement import cpu_sets
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
+from musterpoint.core.launch.counts import miscounted
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Launcher
 
@@ -19,25 +25,17 @@ def with_fabric(inputs: LaunchInputs, fabric: "Fabric | None") -> tuple[LaunchIn
     settings: tuple[EnvSetting, ...] = ()
     notes: Notes = ()
     if devices.gpus and inputs.settings.cuda_compat == "auto":
-        from musterpoint.core.fabric.cuda import cuda_settings
-
         settings, note = cuda_settings(inputs.environ)
         notes += (note,) if note else ()
     if devices.gpus and inputs.job.in_group:
-        from musterpoint.core.fabric.flight_recorder import flight_recorder_settings
-
         settings += flight_recorder_settings(devices, inputs.roster.session, inputs.roster.me, inputs.environ)
     if several or slots > 1:
-        from musterpoint.core.fabric.network import missing_interface, network_settings, wrong_interfaces
-
         leader = inputs.roster.master_address
         settings += network_settings(devices, leader, inputs.hosts, inputs.environ)
         missing = missing_interface(devices, inputs.job.network_interface, leader) if several else ""
         notes += (missing,) if missing else ()
         notes += wrong_interfaces(devices, leader, inputs.environ) if several else ()
     if fabric is not None and inputs.job.in_group:
-        from musterpoint.core.fabric.nccl import advise
-
         advice = advise(fabric, *((inputs.roster.master_address, _neuron_port(inputs)) if several else ()))
         settings += advice.settings
         notes += advice.notes
@@ -50,16 +48,12 @@ def _cpu_sets(inputs: LaunchInputs, slots: int) -> tuple[CpuSet, ...]:
     wanted = how == "slots" or (how == "auto" and inputs.devices.gpus > 1)
     if not wanted or inputs.kind.once or inputs.settings.numa_binding:
         return ()
-    from musterpoint.core.fabric.placement import cpu_sets
-
     return cpu_sets(slots, how, inputs.environ)
 
 
 def _miscounted(inputs: LaunchInputs) -> Notes:
     if inputs.devices.slots == 1 and not inputs.job.counted.variable:
         return ()
-    from musterpoint.core.launch.counts import miscounted
-
     warning = miscounted(inputs.job, inputs.settings, inputs.devices, inputs.kind)
     return (warning,) if warning else ()
 
@@ -71,14 +65,10 @@ def wanted_for_neuron(launcher: Launcher, devices: "Devices") -> tuple[int, ...]
     """
     if not devices.neuron_cores or launcher.ports is not None:
         return ()
-    from musterpoint.core.fabric.nccl import NEURON_PORT
-
     return (NEURON_PORT,)
 
 
 def _neuron_port(inputs: LaunchInputs) -> int:
     """The one that the leader offered."""
-    from musterpoint.core.fabric.nccl import NEURON_PORT
-
     ports = inputs.roster.group[0].ports
     return ports[-1] if ports and wanted_for_neuron(inputs.kind, inputs.devices) else NEURON_PORT

@@ -20,9 +20,12 @@ from musterpoint.core.channel.session import HostState, Resume, Session, random_
 from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
 from musterpoint.core.rollcall.hello import ITSELF, NO_SEAT, Hello, Refusal, check_offer, check_protocol, validate
+from musterpoint.core.rollcall.host_order import by_topology
+from musterpoint.core.rollcall.library_versions import differences
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
 from musterpoint.core.rollcall.places import Places, unique_names
 from musterpoint.core.rollcall.reconnects import Reconnects
+from musterpoint.core.rollcall.rejoin import Members, Rejoin
 from musterpoint.core.rollcall.roster import Participant, Roster, Seat
 
 if TYPE_CHECKING:
@@ -389,8 +392,6 @@ class LeaderCall:
         return bool(self._settings.max_restarts and self._settings.rejoin_timeout and self._places is None)
 
     def _rejoin(self, roster: Roster, reconnects: Reconnects) -> Rejoin:
-        from musterpoint.core.rollcall.rejoin import Members, Rejoin
-
         members = Members(self._offer, roster, self._settings)
         return Rejoin(
             self._context, self._names, self._listener, members, reconnects.earlier, reconnects.take, reconnects.lose
@@ -406,8 +407,6 @@ class LeaderCall:
         said = {host: offer.libraries for host, offer in offers.items() if host in self._grouped and offer.libraries}
         if len(said) < 2:
             return []
-        from musterpoint.core.rollcall.library_versions import differences
-
         return [printable(text, 2000) for text in differences(said)]
 
     def _name_hosts(self) -> dict[str, Call]:
@@ -442,8 +441,6 @@ class LeaderCall:
         )
 
     def _order_hosts(self, calls: dict[str, Call]) -> None:
-        from musterpoint.core.rollcall.host_order import by_topology
-
         places = {host: calls[host].hello.offer.place if host in calls else self._offer.place for host in self._hosts}
         ordered, told = by_topology(self._hosts, self._grouped, places)
         self._hosts = tuple(ordered)

@@ -9,6 +9,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.session import OVER, Resume, same_token
+from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.rollcall.admission import Call, Claim, Holder, ruling
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner
@@ -68,8 +69,6 @@ class Reconnects:
 
     def take(self, call: Call) -> None:
         """``call`` has the seat of its host from the next attempt on."""
-        from musterpoint.core.channel.topics.attempts import Ready
-
         self._calls[call.name] = call
         self._channel.rejoined(call.state, Ready(ports=call.hello.offer.ports, address=call.address))
 

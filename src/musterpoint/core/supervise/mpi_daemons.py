@@ -14,6 +14,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 from musterpoint.base import executables
 from musterpoint.core.channel.peers import Peers, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topics import start_requests
+from musterpoint.core.diagnosis import failures
 from musterpoint.core.fabric.mpi import COMMANDS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
@@ -114,8 +115,6 @@ class MpiDaemons:
             return
         request.connection.send(_ended(event.status, event.said))
         if not request.started:
-            from musterpoint.core.diagnosis import failures
-
             self._emit(Broken(failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
 
     # -- every host: daemons are started --

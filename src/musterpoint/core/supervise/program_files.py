@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Iterator
 
+from musterpoint.base.untrusted import open_regular
 from musterpoint.core.diagnosis.facts import ProgramFiles
 
 LARGEST = 512 << 10
@@ -26,8 +27,6 @@ class CodeDirectory(ProgramFiles):
 
     def read(self, file: str) -> str | None:
         """None for what is no regular file of a sensible size, too."""
-        from musterpoint.base.untrusted import open_regular
-
         try:
             with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
                 text = opened.read(LARGEST + 1)

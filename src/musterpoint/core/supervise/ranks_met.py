@@ -14,9 +14,11 @@ from typing import Callable, Iterable, Iterator, NamedTuple
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
+from musterpoint.core.diagnosis import failures
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
+from musterpoint.core.supervise.program_imports import imports_any
 
 LOOKS = (2.0, 5.0, 15.0, 45.0)
 """Seconds from one look to the next, the last for ever: below the 60 s for which Linux remembers a connection."""
@@ -111,8 +113,6 @@ class MeetingWatch:
             return None
         self._is_over = True
         self.close()
-        from musterpoint.core.diagnosis import failures
-
         if self._meeting.required:
             return failures.never_met(self._context.host, self._world, self._meeting, self._context.diagnosis)
         if self._uses_library or self._imports():
@@ -121,8 +121,6 @@ class MeetingWatch:
 
     def _imports(self) -> bool:
         """Whether the program, with what it imports, imports a module that ranks meet by."""
-        from musterpoint.core.supervise.program_imports import imports_any
-
         return imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
 
     def close(self) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
+import sys
 from typing import Callable, Mapping
 
 from musterpoint.base.loop import READ
@@ -140,9 +142,6 @@ class SshSessions:
 
 
 def _interpreter() -> str:
-    import shlex
-    import sys
-
     return shlex.join((sys.executable, "-IS"))
 
 

@@ -10,6 +10,7 @@ from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.core.launch.rendezvous import rendezvous
+from musterpoint.core.launch.started import plan_started
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker
 
 RUN_ID = "TORCHELASTIC_RUN_ID"
@@ -19,8 +20,6 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process per slot, or those that the platform has started."""
     started = inputs.started
     if started is not None:
-        from musterpoint.core.launch.started import plan_started
-
         return plan_started(inputs, started)
     gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
     ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))

@@ -8,6 +8,8 @@ a stop does).
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import shlex
 import zlib
@@ -129,9 +131,6 @@ def _token(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...
         return (EnvSetting(MODE, "token", f"{TOKEN if environ.get(TOKEN) else TOKEN_PATH} is set"),), ()
     if not secret:
         return (EnvSetting(MODE, "disabled", "there is neither a secret nor a token"),), (OPEN_NOTE,)
-    import hashlib
-    import hmac
-
     words = f"musterpoint: Ray's token of {inputs.roster.session}"
     token = hmac.new(secret.encode("utf-8", "surrogateescape"), words.encode(), hashlib.sha256).hexdigest()
     return (

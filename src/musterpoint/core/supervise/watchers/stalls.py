@@ -22,6 +22,9 @@ from musterpoint.base.position import Position
 from musterpoint.base.untrusted import clip
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Peers, Stalled
 from musterpoint.core.channel.topics import quiet_hosts
+from musterpoint.core.diagnosis import stalls
+from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
+from musterpoint.core.diagnosis.stalls import got_on, position
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.context import SupervisorContext
@@ -29,6 +32,7 @@ from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.state import Rules
 from musterpoint.core.supervise.watcher import Watched, Watcher
+from musterpoint.core.supervise.watchers.flight_dumps import keep_record
 from musterpoint.embedded.programs.registry import Texts
 
 if TYPE_CHECKING:
@@ -143,8 +147,6 @@ class StallWatch(Watcher):
             self._context.say(f"warning: what reads the stacks of the ranks has ended with {code}{said}")
             self._answer(None)
             return
-        from musterpoint.core.diagnosis.stalls import got_on, position
-
         self._read_flight_records()
         found = [position(int(rank), facts) for rank, facts in self._facts.items()]
         if self._context.pump.last_output > self._looked_at:
@@ -162,8 +164,6 @@ class StallWatch(Watcher):
 
     def judge(self, event: AllLooked) -> None:
         """Every host has looked: says who gets on, or that the job stands still."""
-        from musterpoint.core.diagnosis import stalls
-
         if event.missing is not None:
             self._judge_missing(event.missing, event.positions or ())
             return
@@ -182,8 +182,6 @@ class StallWatch(Watcher):
 
     def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
         """A line that a log rule asks for hasn't come: a stall, unless the ranks that should print it have ended."""
-        from musterpoint.core.diagnosis import stalls
-
         rule, here = self._log_rules.get(missing.rule), {one.rank for one in found}
         if self._processes.is_ending or rule is None or (found and missing.ranks and not here & set(missing.ranks)):
             return
@@ -255,15 +253,11 @@ class StallWatch(Watcher):
             if "flight" in facts:
                 import base64
 
-                from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
-
                 record = self._records[rank] = base64.b64decode(facts.pop("flight"))
                 facts["last"], facts["call"] = last_collective(record), waits_in(record)
 
     def _keep_flight_records(self) -> None:
         for rank, record in self._records.items():
-            from musterpoint.core.supervise.watchers.flight_dumps import keep_record
-
             keep_record(self._context, rank, record)
         self._records = {}
 

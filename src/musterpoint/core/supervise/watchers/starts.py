@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.base.failure import numbers
+from musterpoint.core.diagnosis import failures
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
@@ -51,8 +52,6 @@ class StartWatch(Watcher):
     def _judge(self) -> None:
         missing = self._processes.unstarted(self._session)
         if missing and not self._processes.is_ending:
-            from musterpoint.core.diagnosis import failures
-
             ranks = [rank for rank, _ in missing]
             self._context.record("ranks-never-started", ranks=len(missing))
             self._emit(Broken(failures.never_started(ranks, self._starter, self._seconds, self._context.diagnosis)))

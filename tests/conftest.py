@@ -66,8 +66,9 @@ settings.register_profile("new", settings.get_profile("all"), derandomize=False,
 settings.load_profile("all")
 
 
-OF_THE_MACHINE = ("images", "faults/test_containers.py")
-"""Tests that need the network of this machine, by where they stand: containers are reached through it."""
+OF_THE_MACHINE = ("images", "faults/test_containers.py", "hosts/test_code_install.py")
+"""Tests that need the network of this machine, by where they stand: containers are reached through it, and pip looks
+for the index that this machine is configured with, too."""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,6 +65,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; Gloo's is the loopback for ranks "
      "of a host that has no other"),
     ("LD_LIBRARY_PATH", "as it was", "in front of it CUDA's compatibility libraries, where the driver needs them"),
+    ("SMDISTRIBUTED_TOKEN", "not set",
+     "where the job asks for smdistributed: by it the ranks of one job know each other, where they meet without torch"),
     ("MUSTER_*", "kept",
      "our options are taken out; MUSTER_OUTER and others by which a launcher below finds us are added"),
 ))  # fmt: skip
@@ -150,6 +152,7 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "TORCHELASTIC_RESTART_COUNT": lambda pair: added(pair) and pair.ours == "0",
     "MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE": added,
     "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME": added,
+    "SMDISTRIBUTED_TOKEN": added,
     "MUSTER_*": lambda pair: pair.ours is None or (pair.theirs is None and pair.name not in OWN_OPTIONS),
 }  # fmt: skip
 

@@ -137,7 +137,7 @@ def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> 
 def test_the_token_is_in_nothing_that_we_print_or_write(local: Local) -> None:
     """The program may quote its whole environment."""
     program = local.program(
-        "import os\nopen('token', 'w').write(os.environ['MUSTER_SOCKET_TOKEN'])\n"
+        f"import os\nopen({str(local.folder / 'token')!r}, 'w').write(os.environ['MUSTER_SOCKET_TOKEN'])\n"
         "raise RuntimeError(f'the environment is {os.environ[\"MUSTER_SOCKET_TOKEN\"]} {dict(os.environ)}')\n"
     )
     ran = local.run("--hosts", "1", "--launcher", "script", program)

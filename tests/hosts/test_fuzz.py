@@ -10,7 +10,7 @@ import pytest
 FUZZERS = Path(__file__).resolve().parents[2] / "scripts" / "fuzzers"
 ELSEWHERE = ("several_hosts", "smdistributed", "stops")
 """Parts that other tests play a few inputs of."""
-PARTS = sorted({path.stem for path in FUZZERS.glob("*.py")} - {"__init__", "findings", *ELSEWHERE})
+PARTS = sorted({path.stem for path in FUZZERS.glob("*.py")} - {"__init__", "findings", "topic_messages", *ELSEWHERE})
 
 
 @pytest.mark.parametrize("words", [*((part, "--inputs", "300") for part in PARTS), ("--stops", "8")], ids=" ".join)

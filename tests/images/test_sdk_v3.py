@@ -120,7 +120,7 @@ def test_trainers(client: Client, image: Image) -> None:
     assert done.returncode == 0, done.stdout
 
     refused = [line for line in done.stdout.splitlines() if line.startswith("REFUSED")]
-    told = ("expected one of auto, script", "no option 'slots'", "1 or more", "would be readable", "single quote")
+    told = ("expected one of auto, script", "no option 'slots'", "1 to 65536", "would be readable", "single quote")
     assert len(refused) == len(wrong)
     for line, words in zip(refused, told, strict=True):
         assert words in line

@@ -23,11 +23,11 @@ MOST = 128
 """Callers at a time."""
 
 
-class Admitted(NamedTuple, Generic[T]):
+class Admitted(NamedTuple):
     """A caller that has proved itself: its connection, which blocks, and what its conversation returned."""
 
     connection: socket.socket
-    who: T
+    who: Any
 
 
 class _Caller(Generic[T]):
@@ -77,7 +77,7 @@ class Admission(Generic[T]):
         self._selector.register(self._closed, selectors.EVENT_READ)
         self._callers: dict[socket.socket, _Caller[T]] = {}
 
-    def next(self, until: float | None = None) -> Admitted[T]:
+    def next(self, until: float | None = None) -> Admitted:
         """The next caller that has proved itself.
 
         Raises:

@@ -137,7 +137,7 @@ while hvd.rank() == 0:
     ("end", "code", "lead"),
     [
         ("raise LookupError('no such shard: 17')", 1, "LookupError: no such shard: 17\nrank 1 on algo-1, exit code 1"),
-        ("sys.exit(7)", 7, "the program's own horovodrun says: its rank 1 ended with exit code 7\nrank 1 on algo-1"),
+        ("os._exit(7)", 7, "the program's own horovodrun says: its rank 1 ended with exit code 7\nrank 1 on algo-1"),
         ("os.kill(os.getpid(), 9)", 137, "the program's own horovodrun says: its rank 1 was killed by signal 9\n"),
     ],
 )

@@ -48,25 +48,30 @@ def main() -> None:
 
 
 def be_patient() -> None:
-    """Gives a raylet :data:`START_SECONDS` (``Node.__init__`` of ``ray/_private/node.py`` asks this function)."""
+    """Gives a node :data:`START_SECONDS` (``Node.__init__`` of ``ray/_private/node.py`` asks these two functions)."""
     try:
-        from ray._private import services  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        from ray._private import node, services  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError:
+        return  # another version, whose limits are its own
+    for module, name in ((services, "get_node"), (node, "get_all_node_info_until_retrieved")):
+        if hasattr(module, name):
+            setattr(module, name, patient(getattr(module, name)))
 
-        found = services.get_node
-    except (ImportError, AttributeError):
-        return  # another version, whose limit is its own
 
-    def get_node(*words: object, **more: object) -> object:
+def patient(function: Callable[..., object]) -> Callable[..., object]:
+    """``function``, called again while it raises, for :data:`START_SECONDS`."""
+
+    def tried(*words: object, **more: object) -> object:
         until = time.monotonic() + START_SECONDS
         while True:
             try:
-                return found(*words, **more)
-            except RuntimeError:
+                return function(*words, **more)
+            except Exception:
                 if time.monotonic() >= until:
                     raise
             time.sleep(TRY_SECONDS)
 
-    services.get_node = get_node
+    return tried
 
 
 class Errors(io.TextIOBase):

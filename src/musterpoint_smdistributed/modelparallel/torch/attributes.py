@@ -25,6 +25,11 @@ OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"
 """What torch itself keeps in a module's ``__dict__``."""
 _VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, bytearray)
+_CONFIGURATIONS = frozenset({"PretrainedConfig", "PreTrainedConfig"})
+_BOOKKEEPING = frozenset({
+    "architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
+})  # fmt: skip
+"""What transformers notes in a model's configuration when one rank saves or loads it; nothing is computed from it."""
 _DEEPEST = 6
 _LARGEST = 1 << 16
 """Elements of a tensor whose values are looked at."""
@@ -87,7 +92,10 @@ def _write(value: Any, into: Any, deep: int, seen: set[int]) -> None:
     elif hasattr(value, "__array__") and hasattr(value, "tobytes"):
         into.update(value.tobytes())
     elif isinstance(getattr(value, "__dict__", None), dict):
-        _write(vars(value), into, deep - 1, seen | {id(value)})
+        inside = vars(value)
+        if any(base.__name__ in _CONFIGURATIONS for base in type(value).__mro__):
+            inside = {name: one for name, one in inside.items() if name not in _BOOKKEEPING}
+        _write(inside, into, deep - 1, seen | {id(value)})
 
 
 def _write_tensor(tensor: torch.Tensor, into: Any) -> None:

@@ -21,14 +21,14 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(2000)]
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_every_part_on_the_cpu(group: int, tmp_path: Path, root: Path, python: str, environ: dict[str, str]) -> None:
-    names = [part.name for part in PARTS[group::GROUPS]]
+    names = [part.name for part in PARTS[group::GROUPS] if part.name != "triton"]  # it compiles for minutes
     words = [python, root / "scripts" / "gpu", "--dry", "--quick", "--output", tmp_path, "--only", ",".join(names)]
     done = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
     report = json.loads((tmp_path / "gpu.json").read_text())
     wrong = {name: part for name, part in report["parts"].items() if part["result"] not in ("right", "not here")}
     assert not wrong and done.returncode == 0, done.stdout + done.stderr + json.dumps(wrong, indent=1)
     assert list(report["parts"]) == names
-    assert {name for name, part in report["parts"].items() if part["result"] == "not here"} <= {"jax", "triton"}
+    assert {name for name, part in report["parts"].items() if part["result"] == "not here"} <= {"jax"}
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path, root: Path, python: str, environ: dict[str, str]) -> None:

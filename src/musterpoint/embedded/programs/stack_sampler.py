@@ -269,6 +269,8 @@ def by_signal(pid: int) -> list[Facts] | None:
             tid = pid
             if read(f"/proc/{pid}/wchan").strip("\0 \n") not in GO_ON:
                 return None
+        elif read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]:
+            tid = pid  # it is in no call that the signal would end, and its frames mustn't change while they are read
         path = f"{folder}/{held[0]}"
         before = os.stat(path).st_size
         if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, pid, tid, SIGNAL):

@@ -203,11 +203,22 @@ class TestHosts:
         ],
         ids=["two are the first", "counted from 1"],
     )
-    def test_wrong_node_ranks_are_told_at_both_ends(
+    def test_wrong_node_ranks_are_told_at_both_ends_of_proved_hosts(
         self, start: Callable[..., Process], node_ranks: tuple[str, str], sentence: str
     ) -> None:
         hosts = [
-            start(number, "--nnodes", "2", "--node-rank", rank, "--master-addr", "10.78.0.1", "train.py")
+            start(
+                number,
+                "--muster-secret",
+                "one of sixteen or more",
+                "--nnodes",
+                "2",
+                "--node-rank",
+                rank,
+                "--master-addr",
+                "10.78.0.1",
+                "train.py",
+            )
             for number, rank in enumerate(node_ranks, 1)
         ]
         codes = [host.code() for host in hosts]

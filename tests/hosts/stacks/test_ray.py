@@ -35,7 +35,8 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
 ) -> None:
     """Before that, a task has run on each node; nodes ask for a token that is made from the job's secret."""
     words = ("--shards", "1", "--storage", tmp_path / "storage")
-    ran = ray.run(*JOB, "--backend", "netns", root / "examples/ray/digits.py", *words)
+    every = ("--env", "RAY_DEDUP_LOGS=0")  # else Ray shows one of lines that are alike
+    ran = ray.run(*JOB, *every, "--backend", "netns", root / "examples/ray/digits.py", *words)
     assert ran.code == 1, ran.stderr + ran.stdout
     for host in ("algo-1", "algo-2"):
         assert f"a task on {host} in ray with no variables of another launcher" in ran.stdout, ran.stdout

@@ -39,7 +39,7 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
     ran = ray.run(*JOB, *every, "--backend", "netns", root / "examples/ray/digits.py", *words)
     assert ran.code == 1, ran.stderr + ran.stdout
     for host in ("algo-1", "algo-2"):
-        assert f"a task on {host} in ray with no variables of another launcher" in ran.stdout, ran.stdout
+        assert f"a task on {host} in code with no variables of another launcher" in ran.stdout, ran.stdout
     assert "2 nodes with 4 CPUs" in ran.stdout
     assert "LookupError: there are 1 shards, and none for worker 1 of 2" in ran.reason, ran.reason
     assert "rank 0 (local rank 0) on algo-1, exit code 1" in ran.reason

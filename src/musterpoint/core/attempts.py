@@ -9,6 +9,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core.attempt_hooks import HOOKS, Started
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
@@ -23,7 +24,6 @@ from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
-from musterpoint.core.watchers import WATCHERS, Started
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import JobFacts
@@ -47,8 +47,8 @@ class Attempt(NamedTuple):
             runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
-        for watch in WATCHERS:
-            watch(Started(runtime, self.asked, self.host, plan, roster))
+        for hook in HOOKS:
+            hook(Started(runtime, self.asked, self.host, plan, roster))
         pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
         runtime.console.write_through(pump.write_message)
         for rank, (out, err) in others.outlets.items() if others is not None else ():

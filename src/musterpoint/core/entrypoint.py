@@ -14,6 +14,7 @@ from musterpoint.base import settings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
+from musterpoint.core.attempt_hooks import check_results
 from musterpoint.core.attempts import Attempt, run_attempts
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
@@ -25,7 +26,6 @@ from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import Outcome
-from musterpoint.core.watchers import check_results
 
 if TYPE_CHECKING:
     from musterpoint.core.started_per_rank import Leader

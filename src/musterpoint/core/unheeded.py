@@ -10,6 +10,7 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import (
+    ATTEMPT,
     BY_FIELD,
     CODE_COPY,
     CODE_COPY_OF,
@@ -35,6 +36,7 @@ PREFIX = "MUSTER_"
 
 INTERNAL = frozenset(
     {
+        ATTEMPT,
         CODE_COPY,
         CODE_COPY_OF,
         EVENTS,
@@ -60,7 +62,6 @@ INTERNAL = frozenset(
         "MUSTER_USER_PYTHONPATH",
         "MUSTER_USER_TMPDIR",
         # to what runs in the user's Python, and to programs of ours
-        "MUSTER_ATTEMPT",
         "MUSTER_AWS_REQUEST",
         "MUSTER_CACHE",
         "MUSTER_CPU_FALLBACK",

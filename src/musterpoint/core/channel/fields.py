@@ -8,6 +8,10 @@ from typing import Annotated, Any, Callable, NamedTuple
 from musterpoint.base.untrusted import is_host_name
 
 
+class WireError(ValueError):
+    """The other end doesn't speak this protocol. It ends that connection, and nothing else."""
+
+
 class Text(NamedTuple):
     """At most ``longest`` characters of Unicode. ``shown``: people read it, so it is made printable and cut instead;
     ``lines``: line ends stay then.

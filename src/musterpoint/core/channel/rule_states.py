@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Iterable
 
+from musterpoint.core.channel.fields import WireError
 from musterpoint.core.channel.peers import MissingLine, RuleReport
-from musterpoint.core.channel.wire_error import WireError
 
 MOST_RULES = 256
 """Rules that hosts may report about; a host that reports more is wrong."""

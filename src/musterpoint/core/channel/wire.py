@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from musterpoint.base.failure import Failure
 from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.fields import STOP_SIGNALS, is_address
-from musterpoint.core.channel.wire_error import WireError as WireError
+from musterpoint.core.channel.fields import WireError as WireError
 
 PROTOCOL = 5
 """Counts up when hosts of two versions can no longer muster together."""

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import Settings
+from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import with_directories
@@ -91,7 +91,8 @@ def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, ba
         from musterpoint.core.job.agreement import agreed
 
         job = agreed(job, platform, settings, environ, own)
-    told = platform.describes or settings.platform == "auto"
+    below_ours = ATTEMPT in environ  # the numbers of a rank that musterpoint started are its own
+    told = (platform.describes or settings.platform == "auto") and not below_ours
     if len(job.hosts) > 1 or job.started is not None or settings.describes_hosts or not told:
         return job
     from musterpoint.core.job.unknown_platforms import suspected

@@ -60,11 +60,8 @@ def suspected(
     """A warning with the variables by which there may be other hosts; empty where there are none.
 
     ``own`` and ``begins``: the variables of the platform whose job this is, and how their names begin. ``known``: it
-    says that there is one host, so only what says that there are more counts. In a rank that musterpoint has started
-    the counts and numbers are its own.
+    says that there is one host, so only what says that there are more counts.
     """
-    if "MUSTER_ATTEMPT" in environ:
-        return ()
     read = {
         name: environ[name].strip()
         for name in sorted(environ)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PROGRESS, TRAINJOB_STATUS, Settings
+from musterpoint.base.settings import ATTEMPT, PROGRESS, TRAINJOB_STATUS, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
@@ -219,7 +219,7 @@ class LaunchInputs(NamedTuple):
                 str(int(time_to_stop)),
                 "seconds that a torchrun which the program starts itself gives its ranks to stop",
             ),
-            EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
+            EnvSetting(ATTEMPT, str(self.roster.attempt), "how often the ranks were started again"),
             EnvSetting(
                 "TORCHELASTIC_RESTART_COUNT",
                 str(self.roster.attempt),

@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Mapping, NamedTuple, Union
 
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.untrusted import is_host_name
-from musterpoint.core.channel.fields import STOP_SIGNALS, Address, HostName, Length, Port, Range, Text, Which
+from musterpoint.core.channel.fields import STOP_SIGNALS, Address, HostName, Length, Port, Range, Text, Which, WireError
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
-from musterpoint.core.channel.wire_error import WireError
 
 Progress = Literal["made", "none", "unknown"]
 """Whether an attempt changed a host's checkpoint directory; unknown: there is none."""

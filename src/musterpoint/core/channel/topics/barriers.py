@@ -2,10 +2,9 @@
 
 from typing import Annotated, Iterable, NamedTuple
 
-from musterpoint.core.channel.fields import Text
+from musterpoint.core.channel.fields import Text, WireError
 from musterpoint.core.channel.peers import Arrived
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
-from musterpoint.core.channel.wire_error import WireError
 
 MOST_OPEN = 16
 """Barriers at which one host may wait at a time."""

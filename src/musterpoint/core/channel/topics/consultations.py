@@ -3,10 +3,9 @@
 from functools import partial
 from typing import Annotated, Iterable, NamedTuple
 
-from musterpoint.core.channel.fields import Text
+from musterpoint.core.channel.fields import Text, WireError
 from musterpoint.core.channel.peers import Decide, OnAnswer, Report
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
-from musterpoint.core.channel.wire_error import WireError
 
 MOST_TEXT = 512 * 1024
 """Characters of a report."""

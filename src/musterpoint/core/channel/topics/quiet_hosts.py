@@ -7,11 +7,10 @@ the same time.
 from typing import Annotated, Iterable, NamedTuple, Union
 
 from musterpoint.base.position import Position
-from musterpoint.core.channel.fields import Length
+from musterpoint.core.channel.fields import Length, WireError
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, RuleReport, Stalled
 from musterpoint.core.channel.rule_states import RuleStates
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
-from musterpoint.core.channel.wire_error import WireError
 
 _MOST_RANKS = 65536
 

@@ -6,10 +6,9 @@ Only the leader asks. If workers could, a program on one host could run any comm
 from typing import Annotated, NamedTuple, Union
 
 from musterpoint.base.untrusted import printable
-from musterpoint.core.channel.fields import Range, Text
+from musterpoint.core.channel.fields import Range, Text, WireError
 from musterpoint.core.channel.peers import START_NUMBER, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
-from musterpoint.core.channel.wire_error import WireError
 
 MOST_SAID = 8 * 1024
 """Bytes of what a daemon wrote last that travel to the leader, as UTF-8."""

@@ -9,38 +9,32 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import ERROR_SHARE, Failure, Kind, fit
 from musterpoint.base.untrusted import clip, printable
-from musterpoint.core.channel.peers import LONGEST_LINE, Peers, RuleReport
+from musterpoint.core.channel.peers import LONGEST_LINE, RuleReport
 from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import classify
 from musterpoint.core.job.log_rules import LogRule, to_json
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecar
-from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.events import Broken, LocalEvent
-from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import Watched, Watcher
 from musterpoint.embedded.programs.registry import Texts
 
 
 class LogWatch(Watcher):
-    """This host's part. With ``ends`` a fault ends the job, through ``emit``. Make it before the pump is started."""
+    """This host's part. A fault ends the job, through ``watched.emit``, where a stall would. Make it before the pump is
+    started.
+    """
 
-    def __init__(
-        self,
-        context: SupervisorContext,
-        peers: Peers,
-        processes: HostProcesses,
-        rules: Sequence[LogRule],
-        ends: bool,
-        emit: Callable[[LocalEvent], None],
-    ) -> None:
-        self._context, self._peers, self._processes = context, peers, processes
-        self._rules, self._ends, self._emit = tuple(rules), ends, emit
+    def __init__(self, watched: Watched) -> None:
+        context, processes = watched.context, watched.processes
+        self._context, self._peers, self._processes = context, watched.peers, processes
+        self._rules, self._ends = tuple(watched.rules.log_rules), watched.rules.stall_ends
+        self._emit = watched.emit
         self._texts = Texts()
         self._closed = self._said_gap = False
         self._complaint = ""
@@ -130,5 +124,4 @@ def _is_of(rank: int, rule: LogRule) -> bool:
 
 def watch(watched: Watched, _session: int) -> LogWatch:
     """Watches the output of this host's ranks."""
-    rules = watched.rules
-    return LogWatch(watched.context, watched.peers, watched.processes, rules.log_rules, rules.stall_ends, watched.emit)
+    return LogWatch(watched)

@@ -13,24 +13,20 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from musterpoint.base import executables, exit_codes
 from musterpoint.base.failure import MOST_REASON, Failure, fit, numbers
 from musterpoint.base.loop import Timer
 from musterpoint.base.position import Position
 from musterpoint.base.untrusted import clip
-from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Peers, Stalled
+from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Stalled
 from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import stalls
 from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
 from musterpoint.core.diagnosis.stalls import got_on, position
 from musterpoint.core.processes.process import CannotStart
-from musterpoint.core.rollcall.roster import Roster
-from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.events import Broken, LocalEvent
-from musterpoint.core.supervise.host_processes import HostProcesses
-from musterpoint.core.supervise.state import Rules
+from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import Watched, Watcher
 from musterpoint.core.supervise.watchers.flight_dumps import keep_record
 from musterpoint.embedded.programs.registry import Texts
@@ -46,23 +42,17 @@ _SHOWN = 120
 
 
 class StallWatch(Watcher):
-    """This host's part. ``rules`` has the stall timeout, the log rules, and whether a stall ends the job, which goes
-    through ``emit``.
+    """This host's part. The rules have the stall timeout, the log rules, and whether a stall ends the job, which goes
+    through ``watched.emit``.
     """
 
-    def __init__(
-        self,
-        context: SupervisorContext,
-        peers: Peers,
-        processes: HostProcesses,
-        roster: Roster,
-        rules: Rules,
-        emit: Callable[[LocalEvent], None],
-    ) -> None:
-        self._context, self._peers, self._processes, self._roster = context, peers, processes, roster
+    def __init__(self, watched: Watched) -> None:
+        context, rules = watched.context, watched.rules
+        self._context, self._peers = context, watched.peers
+        self._processes, self._roster = watched.processes, watched.roster
         self._seconds = rules.stall_timeout or math.inf
         self._log_rules = {rule.name: rule for rule in rules.log_rules}
-        self._ends, self._emit = rules.stall_ends, emit
+        self._ends, self._emit = rules.stall_ends, watched.emit
         self._quiet = self._closed = False
         self._since = time.monotonic()
         self._facts: dict[str, Any] = {}
@@ -303,4 +293,4 @@ def _process(facts: dict[str, Any]) -> str:
 
 def watch(watched: Watched, _session: int) -> StallWatch:
     """Watches this host's part of an attempt."""
-    return StallWatch(*watched)
+    return StallWatch(watched)

@@ -1,6 +1,6 @@
-"""What looks on beside the ranks on this host, and what is looked at when the job has ended well.
+"""What is begun before the ranks of an attempt start, and what is looked at when the job has ended well.
 
-Each is one function; :data:`WATCHERS` lists them. Those that the supervisor itself asks are in ``supervise/``.
+Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervisor, are in ``supervise/watchers/``.
 """
 
 from typing import Callable, NamedTuple
@@ -82,7 +82,7 @@ def _notices(started: Started) -> None:
         runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(address))  # when the ranks have been started
 
 
-WATCHERS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _build_locks, _idle_gpus, _notices)
+HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _build_locks, _idle_gpus, _notices)
 """Called before the ranks of an attempt start, in this order."""
 
 

@@ -12,7 +12,7 @@ import urllib.parse
 from typing import Any, Callable, Iterable, Mapping
 from xml.sax.saxutils import escape
 
-from musterpoint.serve import control, signatures, validation
+from musterpoint.serve import control, presigned_v2, signatures, validation
 from musterpoint.serve.context import Context, Request
 from musterpoint.serve.credentials import Credentials
 from musterpoint.serve.errors import ApiError
@@ -47,19 +47,17 @@ class Dispatcher:
         service = ""
         try:
             claim = signatures.claim_of(request)
+            if claim is None and presigned_v2.key_of(request):
+                service = "s3"
+                presigned_v2.verify(request, self._secret(presigned_v2.key_of(request), service), time.time())
+                return self._context.moto(environ, start)
             if claim is None:
                 if self._page is not None and (request.path == "/" or request.path.startswith(OWN)):
                     return self._page(environ, start)
                 text = "Request is missing Authentication Token"
                 raise ApiError("MissingAuthenticationTokenException", text, 403)
             service = claim.scope.service
-            secret = self._credentials.secret_of(claim.scope.access_key)
-            if secret is None:
-                s3 = service == "s3"
-                code = "InvalidAccessKeyId" if s3 else "UnrecognizedClientException"
-                text = "The AWS Access Key Id you provided does not exist in our records."
-                raise ApiError(code, text if s3 else "The security token included in the request is invalid.", 403)
-            signatures.verify(request, claim, secret, time.time())
+            signatures.verify(request, claim, self._secret(claim.scope.access_key, service), time.time())
             target = environ.get("HTTP_X_AMZ_TARGET", "")
             if service == "sagemaker" and target.startswith(PREFIX):
                 return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
@@ -69,6 +67,16 @@ class Dispatcher:
             return self._moto(environ, start, service)
         except ApiError as error:
             return _refuse(environ, start, error, service)
+
+    def _secret(self, access_key: str, service: str) -> str:
+        secret = self._credentials.secret_of(access_key)
+        if secret is None and service == "s3":
+            text = "The AWS Access Key Id you provided does not exist in our records."
+            raise ApiError("InvalidAccessKeyId", text, 403)
+        if secret is None:
+            text = "The security token included in the request is invalid."
+            raise ApiError("UnrecognizedClientException", text, 403)
+        return secret
 
     def _sagemaker(self, environ: dict[str, Any], start: Start, operation: str, region: str) -> Iterable[bytes]:
         wanted = self._context.settings.region

@@ -23,6 +23,8 @@ class TransferError(Exception):
 
 
 class Object(NamedTuple):
+    """An object of S3, as a listing has it."""
+
     bucket: str
     key: str
     size: int

@@ -30,6 +30,7 @@ Program = Literal[
     "accelerate_settings",
     "log_matcher",
     "gpu_activity",
+    "native_calls",
     "collectives",
     "ssh_session",
 ]

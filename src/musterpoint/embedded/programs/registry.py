@@ -36,6 +36,7 @@ Program = Literal[
     "accelerate_settings",
     "log_matcher",
     "gpu_activity",
+    "native_calls",
     "collectives",
     "ssh_session",
 ]

@@ -19,7 +19,7 @@ _SUBRESOURCES = frozenset(
     "acl accelerate analytics cors delete inventory lifecycle location logging metrics notification partNumber policy "
     "requestPayment restore tagging torrent uploadId uploads versionId versioning versions website "
     "response-cache-control response-content-disposition response-content-encoding response-content-language "
-    "response-content-type response-expires".split()
+    "response-content-type response-expires".split()  # noqa: SIM905 - a list of words
 )
 
 

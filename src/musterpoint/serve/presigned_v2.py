@@ -15,12 +15,14 @@ import urllib.parse
 from musterpoint.serve.errors import ApiError
 from musterpoint.serve.signatures import Signed
 
-_SUBRESOURCES = frozenset(
+_NAMES = (
     "acl accelerate analytics cors delete inventory lifecycle location logging metrics notification partNumber policy "
     "requestPayment restore tagging torrent uploadId uploads versionId versioning versions website "
     "response-cache-control response-content-disposition response-content-encoding response-content-language "
-    "response-content-type response-expires".split()  # noqa: SIM905 - a list of words
+    "response-content-type response-expires"
 )
+_SUBRESOURCES = frozenset(_NAMES.split())
+"""What of a query is signed."""
 
 
 def key_of(request: Signed) -> str:

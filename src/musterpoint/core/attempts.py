@@ -9,6 +9,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core import diagnosis, report
 from musterpoint.core.attempt_hooks import HOOKS, Started
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
@@ -139,11 +140,9 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
-    from musterpoint.core.diagnosis.facts import JobFacts
-
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(
+    return diagnosis.facts.JobFacts(
         platforms.load(job.platform).missing_channel,
         local,
         channels,
@@ -156,9 +155,9 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:
     """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
-    from musterpoint.core.report.collected import keep
-
-    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
+    if not job.paths.output_data:
+        return ""
+    return report.collected.keep(job.paths.output_data, job.current_host, name, content)
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

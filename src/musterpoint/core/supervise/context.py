@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.base.loop import Loop
+from musterpoint.core import diagnosis
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
@@ -75,8 +76,8 @@ class SupervisorContext(NamedTuple):
     @property
     def diagnosis(self) -> "DiagnosisContext":
         """What a diagnosis on this host needs; only failures do."""
-        from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
         from musterpoint.core.supervise.program_files import CodeDirectory
 
-        facts = self.about_job() if self.about_job is not None else JobFacts()
-        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code, self.code_copy_of), job=facts)
+        facts = self.about_job() if self.about_job is not None else diagnosis.facts.JobFacts()
+        files = CodeDirectory(self.code, self.code_copy_of)
+        return diagnosis.facts.DiagnosisContext(self.host, self.mask, files, job=facts)

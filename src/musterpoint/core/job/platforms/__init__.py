@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Mapping, NamedTuple
 
+from musterpoint.base import plugins
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.core.job.platform import Platform
 
@@ -38,8 +39,6 @@ def load(name: str) -> Platform:
     if name in NAMES:
         platform: Platform = import_module(f"{__name__}.{name}").PLATFORM
         return platform
-    from musterpoint.base import plugins
-
     return plugins.load(plugins.PLATFORMS, BY_FIELD["platform"].read(name, "--platform"), Platform)
 
 

@@ -109,7 +109,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         _make_tree(job, host, context)
     code = PrivateCode(job, context.layout, context.console.say)
     code.make()
-    metrics = MetricLog(job.metrics, context.layout.output, context.console.say)
+    metrics = MetricLog(job.metrics, context.layout.output, context.console.say, context.observer.measured)
     hosts = Hosts(job, context, phases, code, metrics)
     try:
         context.observer.opened(hosts)
@@ -180,6 +180,7 @@ class Hosts:
     ) -> None:
         self.job = job
         self.code = code
+        self.metrics = metrics
         self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
@@ -194,7 +195,7 @@ class Hosts:
             lambda host: self._loop.post(lambda: self._output_has_ended(host)),
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
-            metrics.feed,
+            self._wrote,
         )
         self._terminal: DebugTerminal | None = None
         if job.debug is not None:
@@ -347,6 +348,11 @@ class Hosts:
 
     def _no_log(self, error: OSError, log: str) -> None:
         self.context.console.say(f"warning: {log}: {error.strerror}; output is missing there")
+
+    def _wrote(self, host: str, data: bytes) -> None:
+        """In the pump's thread."""
+        self.context.observer.wrote(host, data)
+        self.metrics.feed(host, data)
 
     def _output_has_ended(self, host: str) -> None:
         self._output_ended.add(host)

@@ -49,17 +49,22 @@ class Summary(NamedTuple):
 class MetricLog:
     """Takes the hosts' output and keeps the points of ``metrics`` in ``folder``'s :data:`FILE`.
 
-    Without metrics it does nothing and writes no file. ``say`` is told once that the file can't be written.
+    Without metrics it does nothing and writes no file. ``say`` is told once that the file can't be written,
+    ``on_point`` of each value.
     """
 
     def __init__(
-        self, metrics: tuple[Metric, ...], folder: str, say: Callable[[str], None] = lambda _text: None
+        self,
+        metrics: tuple[Metric, ...],
+        folder: str,
+        say: Callable[[str], None] = lambda _text: None,
+        on_point: Callable[[Point], None] = lambda _point: None,
     ) -> None:
         self._metrics = metrics
         self._reader = MetricReader(metrics, self._keep, self._refuse, _OWN_PREFIX)
         self._path = os.path.join(folder, FILE)
         self._file = _opened(self._path) if metrics else None
-        self._say = say
+        self._say, self._on_point = say, on_point
         self._summaries: dict[str, Summary] = {}
         self._refused: dict[str, tuple[int, str]] = {}
 
@@ -73,6 +78,7 @@ class MetricLog:
             self._reader.end(host, time.time())
 
     def _keep(self, point: Point) -> None:
+        self._on_point(point)
         before = self._summaries.get(point.name)
         first = Summary(1, point, point.value, point.value)
         self._summaries[point.name] = before.with_point(point) if before else first

@@ -97,6 +97,7 @@ class JobProcess:
             "TrainingStartTime": ended.trained_from,
             "TrainingEndTime": ended.trained_to,
             "_exit_code": ended.code,
+            **({"FinalMetricDataList": list(ended.metrics)} if ended.metrics else {}),
         }
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
@@ -145,7 +146,10 @@ class JobProcess:
         elif what == "lose" and self._run is not None:
             self._run.lose(order["host"])
         elif what == "back":
-            self._transfers.server_is_back(Settings.from_json(order["settings"]))
+            settings = Settings.from_json(order["settings"])
+            self._transfers.server_is_back(settings)
+            if self._run is not None:
+                self._run.telemetry.server_is_back(settings)
 
 
 def main(settings: Settings, name: str) -> None:

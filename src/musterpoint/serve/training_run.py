@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
+from musterpoint.base.metrics import Point
 from musterpoint.local.backend import Backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job import LocalJob
@@ -15,9 +16,11 @@ from musterpoint.local.observer import Steered
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
+from musterpoint.serve import notices
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
+from musterpoint.serve.telemetry import NAMESPACE, Telemetry, final_metrics
 
 STOP, INTERRUPT, END = "stop", "interrupt", "end"
 """Why hosts are ended before they end themselves: StopTrainingJob, the spot market, the end of the server."""
@@ -32,7 +35,8 @@ class Ended(NamedTuple):
 
     ``status``, ``reason``, ``code``: as ``job.json`` has them. ``ended_for``: :data:`STOP` or another, or empty where
     the hosts ended themselves; ``timed_out``: whether it was the job's own limit. ``lost``: hosts taken away by order.
-    ``trained_from``, ``trained_to``: in seconds since the epoch; 0 where it didn't come to that.
+    ``trained_from``, ``trained_to``: in seconds since the epoch; 0 where it didn't come to that. ``metrics``:
+    FinalMetricDataList.
     """
 
     status: str
@@ -43,6 +47,7 @@ class Ended(NamedTuple):
     lost: tuple[str, ...]
     trained_from: float
     trained_to: float
+    metrics: Sequence[Mapping[str, Any]] = ()
 
 
 class TrainingRun:
@@ -63,6 +68,8 @@ class TrainingRun:
         self._empty = os.path.join(directory, "empty")
         self._platform = played(settings, request, arn, number, bring)
         self._entered = entered
+        name = request["TrainingJobName"]
+        self.telemetry = Telemetry(settings, NAMESPACE, name, lambda: notices.send(settings.data, name))
         self._lock = threading.Lock()
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []
@@ -79,6 +86,8 @@ class TrainingRun:
     def end(self, why: str) -> None:
         """Ends the run: with SIGTERM and the platform's grace, or at once where it is for the server's own end."""
         self.ended_for = self.ended_for or why
+        if why == END:
+            self.telemetry.give_up()
         self._steer(lambda hosts: hosts.kill() if why == END else hosts.stop(why))
 
     def lose(self, host: str) -> None:
@@ -101,6 +110,14 @@ class TrainingRun:
             waiting, self._waiting = self._waiting, []
         for action in waiting:
             hosts.post(lambda action=action: action(hosts))  # type: ignore[misc]
+
+    def wrote(self, host: str, data: bytes) -> None:
+        """Of an observer."""
+        self.telemetry.wrote(host, data)
+
+    def measured(self, point: Point) -> None:
+        """Of an observer."""
+        self.telemetry.measured(point)
 
     def entered(self, phase: Phase) -> None:
         """Of an observer."""
@@ -125,6 +142,7 @@ class TrainingRun:
             description = run(job, context)
         finally:
             backend.close()
+            self.telemetry.close()
         training = [phase.start for phase in self._phases if phase.status == "Training"]
         after = [phase.start for phase in self._phases if phase.status == "Uploading"]
         return Ended(
@@ -136,6 +154,7 @@ class TrainingRun:
             tuple(self._lost),
             training[0] if training else 0.0,
             after[0] if after else 0.0,
+            final_metrics(description),
         )
 
     def _backend(self, job: LocalJob) -> Backend:

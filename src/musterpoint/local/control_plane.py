@@ -30,6 +30,7 @@ from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.live_view import LiveView, can_be_shown
+from musterpoint.local.metrics import MetricLog
 from musterpoint.local.observer import Observer, Unobserved
 from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.phases import Phases
@@ -94,7 +95,7 @@ def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
     Must be called from the main thread. Leaves nothing running, also after an error.
     """
     with contextlib.closing(OutputDirectory(Paths(output=context.layout.output), shared=True)) as output:
-        output.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
+        output.set_aside("job.json", _DESCRIPTION + _PER_HOST * (len(job.hosts) + len(job.metrics)))
         return _run(job, context, output)
 
 
@@ -108,13 +109,15 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         _make_tree(job, host, context)
     code = PrivateCode(job, context.layout, context.console.say)
     code.make()
-    hosts = Hosts(job, context, phases, code)
+    metrics = MetricLog(job.metrics, context.layout.output, context.console.say, context.observer.measured)
+    hosts = Hosts(job, context, phases, code, metrics)
     try:
         context.observer.opened(hosts)
         hosts.start()
         hosts.wait()
     finally:
         hosts.close()
+        metrics.close()
     phases.enter("Uploading", "collecting what the hosts left")
     for warning in results.write_archives(context.layout, job.hosts):
         context.console.say(f"warning: {warning}")
@@ -128,9 +131,12 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(text)
     if text := code.settle():
         context.console.say(text)
+    for text in metrics.lines():
+        context.console.say(text)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
+    description |= metrics.described()
     for problem in (
         write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
         results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
@@ -152,9 +158,12 @@ def _make_tree(job: LocalJob, host: str, context: RunContext) -> None:
 class Hosts:
     """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
-    def __init__(self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode) -> None:
+    def __init__(
+        self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode, metrics: MetricLog
+    ) -> None:
         self.job = job
         self.code = code
+        self.metrics = metrics
         self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
@@ -169,6 +178,7 @@ class Hosts:
             lambda host: self._loop.post(lambda: self._output_has_ended(host)),
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
+            self._wrote,
         )
         self._terminal: DebugTerminal | None = None
         if job.debug is not None:
@@ -324,6 +334,11 @@ class Hosts:
 
     def _no_log(self, error: OSError, log: str) -> None:
         self.context.console.say(f"warning: {log}: {error.strerror}; output is missing there")
+
+    def _wrote(self, host: str, data: bytes) -> None:
+        """In the pump's thread."""
+        self.context.observer.wrote(host, data)
+        self.metrics.feed(host, data)
 
     def _output_has_ended(self, host: str) -> None:
         self._output_ended.add(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Protocol
 
+from musterpoint.base.metrics import Point
 from musterpoint.local.results import Phase
 
 
@@ -29,13 +30,19 @@ class Steered(Protocol):
 
 
 class Observer(Protocol):
-    """Both are called from the thread that runs the job."""
+    """What is called by the thread that runs the job, but for :meth:`wrote` and :meth:`measured`: by any."""
 
     def entered(self, phase: Phase) -> None:
         """The job has entered ``phase``."""
 
     def opened(self, hosts: Steered) -> None:
         """The hosts can be ended from now on; none has been started yet."""
+
+    def wrote(self, host: str, data: bytes) -> None:
+        """``host`` wrote ``data``; no data: it writes no more."""
+
+    def measured(self, point: Point) -> None:
+        """A metric's value was found in the output."""
 
 
 class Unobserved:
@@ -45,4 +52,10 @@ class Unobserved:
         pass
 
     def opened(self, hosts: Steered) -> None:
+        pass
+
+    def wrote(self, host: str, data: bytes) -> None:
+        pass
+
+    def measured(self, point: Point) -> None:
         pass

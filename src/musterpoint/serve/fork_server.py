@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 
-from musterpoint.serve import job_process
+from musterpoint.serve import job_process, telemetry
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.transfers import client
 
@@ -64,6 +64,7 @@ def main() -> None:
     """Forks until the server is gone."""
     settings = Settings.from_json(sys.argv[1])
     client(settings)  # loads what each job would load
+    telemetry.load_ahead(settings)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     with socket.socket(fileno=os.dup(0)) as server:
         while True:

@@ -128,6 +128,7 @@ class JobProcess:
             "BillableTimeInSeconds": max(1, round(self._trained)),
             "TrainingEndTime": ended.trained_to,
             "_exit_code": ended.code,
+            **({"FinalMetricDataList": list(ended.metrics)} if ended.metrics else {}),
         }
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
@@ -211,7 +212,10 @@ class JobProcess:
             if self._run is not None:
                 self._run.end(what)
         elif what == "back":
-            self._transfers.server_is_back(Settings.from_json(order["settings"]))
+            settings = Settings.from_json(order["settings"])
+            self._transfers.server_is_back(settings)
+            if self._run is not None:
+                self._run.telemetry.server_is_back(settings)
         elif self._run is not None:
             self._fail(self._run, order)
 

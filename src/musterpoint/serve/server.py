@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Callable, Mapping
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve import validation
+from musterpoint.serve import running, validation
 from musterpoint.serve.context import Context
 from musterpoint.serve.credentials import Credentials, made_or_given
 from musterpoint.serve.dispatch import Dispatcher
@@ -106,6 +107,15 @@ def _only_one(data: str) -> int:
 
 
 def _listen(settings: Settings) -> socket.socket:
+    """A free port is the one that the former server had, if that is free: its jobs know it."""
+    if settings.port == 0:
+        with contextlib.suppress(UsageError):
+            port = running.former_port(settings.data)
+            return _listen_at(settings._replace(port=port)) if port else _listen_at(settings)
+    return _listen_at(settings)
+
+
+def _listen_at(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any, Mapping, NamedTuple
 
+from musterpoint.base.metrics import Metric, read_metric
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.serve.settings import Settings
 
@@ -121,7 +122,15 @@ def local_job(settings: Settings, request: Mapping[str, Any], empty: str) -> Loc
         region=settings.region,
         grace=GRACE,
         stop_after=max_runtime(request),
+        options={"MUSTER_LOG_PREFIX": "none"},
+        metrics=metrics(request),
     )
+
+
+def metrics(request: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """The job's metric definitions. A UsageError names one that can't be used."""
+    given = request["AlgorithmSpecification"].get("MetricDefinitions") or []
+    return tuple(read_metric(each["Name"], each["Regex"], f"MetricDefinition {each['Name']}") for each in given)
 
 
 def config_files(request: Mapping[str, Any], host: str, arn: str, run: int) -> dict[str, Any]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
+from musterpoint.base.metrics import Point
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job import LocalJob
 from musterpoint.local.observer import Steered
 from musterpoint.local.platforms.platform import LocalPlatform
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
+from musterpoint.serve import notices
 from musterpoint.serve.backends import backend_of
 from musterpoint.serve.faults import CannotFail, Slowness, fill_disk
 from musterpoint.serve.settings import Settings
+from musterpoint.serve.telemetry import NAMESPACE, Telemetry, final_metrics
 
 STOP, INTERRUPT, END = "stop", "interrupt", "end"
 """Why hosts are ended before they end themselves: StopTrainingJob, the spot market, the end of the server."""
@@ -30,7 +33,8 @@ class Ended(NamedTuple):
 
     ``status``, ``reason``, ``code``: as ``job.json`` has them. ``ended_for``: :data:`STOP` or another, or empty where
     the hosts ended themselves; ``timed_out``: whether it was the job's own limit. ``lost``: hosts taken away by order.
-    ``trained_from``, ``trained_to``: in seconds since the epoch; 0 where it didn't come to that.
+    ``trained_from``, ``trained_to``: in seconds since the epoch; 0 where it didn't come to that. ``metrics``:
+    FinalMetricDataList.
     """
 
     status: str
@@ -41,6 +45,7 @@ class Ended(NamedTuple):
     lost: tuple[str, ...]
     trained_from: float
     trained_to: float
+    metrics: Sequence[Mapping[str, Any]] = ()
 
 
 class TrainingRun:
@@ -58,6 +63,7 @@ class TrainingRun:
         self.lost: list[str] = []
         self.ended_for = ""
         self._settings, self._job, self._platform, self._entered = settings, job, platform, entered
+        self.telemetry = Telemetry(settings, NAMESPACE, job.name, lambda: notices.send(settings.data, job.name))
         self._lock = threading.Lock()
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []
@@ -73,6 +79,8 @@ class TrainingRun:
     def end(self, why: str) -> None:
         """Ends the run: with SIGTERM and the platform's grace, or at once where it is for the server's own end."""
         self.ended_for = why if why == END else self.ended_for or why
+        if why == END:
+            self.telemetry.give_up()
         self._steer(lambda hosts: hosts.kill() if why == END else None if hosts.stopped else hosts.stop(why))
 
     def lose(self, host: str) -> None:
@@ -119,6 +127,14 @@ class TrainingRun:
         for action in waiting:
             hosts.post(lambda action=action: action(hosts))  # type: ignore[misc]
 
+    def wrote(self, host: str, data: bytes) -> None:
+        """Of an observer."""
+        self.telemetry.wrote(host, data)
+
+    def measured(self, point: Point) -> None:
+        """Of an observer."""
+        self.telemetry.measured(point)
+
     def entered(self, phase: Phase) -> None:
         """Of an observer."""
         self._phases.append(phase)
@@ -145,6 +161,7 @@ class TrainingRun:
             description = run(self._job, context)
         finally:
             backend.close()
+            self.telemetry.close()
         training = [phase.start for phase in self._phases if phase.status == "Training"]
         after = [phase.start for phase in self._phases if phase.status == "Uploading"]
         return Ended(
@@ -156,4 +173,5 @@ class TrainingRun:
             tuple(self.lost),
             training[0] if training else 0.0,
             after[0] if after else 0.0,
+            final_metrics(description),
         )

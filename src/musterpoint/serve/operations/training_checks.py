@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from typing import Any, Mapping
 
+from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.context import Context
 from musterpoint.serve.errors import invalid
@@ -34,6 +35,10 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
             "AlgorithmSpecification: muster serve runs a TrainingImage; algorithms of AWS Marketplace (AlgorithmName) "
             "aren't on this machine"
         )
+    try:
+        requested.metrics(parameters)
+    except UsageError as error:
+        raise invalid(str(error)) from None
     _check_places(context, parameters)
 
 

@@ -155,9 +155,8 @@ class ControlSocket:
         if _ABSTRACT:
             self._socket.bind("\0" + name)
             return "@" + name
-        import tempfile
-
-        self._directory = tempfile.mkdtemp(prefix="muster-")
+        self._directory = f"/tmp/muster-{os.urandom(8).hex()}"
+        os.mkdir(self._directory, 0o700)
         path = os.path.join(self._directory, "control_socket")
         self._socket.bind(path)
         return path
@@ -274,9 +273,11 @@ class ControlSocket:
         self._loop.forget(self._socket.fileno())
         self._socket.close()
         if self._directory:
-            import shutil
-
-            shutil.rmtree(self._directory, ignore_errors=True)
+            for remove, path in ((os.unlink, self.address), (os.rmdir, self._directory)):
+                try:
+                    remove(path)
+                except OSError:
+                    pass  # gone already
 
 
 def is_same_user(sock: socket.socket) -> bool:

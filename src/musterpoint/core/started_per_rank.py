@@ -24,6 +24,7 @@ from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import LauncherError, RollCallError, StoppedEarly
 from musterpoint.base.loop import READ
 from musterpoint.base.untrusted import printable
+from musterpoint.core.channel import secret
 from musterpoint.core.channel.session import random_token, same_token
 from musterpoint.core.election import Meeting, Place, elect, file_name, leave
 from musterpoint.core.job.model import Job, StartedRank
@@ -76,8 +77,6 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
 
 def prove(token: str, said: Mapping[str, Any], theirs: str) -> tuple[str, str]:
     """How an entry point that has ``said`` this answers the nonce ``theirs``, and the key that shows who leads."""
-    from musterpoint.core.channel import secret
-
     words = " ".join(str(said.get(name)) for name in ("rank", "local_rank", "world_size", "nonce"))
     proof, key = secret.prove(token, words.encode("utf-8", "surrogatepass"), theirs)
     return proof, key.hex()

@@ -73,6 +73,8 @@ TABLES = {
     "cli/completion.py: _command_line": "commands, for their options",
     "cli/main.py: _run": "commands",
     "cli/main.py: run_file": "commands, by the name of the one file",
+    "cli/serve.py: _run": "the server, which the one-file launcher hasn't",
+    "serve/__init__.py: __getattr__": "the server, started from Python",
     "core/code/install.py: _import_all": "all of ours, before an installer replaces them",
     "core/job/platforms/__init__.py: load": "platforms",
     "core/launch/table.py: find": "launchers",

@@ -20,7 +20,7 @@ DOORS = {
     "base/errors.py: similar": "difflib; a name was wrong",
     "base/plugins.py: _installed": "importlib.metadata; a launcher or platform of another package is asked for",
     "base/probe.py: ask": "subprocess; a program of this host is asked something",
-    "core/channel/session.py: same_token": "hmac; a host calls again",
+    "core/attempts.py: _token": "hashlib; the job has a secret",
     "core/launch/smdistributed.py: token": "hmac; the job imports smdistributed",
     "core/processes/process.py: _prepare": "termios; a rank has a terminal of its own",
     "core/processes/pump.py: start": "threading; the user's program runs by then",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from environments import ROOT, Missing, run, say
 
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PYTHONS: tuple[str, ...] = ("3.10", "3.11", "3.12", "3.13", "3.14")
 """Those of this machine are tried."""
 
 
@@ -97,7 +97,17 @@ def install(wheel: Path, folder: Path, tools: Path) -> list[str]:
         tried([place / "bin" / "muster"], folder)
         done.append(f"pip, Python {version}")
     own = {"UV_CACHE_DIR": str(folder / "uv"), "PIPX_HOME": str(folder / "pipx"), "PIPX_BIN_DIR": str(folder / "bin")}
-    uv = [tools / "uv", "tool", "run", "--no-index", "--python", sys.executable, "--from", wheel, "muster"]
+    uv: list[str | Path] = [
+        tools / "uv",
+        "tool",
+        "run",
+        "--no-index",
+        "--python",
+        sys.executable,
+        "--from",
+        wheel,
+        "muster",
+    ]
     tried(uv, folder, own)
     run(tools / "pipx", "install", "--quiet", wheel, env={**os.environ, **own})
     tried([folder / "bin" / "muster"], folder)
@@ -107,8 +117,8 @@ def install(wheel: Path, folder: Path, tools: Path) -> list[str]:
 def bill_of_materials(wheel: Path, version: str, epoch_text: str) -> str:
     """The wheel's parts as CycloneDX: itself, since it requires nothing, and its optional packages by extra."""
     listed = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-index", "-qq", "--report", "-",
-         str(wheel)], capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-index", "-qq",
+         "--report", "-", str(wheel)], capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     parts = [
         {

@@ -182,5 +182,5 @@ def kubernetes() -> list[Path]:
 
 def release() -> list[Path]:
     """What builds and checks the files of a release, and installs them in other ways than pip."""
-    tools = ("build==1.6.1", "twine==7.0.0", "check-wheel-contents==0.6.3", "pipx==1.18.4", "uv", "setuptools", "wheel")
+    tools = ("build==1.6.1", "twine==7.0.0", "check-wheel-contents==0.6.3", "pipx==1.18.4", "uv", "setuptools>=77")
     return [cached("release", tools)]

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -67,12 +66,15 @@ def sha256(path: Path) -> str:
 
 def pythons() -> dict[str, str]:
     """The interpreters of this machine by version, of those that are supported."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep) if "/shims" not in folder]
     found = {}
     for version in PYTHONS:
-        path = shutil.which(f"python{version}")
-        answer = path and subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
-        if path and answer and answer.returncode == 0:
-            found[version] = path
+        name = f"python{version}"
+        for place in (*versions.glob(f"{version}.*/bin/{name}"), *(folder / name for folder in folders)):
+            if version not in found and os.access(place, os.X_OK):
+                made = subprocess.run([place, "-c", "import ensurepip"], capture_output=True, check=False)
+                found.update({version: str(place)} if made.returncode == 0 else {})
     return found
 
 
@@ -87,10 +89,10 @@ def tried(command: Sequence[str | Path], folder: Path, environ: Mapping[str, str
         raise Missing(f"{' '.join(words)} local --demo ended with code {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
-def install(wheel: Path, folder: Path, tools: Path) -> list[str]:
-    """Installs ``wheel`` in empty environments of every Python, by pip, uv and pipx, and runs the demo in each."""
+def install(wheel: Path, folder: Path, tools: Path, most: int | None = None) -> list[str]:
+    """Installs ``wheel`` in empty environments of every Python, at ``most`` so many, by pip, uv and pipx, and runs the demo in each."""
     done = []
-    for version, python in pythons().items():
+    for version, python in list(pythons().items())[:most]:
         place = folder / version
         run(python, "-m", "venv", place)
         run(place / "bin" / "python", "-m", "pip", "install", "-qq", "--no-index", wheel)

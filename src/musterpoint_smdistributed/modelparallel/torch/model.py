@@ -169,8 +169,7 @@ class DistributedModel(nn.Module):
         self._called = True
         args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
-            with part_reads.allowed():
-                self._choose_routes(args, kwargs)
+            self._choose_routes(args, kwargs)
         return precision.leave(self.module(*args, **kwargs))
 
     def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -185,7 +184,8 @@ class DistributedModel(nn.Module):
             self._server.announce(chains)
         finally:
             state.tracing = False
-        self._release()
+        with part_reads.allowed():
+            self._release()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.

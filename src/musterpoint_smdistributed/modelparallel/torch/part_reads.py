@@ -8,8 +8,9 @@ in one process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, ContextManager, Iterator, TypeVar
 
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -20,8 +21,13 @@ from .distributed_parameters import division
 from .errors import SMPStepError
 from .state import state
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 FIRST_STEPS = 2
 """Of each step function. Behind these nobody looks: it would cost time at each operation."""
+
+
+_ABOUT = FACTS | PROPERTIES | {"_version", "data_ptr", "untyped_storage"}
 
 
 class _Inside(threading.local):
@@ -55,6 +61,17 @@ def allowed() -> Iterator[None]:
         _inside.depth -= 1
 
 
+def knowing(forward: Function) -> Function:
+    """``forward`` of such a module."""
+
+    @functools.wraps(forward)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with allowed():
+            return forward(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
 class _Refusing(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -76,7 +93,7 @@ def _called(func: Callable[..., Any]) -> str:
 
 def _is_about(func: Callable[..., Any]) -> bool:
     """Whether it needs nothing but what a tensor says of itself."""
-    return _called(func) in FACTS | PROPERTIES
+    return _called(func) in _ABOUT
 
 
 def _said(parameter: nn.Parameter, name: str) -> str:

@@ -1,8 +1,8 @@
 """Models in parts: generated modules and steps, trained over the ranks of a pipeline and in one process.
 
 What must hold: losses, weights and buffers are those of one process to 1e-11 in double precision, or the model is
-refused by name. Ranks are real processes of this machine, so a model takes about a second. One that is wrong belongs
-into ``tests/unit/smdistributed`` then.
+refused by name. Ranks are real processes of this machine, so a model takes about a second. A tenth are of version 2
+(``torch.sagemaker``). One that is wrong belongs into ``tests/unit/smdistributed`` then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +29,8 @@ AT_ONCE = 200
 def fuzz(number: int, inputs: int) -> Findings:
     sys.path.insert(0, str(ROOT))
     generated: Any = importlib.import_module("tests.unit.smdistributed.generated_models")
-    drawn = generated.drawn(number, inputs)
+    degrees = inputs // 10
+    drawn = generated.drawn(number, inputs - degrees)
     ranks_of: Any = importlib.import_module("tests.unit.smdistributed.conftest")
     parents = ranks_of.Parent(), ranks_of.Parent()
     wrong: list[str] = []
@@ -51,20 +53,48 @@ def fuzz(number: int, inputs: int) -> Findings:
                 break
     for each in parents:
         each.close()
+    if degrees and len(wrong) < MOST_WRONG:
+        found_of = second(number, degrees)
+        tried, wrong = tried + found_of.tried, [*wrong, *found_of.wrong]
     print(f"smdistributed: {refused} models were refused by name")
     return Findings(tried, tuple(wrong))
+
+
+def second(number: int, inputs: int) -> Findings:
+    """Models of transformers divided by version 2's degrees."""
+    generated: Any = importlib.import_module("tests.hosts.stacks.generated_degrees")
+    made = subprocess.run([ROOT / "scripts/setup", "huggingface"], stdout=subprocess.PIPE, text=True, check=True)
+    ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
+    models, wrong = generated.drawn(number, inputs), []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "models.jsonl"
+        file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
+        environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port())}  # fmt: skip
+        program = ROOT / "tests/hosts/stacks/programs/tsm_generated.py"
+        command = [Path(made.stdout.splitlines()[0]) / "python", program, file]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Findings(0, (f"code {done.returncode}: {done.stderr[-1500:]}\n  one of: {json.dumps(models)}",))
+    for model, errors in zip(models, json.loads(done.stdout.splitlines()[-1])):
+        if not generated.exact(errors) and not generated.refused(errors):
+            wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
+    return Findings(len(models), tuple(wrong))
+
+
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def train(models: list[dict[str, Any]], size: int, parents: Any) -> list[list[Any]] | str:
     """What each rank found of each model, or what ended a rank."""
     ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         file = folder / "models.jsonl"
         file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
-        environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port),
+        environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port()),
                    "SMP_TIMEOUT_SECONDS": "100"}  # fmt: skip
         running = []
         for rank in range(size):

@@ -1,8 +1,8 @@
 """Checkpoints of which each rank that shares layers has a folder of its own, as AWS's published scripts write them.
 
 Those scripts call ``torch.distributed.checkpoint`` with the process group of the shards, once for each rank that shares
-layers. Torch takes a parameter that is divided both ways for one of the whole job, and finds half of it missing. Here it
-sees what this tensor rank has, in its shards.
+layers. Torch takes a parameter that is divided both ways for one of the whole job, and finds half of it missing. Here
+it sees what this tensor rank has, in its shards.
 """
 
 from __future__ import annotations

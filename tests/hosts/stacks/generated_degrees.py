@@ -17,7 +17,7 @@ def drawn(seed: int, count: int) -> list[dict[str, Any]]:
     return [model(random.Random(f"{seed} {number}")) for number in range(count)]
 
 
-def degrees(draw: random.Random, kind: str, layers_only: bool = False) -> dict[str, int]:
+def degrees(draw: random.Random, kind: str) -> dict[str, int]:
     tensor, context, experts = draw.choice(
         ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 1), (1, 1, 2))
     )

@@ -59,13 +59,13 @@ def begin(world):
     })  # fmt: skip
 
 
-def wrapped(model, kind, shards):
+def wrapped(model, kind, world):
     layer = type(model.base_model.layers[0])
     if kind == "fsdp":
         return FullyShardedDataParallel(
             model, auto_wrap_policy=ModuleWrapPolicy({layer}), device_id=torch.device("cpu"), use_orig_params=True
         )
-    if kind == "fully_shard" or shards != 1:  # without any, each rank would train by itself
+    if kind == "fully_shard" or world["tensor"] != RANKS:  # without any, copies would train by themselves
         for each in model.base_model.layers:
             fully_shard(each)
         fully_shard(model)
@@ -156,7 +156,7 @@ def distance(model, alone):
 def check(spec, folder):
     begin(spec["world"])
     alone = made(spec, spec["seed"])
-    model = wrapped(tsm.transform(copy.deepcopy(alone)), spec["wrap"], spec["world"]["shards"])
+    model = wrapped(tsm.transform(copy.deepcopy(alone)), spec["wrap"], spec["world"])
     worst = max(train(spec, model, alone, range(STEPS)), distance(model, alone))
     if spec["resumed"]:
         with warnings.catch_warnings():
@@ -164,7 +164,7 @@ def check(spec, folder):
             state = dict(zip(("model", "optimizer"), get_state_dict(model, model.made)))
             state_dict_saver.save(state, checkpoint_id=folder)
             begin(spec["resumed"])
-            again = wrapped(tsm.transform(made(spec, spec["seed"] + 1)), "fully_shard", spec["resumed"]["shards"])
+            again = wrapped(tsm.transform(made(spec, spec["seed"] + 1)), "fully_shard", spec["resumed"])
             again.__dict__["made"] = optimizer_of(spec, again)
             state = dict(zip(("model", "optimizer"), get_state_dict(again, again.made)))
             state_dict_loader.load(state, checkpoint_id=folder)

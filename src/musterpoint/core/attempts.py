@@ -9,6 +9,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core import diagnosis, report
 from musterpoint.core.attempt_hooks import HOOKS, Started
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
@@ -59,6 +60,7 @@ class Attempt(NamedTuple):
             ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
+            token=self._token(roster),
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
         runtime.masker.know(supervisor.token)
@@ -66,6 +68,19 @@ class Attempt(NamedTuple):
         outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
         pump.close()
         return supervisor, outcome
+
+    def _token(self, roster: Roster) -> str:
+        """The control socket's: of the token that this host's entry points share, or of the job's secret. Empty: there
+        is neither.
+        """
+        purpose = f"control socket {roster.session} {roster.me}"
+        if self.others is not None:
+            return self.others.token_for(purpose)
+        if not self.asked.options.secret:
+            return ""
+        from musterpoint.core.channel.secret import derived
+
+        return derived(self.asked.options.secret, purpose)
 
     def _plan(self, roster: Roster) -> tuple[LaunchPlan | None, Failure | None]:
         """This host's plan, if it has a part; and why it can't run it."""
@@ -139,11 +154,9 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
-    from musterpoint.core.diagnosis.facts import JobFacts
-
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(
+    return diagnosis.facts.JobFacts(
         platforms.load(job.platform).missing_channel,
         local,
         channels,
@@ -156,9 +169,9 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:
     """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
-    from musterpoint.core.report.collected import keep
-
-    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
+    if not job.paths.output_data:
+        return ""
+    return report.collected.keep(job.paths.output_data, job.current_host, name, content)
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -188,8 +189,6 @@ def main() -> None:
     """Serves the namespace of the process ``sys.argv[1]`` at the address ``sys.argv[2]``, until stdin ends."""
     for name in OUTLIVED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    import resource
-
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(_serve(int(sys.argv[1]), sys.argv[2]))

@@ -76,9 +76,7 @@ class RollCall:
 
     def _adopt(self, unnamed: "UnnamedHosts") -> None:
         """The platform names no host: the leader is looked for at one place."""
-        from musterpoint.core.job.unnamed import misplaced
-
-        self._misplaced = misplaced(unnamed)
+        self._misplaced = unnamed.misplaced
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             from musterpoint.core.channel.timeouts import Timeouts
 

@@ -55,6 +55,7 @@ class SupervisorContext(NamedTuple):
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh.
+    ``token``: the control socket's, empty for a new one.
     """
 
     loop: Loop
@@ -72,6 +73,7 @@ class SupervisorContext(NamedTuple):
     about_job: "Callable[[], JobFacts] | None" = None
     terminal: "RankTerminal | None" = None
     ssh: "SshDoor | None" = None
+    token: str = ""
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

@@ -58,10 +58,16 @@ class Client:
         config.write_text(DEFAULTS)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self.environ = {
-            **clean(kept), **account.server.variables,
-            "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
-            "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(config), "SAGEMAKER_SUPPRESS_V2_WARNING": "1", "HOME": str(folder),
-        }  # fmt: skip
+            **clean(kept),
+            **account.server.variables,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
+            "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(config),
+            "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
+            "HOME": str(folder),
+        }
 
     def streams(self, prefix: str) -> list[str]:
         """The text of each log stream whose name begins with ``prefix``, in the order of the names."""

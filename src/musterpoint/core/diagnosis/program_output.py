@@ -197,8 +197,10 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
-        # an exception may be printed before a crash in the clean-up
-        before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
+        # an exception may be printed before a crash in the clean-up; torch tags it with its rank, nobody tags the crash
+        labels = {one.label for one in top}
+        its = {last.label} if last.label or len(labels) > 2 else labels
+        before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label in its]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
     if not wrapper and len(top) > 1 and _colon_before(lines, top[-2], last):

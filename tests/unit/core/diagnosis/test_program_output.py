@@ -36,6 +36,7 @@ CULPRITS = {
     "group": ("ExceptionGroup: loading failed (2 sub-exceptions)\nValueError: bad shard 3 (and 1 other)", "group.py:1",
               "exception"),
     "gloo_exit": ("Fatal Python error: Aborted", "", "fatal"),
+    "raised_gloo_exit": ("ValueError: the loss is nan", "train.py:12", "exception"),
     "gloo_exit_bare": ("saved model.pt", "", "last"),
     "ignored": ("RuntimeError: the real one", "ignored.py:5", "exception"),
     "ignored_after": ("RuntimeError: the real one", "ignored_after.py:4", "exception"),

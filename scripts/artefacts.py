@@ -90,7 +90,7 @@ def tried(command: Sequence[str | Path], folder: Path, environ: Mapping[str, str
 
 
 def install(wheel: Path, folder: Path, tools: Path, most: int | None = None) -> list[str]:
-    """Installs ``wheel`` in empty environments of every Python, at ``most`` so many, by pip, uv and pipx, and runs the demo in each."""
+    """Installs ``wheel`` in empty environments of every Python (``most``: of so many), and runs the demo in each."""
     done = []
     for version, python in list(pythons().items())[:most]:
         place = folder / version

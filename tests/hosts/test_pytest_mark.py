@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def test_in_every_rank(rank):
 def test_that_fails_in_one(rank, wrong):
     assert rank != wrong, "rank 1 is wrong"
 """
+
+
+def test_the_test_of_the_documentation_passes(python: str, environ: dict[str, str], root: Path, tmp_path: Path) -> None:
+    page = (root / "docs" / "ci.md").read_text()
+    (text,) = re.findall(r"<!-- runs in hosts/test_pytest_mark.py -->\n```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "test_places.py").write_text(text)
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "base", "test_places.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_marked_tests_run_in_ranks(python: str, environ: dict[str, str], tmp_path: Path) -> None:

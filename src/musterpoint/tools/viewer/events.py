@@ -7,6 +7,7 @@ of hosts, with the word. Attempts count from 0 in ``timeline.json``, and from 1 
 from __future__ import annotations
 
 from typing import Any, Literal, Mapping, NamedTuple
+
 from musterpoint.core.diagnosis.failures import signal_name
 
 Kind = Literal["step", "network", "process", "failure", "stop", "end", "note"]

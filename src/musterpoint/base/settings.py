@@ -10,19 +10,9 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
+from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
 
-LAUNCHERS = (
-    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
-    "ssh",
-)  # fmt: skip
-"""The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
-PLATFORMS = (
-    *("sagemaker", "azureml", "kubernetes", "kubeflow", "lws", "volcano", "hyperpod"),
-    *("slurm", "pbs", "lsf", "flux"),
-    *("awsbatch", "azurebatch", "vertex", "skypilot", "dstack", "determined", "nomad", "tfconfig", "plain"),
-)
-"""The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")

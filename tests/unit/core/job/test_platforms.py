@@ -10,7 +10,7 @@ import pytest
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PLATFORMS
+from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
 from musterpoint.local.options import Options

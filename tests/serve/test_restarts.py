@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -14,13 +13,7 @@ from botocore.exceptions import ClientError
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import Server
 
-from .jobs import BUCKET, Account
-
-
-def entry(text: str) -> dict[str, Any]:
-    """A job that runs a line of a shell, which needs no server."""
-    image = {"TrainingImage": "an-image", "TrainingInputMode": "File"}
-    return {"AlgorithmSpecification": {**image, "ContainerEntrypoint": ["sh", "-c", text]}}
+from .jobs import BUCKET, Account, entry
 
 
 def test_buckets_objects_roles_and_jobs_are_there_again(environ: Mapping[str, str], tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ LEFT_OUT = tuple(
         "cli/local.py",
         "serve",
         "cli/serve.py",
+        "cli/serve_faults.py",
         "tools/viewer",
         "cli/report.py",
         "__main__.py",

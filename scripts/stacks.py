@@ -139,6 +139,19 @@ def huggingface(torch: Path) -> list[Path]:
     ]
 
 
+def examples(torch: Path) -> list[Path]:
+    """What AWS's published training scripts import beside torch, with the last transformers whose Trainer knows
+    smdistributed."""
+    wanted = (
+        "accelerate==1.15.0", "transformers==4.57.6", "torchvision==0.28.0", "tensorboard==2.21.0", "h5py==3.16.0",
+        "datasets==4.4.1", "humanize==4.17.0", "einops==0.8.2", "scikit-learn",
+    )  # fmt: skip
+    # The compiled operations of torchvision's package need CUDA's libraries; data sets and transforms don't.
+    plain = ("sh", "-c", ": > $(echo {env}/lib/python3*/site-packages/torchvision/_meta_registrations.py)")
+    loads = ("{env}/bin/python", "-c", "import datasets, transformers, torchvision.datasets")
+    return [cached("examples", wanted, over=[torch], steps=[plain, loads])]
+
+
 def ray(torch: Path) -> list[Path]:
     """Ray with Ray Train, over the environment of ``torch``."""
     return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]

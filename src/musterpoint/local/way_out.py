@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -23,6 +22,7 @@ import sys
 from typing import Any
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import resource
 from musterpoint.local.process_init import OUTLIVED
 
 PORT, DNS = 7001, 53

@@ -12,6 +12,7 @@ from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.launchers_table import CRASHES, HOROVODRUN, RAISED, Table
+from musterpoint.core.diagnosis.program_source import goes_on
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,
@@ -270,8 +271,6 @@ def _is_whole(raised: Raised) -> bool:
 
 
 def _goes_on(text: str, raised: Raised) -> bool | None:
-    from musterpoint.core.diagnosis.program_source import goes_on
-
     return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
 
 

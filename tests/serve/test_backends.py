@@ -43,7 +43,12 @@ def test_fifty_jobs_wait_for_their_turn(environ: Mapping[str, str], tmp_path: Pa
     with Server(tmp_path / "data", max_jobs=4, environ=environ) as server:
         account = Account(server)
         for name in names:
-            account.create(name, "", **entry(f"touch {running}/{name}; ls {running} | wc -l; rm {running}/{name}"))
+            account.create(
+                name,
+                "",
+                **entry('touch "$D/$TRAINING_JOB_NAME"; ls "$D" | wc -l; rm "$D/$TRAINING_JOB_NAME"'),
+                Environment={"D": str(running)},
+            )
         assert account.sagemaker.describe_training_job(TrainingJobName="job-49")["SecondaryStatus"] == "Pending"
         account.sagemaker.stop_training_job(TrainingJobName="job-49")
         done = [server.wait(name) for name in names]

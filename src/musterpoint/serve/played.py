@@ -47,6 +47,8 @@ def played(
             **settings.variables,
             "AWS_ENDPOINT_URL": endpoint(),
         }
+        if settings.gpus == "as-type":
+            found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
         if keep_alive(request):
             found["SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"] = f"{host.tree}/{CACHE}"
         return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}

@@ -141,8 +141,13 @@ def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
     """How many ranks each host has, where that goes by its type; none: by what this machine has."""
     if settings.gpus != "as-type":
         return ()
-    known = [instance_of(group_of(request, host).instance_type) for host in hosts(request)]
-    return tuple(max(1, instance.gpus) if instance else 1 for instance in known)
+    return tuple(max(1, gpus_of_type(request, host)) for host in hosts(request))
+
+
+def gpus_of_type(request: Mapping[str, Any], host: str) -> int:
+    """How many GPUs an instance of the host's type has."""
+    instance = instance_of(group_of(request, host).instance_type)
+    return instance.gpus if instance else 0
 
 
 def container(settings: Settings, request: Mapping[str, Any]) -> Container | None:

@@ -14,8 +14,8 @@ from musterpoint.serve.relay import Relay
 from musterpoint.serve.settings import Settings
 
 
-def backend_of(settings: Settings, job: LocalJob, layout: Layout) -> Backend:
-    """The hosts of one run; nothing is made yet.
+def backend_of(settings: Settings, job: LocalJob, layout: Layout, port: int) -> Backend:
+    """The hosts of one run; nothing is made yet. ``port``: of loopback, which leads to the server.
 
     Raises:
         UsageError: they can't be had on this machine.
@@ -24,7 +24,7 @@ def backend_of(settings: Settings, job: LocalJob, layout: Layout) -> Backend:
         why_not = why_unavailable()
         if why_not:
             raise UsageError(f"--backend netns can't be had on this machine: {why_not}")
-        return NetnsHosts(layout, job.hosts, internet=True, port=settings.port)
+        return NetnsHosts(layout, job.hosts, internet=True, port=port)
     if settings.backend == "docker":
         return DockerHosts(job, layout)
     return ProcessHosts(layout, job.hosts, own_tree=can_have_own_tree())
@@ -36,22 +36,32 @@ class Way:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.backend: Backend | None = None
-        self._relay: Relay | None = None
+        self._relays = [Relay("127.0.0.1", settings.port)]
+
+    @property
+    def url(self) -> str:
+        """The server's URL for programs of this machine."""
+        return self._relays[0].url
+
+    @property
+    def port(self) -> int:
+        """A port of loopback that leads to the server."""
+        return self._relays[0].port
 
     def endpoint(self) -> str:
         """The server's URL, as hosts see it; of hosts without a network this machine's own, which leads nowhere."""
         if isinstance(self.backend, NetnsHosts):
-            return f"http://{MACHINE}:{self._settings.port}"
+            return f"http://{MACHINE}:{self.port}"
         if isinstance(self.backend, DockerHosts) and not self.backend.isolated:
-            if self._relay is None:
-                self._relay = Relay(self.backend.gateway, self._settings.port)
-            return self._relay.url
-        return self._settings.url
+            if len(self._relays) == 1:
+                self._relays.append(Relay(self.backend.gateway, self._settings.port))
+            return self._relays[1].url
+        return self._relays[0].url
 
     def server_is_back(self, settings: Settings) -> None:
-        if self._relay is not None:
-            self._relay.move(settings.port)
+        for relay in self._relays:
+            relay.move(settings.port)
 
     def close(self) -> None:
-        if self._relay is not None:
-            self._relay.close()
+        for relay in self._relays:
+            relay.close()

@@ -78,7 +78,8 @@ class JobProcess:
         """One run of the job; whether it is to be run again."""
         request = record.request
         layout = Layout(os.path.join(self._directory, f"run-{number}"))
-        checkpoints = Checkpoints(self._settings, self._transfers, request)
+        way = Way(self._settings)
+        checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
         files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
 
         def bring(host: str, tree: str) -> None:
@@ -90,7 +91,6 @@ class JobProcess:
         limit = min(requested.max_runtime(request) - self._trained, self._left(record))
         job = requested.local_job(self._settings, request, os.path.join(self._directory, "empty"))
         job = job._replace(stop_after=max(0.1, limit))
-        way = Way(self._settings)
         platform = played(self._settings, request, record.arn, number, bring, way.endpoint)
         run = TrainingRun(self._settings, job, platform, layout, way, self._heard)
         self._checkpoints, self._run = checkpoints, run
@@ -105,6 +105,8 @@ class JobProcess:
         except (GivenUp, TransferError, MusterError) as error:
             self._finish_early(error)
             return False
+        finally:
+            way.close()
         trained = max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
         self._trained += trained
         return self._finish(record, files, layout, ended)

@@ -1,4 +1,4 @@
-"""Lets containers reach the server, which listens on loopback: an address of their own network leads there."""
+"""A job's own way to the server: hosts reach it wherever they are, and wait where it is being started anew."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ class Relay:
 
     def __init__(self, address: str, port: int) -> None:
         self._port = port
+        self._moved = threading.Event()
+        self._closed = False
         self._listening = socket.create_server((address, 0))
+        self.port = int(self._listening.getsockname()[1])
+        self.url = f"http://{address}:{self.port}"
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
-    @property
-    def url(self) -> str:
-        host, port = self._listening.getsockname()[:2]
-        return f"http://{host}:{port}"
-
     def move(self, port: int) -> None:
-        """The server has another port from now on."""
+        """A server has been started anew, at ``port``."""
         self._port = port
+        self._moved.set()
 
     def close(self) -> None:
+        self._closed = True
+        self._moved.set()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -41,15 +43,25 @@ class Relay:
 
     def _join(self, near: socket.socket) -> None:
         with near:
-            try:
-                far = socket.create_connection(("127.0.0.1", self._port))
-            except OSError:
+            far = self._reach()
+            if far is None:
                 return
             with far:
                 back = threading.Thread(target=_copy, args=(far, near), name="relayed back", daemon=True)
                 back.start()
                 _copy(near, far)
                 back.join()
+
+    def _reach(self) -> socket.socket | None:
+        """A connection to the server, once there is one; None: nobody needs it any more."""
+        while not self._closed:
+            self._moved.clear()
+            try:
+                return socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                if not self._closed:
+                    self._moved.wait()
+        return None
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -155,7 +155,7 @@ class TrainingRun:
             UsageError: the hosts can't be had on this machine.
         """
         os.makedirs(self.layout.hosts)
-        backend = self.way.backend = backend_of(self._settings, self._job, self.layout)
+        backend = self.way.backend = backend_of(self._settings, self._job, self.layout, self.way.port)
         try:
             context = RunContext(
                 self.layout, backend, Console(), environ, out=1, platform=self._platform, observer=self
@@ -163,7 +163,6 @@ class TrainingRun:
             description = run(self._job, context)
         finally:
             backend.close()
-            self.way.close()
             self.telemetry.close()
         training = [phase.start for phase in self._phases if phase.status == "Training"]
         after = [phase.start for phase in self._phases if phase.status == "Uploading"]

@@ -184,6 +184,7 @@ def test_a_call_without_a_signature_is_refused(backend: Backend) -> None:
     url = backend.sagemaker.meta.endpoint_url
     with pytest.raises(HTTPError) as caught:
         urllib.request.urlopen(urllib.request.Request(url, b"{}", target), timeout=60)
+    caught.value.close()
     assert caught.value.code == 403
 
 

@@ -14,9 +14,9 @@ from .jobs import BUCKET, IMAGE, ROLE, Account
 SQUARE = """
 import argparse
 parser = argparse.ArgumentParser()
-parser.add_argument("--x", type=float)
+parser.add_argument("--side", type=float)
 given, _ = parser.parse_known_args()
-print(f"loss={(given.x - 3) ** 2};")
+print(f"loss={(given.side - 3) ** 2};")
 """
 OBJECTIVE = {"Type": "Minimize", "MetricName": "loss"}
 
@@ -57,19 +57,25 @@ def wait(account: Account, name: str) -> dict[str, Any]:
 
 
 def test_a_grid_has_every_combination_and_a_best_one(account: Account) -> None:
-    ranges = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["1", "2.5", "9"]}]}
+    ranges = {"CategoricalParameterRanges": [{"Name": "side", "Values": ["1", "2.5", "9"]}]}
     tune(account, "grid", SQUARE, ranges, Strategy="Grid", ResourceLimits={"MaxParallelTrainingJobs": 2})
     done = wait(account, "grid")
-    assert done["HyperParameterTuningJobStatus"] == "Completed", done
+    assert done["HyperParameterTuningJobStatus"] == "Completed", [
+        job.get("FailureReason") for job in jobs(account, "grid")
+    ]
     assert done["TrainingJobStatusCounters"]["Completed"] == 3
-    assert [job["TunedHyperParameters"] for job in jobs(account, "grid")] == [{"x": "1"}, {"x": "2.5"}, {"x": "9"}]
+    assert [job["TunedHyperParameters"] for job in jobs(account, "grid")] == [
+        {"side": "1"},
+        {"side": "2.5"},
+        {"side": "9"},
+    ]
     best = done["BestTrainingJob"]
-    assert best["TunedHyperParameters"] == {"x": "2.5"}
+    assert best["TunedHyperParameters"] == {"side": "2.5"}
     assert best["FinalHyperParameterTuningJobObjectiveMetric"] == {**OBJECTIVE, "Value": 0.25}
 
 
 def test_a_stop_ends_the_jobs_that_run(account: Account) -> None:
-    ranges = {"IntegerParameterRanges": [{"Name": "x", "MinValue": "1", "MaxValue": "9"}]}
+    ranges = {"IntegerParameterRanges": [{"Name": "side", "MinValue": "1", "MaxValue": "9"}]}
     tune(account, "stopped", "import time; time.sleep(300)", ranges)
     assert len(jobs(account, "stopped")) == 2, "as many as may run at once"
     account.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="stopped")

@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     distribution: Mapping[str, Any] | Path
     channel: Mapping[str, Path] | Path | Sequence[str]
     sharded: str
+    metric: Mapping[str, str] | str | Sequence[str]
     requirements: Path
     env: Mapping[str, str | int | float] | str | Sequence[str]
     host_slots: str | Sequence[int]

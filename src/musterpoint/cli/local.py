@@ -234,7 +234,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="a line of each host below the log, on a terminal [auto]",
     )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
+    add_options(
+        parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements", "channel")
+    )
     return parser
 
 

@@ -43,6 +43,15 @@ def _uploads(started: Started) -> None:
         runtime.start_sync(job, options, request.environ, started.host.workspace.interpreter)
 
 
+def _checkpoints(started: Started) -> None:
+    """Whole checkpoints, where the job keeps them at a place of its own."""
+    keeping, plan = started.runtime.keeping, started.plan
+    if keeping is not None and plan is not None and started.asked.job.in_group:
+        ranks = plan.world_size, plan.first_rank, plan.local_ranks
+        hosts = tuple(seat.name for seat in started.roster.group)
+        started.runtime.loop.call_later(0, lambda: keeping.begin(ranks, hosts))  # when the ranks have been started
+
+
 def _build_locks(started: Started) -> None:
     """Stale locks on builds of torch's extensions. They are looked for when the ranks have been started, to start them
     earlier; the warning is in time then, too.
@@ -73,7 +82,7 @@ def _notices(started: Started) -> None:
         runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(address))  # when the ranks have been started
 
 
-HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _build_locks, _idle_gpus, _notices)
+HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _checkpoints, _build_locks, _idle_gpus, _notices)
 """Called before the ranks of an attempt start, in this order."""
 
 

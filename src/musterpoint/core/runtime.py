@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.console import Console
@@ -51,13 +51,25 @@ class Request(NamedTuple):
     typed: bool = False
 
 
+class CheckpointsKept(Protocol):
+    """What keeps the job's checkpoints at a place of a store, beside the ranks."""
+
+    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...]) -> None:
+        """Begins, unless it has: ``ranks`` are all of the job, the first one here and how many are here; ``hosts`` are
+        the group's, in rank order. To be called in the main thread.
+        """
+
+    def stopping(self, seconds: float) -> None:
+        """The ranks are told to stop, and have so many seconds."""
+
+
 class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
     the output directory.
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
-    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, where the job
-    has them.
+    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
+    keeps its checkpoints, where the job has them. ``kept``: what became of its data, for ``outcome.json``.
     """
 
     def __init__(self, request: Request) -> None:
@@ -79,6 +91,8 @@ class Runtime:
         self.output = OutputDirectory(Paths())
         self.sync: Sync | None = None
         self.ssh: SshDoor | None = None
+        self.keeping: CheckpointsKept | None = None
+        self.kept: dict[str, Any] = {}
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None

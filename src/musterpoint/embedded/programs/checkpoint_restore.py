@@ -62,7 +62,7 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
         missing = [entry for entry in entries if not _is_here(os.path.join(directory, entry.path), entry)]
         _fetch(shelf, missing, parts, tell, note)
         texts = manifest.texts if entries else {}
-        moved = _move_away(directory, state, {entry.path for entry in entries} | set(texts))
+        moved = _move_away(directory, state, {entry.path for entry in manifest.files} | set(texts))
         for number, entry in enumerate(missing):
             _place(os.path.join(parts, str(number)), os.path.join(directory, entry.path))
         for path, text in texts.items():

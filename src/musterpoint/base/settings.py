@@ -17,7 +17,11 @@ LAUNCHERS = (
 )  # fmt: skip
 """The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
-PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
+PLATFORMS = (
+    *("sagemaker", "azureml", "kubernetes", "kubeflow", "lws", "volcano", "hyperpod"),
+    *("slurm", "pbs", "lsf", "flux"),
+    *("awsbatch", "azurebatch", "vertex", "skypilot", "dstack", "determined", "nomad", "tfconfig", "plain"),
+)
 """The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]

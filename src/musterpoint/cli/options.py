@@ -243,9 +243,12 @@ def one_of(flag: str, choices: Sequence[str], read: Callable[[str], str] | None 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The settings given on the command line, by field."""
-    values = {option: getattr(namespace, option.field, None) for option in OPTIONS}
-    lines = {option: "\n".join(value) for option, value in values.items() if option.repeats and value}
-    return {option.field: value for option, value in {**values, **lines}.items() if value is not None}
+    values = {option.field: getattr(namespace, option.field, None) for option in OPTIONS}
+    return {
+        field: "\n".join(value) if isinstance(value, list) else value
+        for field, value in values.items()
+        if value is not None
+    }
 
 
 def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:

@@ -61,6 +61,7 @@ class Attempt(NamedTuple):
             terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
             stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
+            token=self._token(roster),
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
         runtime.masker.know(supervisor.token)
@@ -68,6 +69,19 @@ class Attempt(NamedTuple):
         outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
         pump.close()
         return supervisor, outcome
+
+    def _token(self, roster: Roster) -> str:
+        """The control socket's: of the token that this host's entry points share, or of the job's secret. Empty: there
+        is neither.
+        """
+        purpose = f"control socket {roster.session} {roster.me}"
+        if self.others is not None:
+            return self.others.token_for(purpose)
+        if not self.asked.options.secret:
+            return ""
+        from musterpoint.core.channel.secret import derived
+
+        return derived(self.asked.options.secret, purpose)
 
     def _plan(self, roster: Roster) -> tuple[LaunchPlan | None, Failure | None]:
         """This host's plan, if it has a part; and why it can't run it."""

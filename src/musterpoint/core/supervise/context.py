@@ -56,6 +56,7 @@ class SupervisorContext(NamedTuple):
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
     do, that they are to stop.
+    ``token``: the control socket's, empty for a new one.
     """
 
     loop: Loop
@@ -74,6 +75,7 @@ class SupervisorContext(NamedTuple):
     terminal: "RankTerminal | None" = None
     ssh: "SshDoor | None" = None
     stopping: Callable[[], None] = lambda: None
+    token: str = ""
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

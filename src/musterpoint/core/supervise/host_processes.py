@@ -76,7 +76,7 @@ class HostProcesses:
         self._terminal = Terminal()
         self._texts = Texts()
         self._temporary = TemporaryDirectory()
-        self.control_socket = ControlSocket(context.loop, self._connected, context.say)
+        self.control_socket = ControlSocket(context.loop, self._connected, context.say, context.token)
 
     # -- starting --
 

@@ -20,10 +20,23 @@ class _Entry(NamedTuple):
 
 _TABLE = (
     _Entry("sagemaker"),
+    _Entry("azurebatch", ("AZ_BATCH_",)),
     _Entry("azureml", ("AZUREML_", "AZ_BATCH")),
     _Entry("slurm", ("SLURM",)),
+    _Entry("lws", ("LWS_",)),
+    _Entry("hyperpod", ("PET_MASTER_ADDR",)),
     _Entry("kubeflow", ("PET_", "JAX_", "DMLC_", "MASTER_ADDR", "K_MPI_", "OMPI_MCA_", "I_MPI_HYDRA_", "HYDRA_")),
     _Entry("vertex", ("CLUSTER_SPEC",)),
+    _Entry("awsbatch", ("AWS_BATCH_JOB_N",)),
+    _Entry("skypilot", ("SKYPILOT_NUM_NODES", "SKYPILOT_NODE_")),
+    _Entry("dstack", ("DSTACK_NODE",)),
+    _Entry("determined", ("DET_",)),
+    _Entry("tfconfig", ("TF_CONFIG",)),
+    _Entry("volcano", ("VC_",)),
+    _Entry("flux", ("FLUX_",)),
+    _Entry("lsf", ("LSB_",)),
+    _Entry("pbs", ("PBS_",)),
+    _Entry("nomad", ("NOMAD_",)),
     _Entry("kubernetes", ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
     _Entry("plain"),
 )

@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, numbers_of, units_of
+from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import sha256_of
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
@@ -99,6 +99,8 @@ class Keeper:
         self._number: int | None = None
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
+        self._seen: dict[str, tuple[Any, int]] = {}
+        self._sights = 0
         self._uploading: Unit | None = None
         self._marked: set[str] = set()
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
@@ -158,7 +160,9 @@ class Keeper:
                     self._known[path, facts.version] = entry
             except OSError:
                 continue
-        for unit in units_of(look):
+        units = units_of(look)
+        self._newest(units)
+        for unit in units:
             if unit.files and all(each in self._known for each in unit.version):
                 self._up[unit.name] = unit.version
                 files = tuple(self._known[each]._replace(everywhere=unit.everywhere) for each in unit.version)
@@ -219,21 +223,29 @@ class Keeper:
     def _look(self, now: float) -> None:
         self._changed_at, self._look_at = None, now + self._every
         look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
-        candidates: dict[str, Unit] = {}
-        for unit in units_of(look):
-            here = unit.is_whole or (unit.name in self._marked and bool(unit.files))
-            if here and unit.files and self._up.get(unit.name) != unit.version:
-                candidates[unit.family] = unit  # the newest of each family
-        if self._until is None or now < self._until:
-            newest = sorted(candidates.values(), key=lambda unit: numbers_of(unit.name))
-            if newest:
-                self._upload(newest[-1])
-                return
+        candidates = [unit for unit in self._newest(units_of(look)) if self._up.get(unit.name) != unit.version]
+        if candidates and (self._until is None or now < self._until):
+            self._upload(min(candidates, key=lambda unit: self._seen[unit.name][1]))
+            return
         if self._until is not None:
             self._finished_own = True
             emit(finished=True)
 
     _finished_own = False
+
+    def _newest(self, units: list[Unit]) -> list[Unit]:
+        """The one of each family that has become whole last; of those that were found together, the highest number."""
+        newest: dict[str, Unit] = {}
+        for unit in units:
+            if not unit.files or not (unit.is_whole or unit.name in self._marked):
+                continue
+            if self._seen.get(unit.name, ((), 0))[0] != unit.version:
+                self._sights += 1
+                self._seen[unit.name] = unit.version, self._sights
+            other = newest.get(unit.family)
+            if other is None or self._seen[unit.name][1] > self._seen[other.name][1]:
+                newest[unit.family] = unit
+        return list(newest.values())
 
     def _said(self) -> frozenset[str]:
         try:

@@ -135,7 +135,7 @@ class History:
                 self._announced = max(self._announced, int(fact.get("number", 0)))
                 self._step = int(fact["whole"].rpartition("-")[2]) if "whole" in fact else self._step
         if draw.random() < 0.5:
-            shutil.rmtree(self._directory)  # another host
+            shutil.rmtree(self._directory, ignore_errors=True)  # another host
         if victim == "restore":
             self._kill_restore(draw)
         return [f"{what}: {sentence}" for sentence in self._restored()]

@@ -74,6 +74,9 @@ class Account:
             members = [member for member in tar if member.isfile()]
             return {member.name: read(tar, member) for member in members}
 
+    def until_it_says(self, name: str, text: str) -> None:
+        self.server.wait_for_output(name, text)
+
     def log(self, name: str) -> str:
         """What the job's process and its hosts have written."""
         return (self.server.data / "jobs" / name / "log").read_text()

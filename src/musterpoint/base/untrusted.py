@@ -48,23 +48,6 @@ def escaped(value: _Shown, lines: bool = False) -> _Shown:
     return cast(_Shown, found)
 
 
-def shell_word(text: str) -> str:
-    """``text``, quoted for a shell, as it can be copied: control characters as bash and zsh read them (``$'...'``)."""
-    import shlex
-
-    if text.isprintable():
-        return shlex.quote(text) if text else "''"
-    marks = (mark if mark.isprintable() and mark not in "'\\" else _in_shell(mark) for mark in text)
-    return f"$'{''.join(marks)}'"
-
-
-def _in_shell(mark: str) -> str:
-    if mark in "'\\":
-        return "\\" + mark
-    lost = "surrogateescape" if "\udc80" <= mark <= "\udcff" else "replace"  # stands for a byte that is no UTF-8
-    return "".join(f"\\x{byte:02x}" for byte in mark.encode("utf-8", lost))
-
-
 def _escaped(mark: str) -> str:
     return mark if _harmless(mark) else ascii(mark)[1:-1]
 

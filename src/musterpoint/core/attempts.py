@@ -1,4 +1,4 @@
-"""The attempts of a job on this host: most have one. Each plans this host's part, starts it and waits for its end."""
+"""An attempt of a job on this host, and most have one: its part is planned, started, and waited for."""
 
 import signal
 import sys
@@ -15,11 +15,10 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.prepare import PreparedHost, free_ports, plan_host
+from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.ready import Understood
-from musterpoint.core.rollcall.ports import is_free, next_master_port
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
@@ -98,42 +97,6 @@ def _tell_of_stop(runtime: Runtime, seconds: float) -> None:
     """Ranks that ask for it are told how long they have."""
     if runtime.keeping is not None:
         runtime.keeping.stopping(seconds)
-
-
-def run_attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
-    """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
-    if not roster.max_restarts:
-        _supervisor, outcome = attempt.run(roster, peers)
-        return outcome
-    from musterpoint.core.supervise.checkpoints import fingerprint
-    from musterpoint.core.supervise.restart_rules import RestartRules
-    from musterpoint.core.supervise.restarts import Between, Restarts
-
-    runtime, (_request, options, job) = attempt.runtime, attempt.asked
-
-    def ports() -> tuple[int, ...]:
-        try:
-            found = free_ports(job, options, attempt.host) if attempt.host is not None else ()
-            return found if runtime.ssh is None else (*found, runtime.ssh.port)
-        except MusterError:  # the plan says so
-            return roster.seat.ports
-
-    between = Between(
-        runtime.loop,
-        lambda text: runtime.console.say(text, runtime.masker.mask_user),
-        runtime.timeline.add,
-        runtime.signals.route_to,
-        ports,
-        lambda last: next_master_port(options.master_port, last, is_free),
-        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
-        options.stop_exit_code,
-    )
-    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
-    restarts = Restarts(between, peers, roster, rules)
-    following: Roster | Outcome = roster
-    while isinstance(following, Roster):
-        following = restarts.after(*attempt.run(following, peers))
-    return following
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:

@@ -15,7 +15,7 @@ from musterpoint.base.probe import Answer, ask
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
-from musterpoint.core import diagnosis, report
+from musterpoint.core import code, diagnosis, report
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
@@ -188,16 +188,13 @@ class Runtime:
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
-        from musterpoint.core.code.tools import Output, Tools
-
         if self._tools is None:
             awaited = len(job.hosts) > 1 and options.rollcall != "off"
-            self._tools = Tools(
-                self.loop,
-                job.own_name,
-                Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
-                options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
+            output = code.tools.Output(
+                self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)
             )
+            seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None
+            self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
     def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:

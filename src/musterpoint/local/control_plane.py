@@ -19,7 +19,6 @@ from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.settings import EVENTS, SHOW_RANKS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
-from musterpoint.base.timeline import CONTROL_PLANE, Timeline
 from musterpoint.core.job.model import Paths
 from musterpoint.core.processes.signals import STOPPING, Signals
 from musterpoint.core.report.files import write_file
@@ -34,11 +33,12 @@ from musterpoint.local.live_view import LiveView, can_be_shown
 from musterpoint.local.metrics import MetricLog
 from musterpoint.local.observer import Observer, Unobserved
 from musterpoint.local.output import Pump, prefixes
+from musterpoint.local.phases import Phases
 from musterpoint.local.platforms import start
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.private_code import PrivateCode
-from musterpoint.local.results import HostEnd, Phase, Status
+from musterpoint.local.results import HostEnd
 from musterpoint.local.tree import Layout
 
 CPU_FALLBACK = (
@@ -155,23 +155,6 @@ def _make_tree(job: LocalJob, host: str, context: RunContext) -> None:
         ) from None
 
 
-class Phases:
-    """The job's statuses; each is logged when it begins, and kept."""
-
-    def __init__(self, console: Console, observer: Observer) -> None:
-        self.console = console
-        self.observer = observer
-        self.passed: list[Phase] = []
-        self.timeline = Timeline(CONTROL_PLANE)
-
-    def enter(self, status: Status, message: str, mask: Callable[[str], str] | None = None) -> None:
-        self.passed.append(Phase(status, time.time(), message))
-        self.timeline.add("phase", status=status)
-        self.observer.entered(self.passed[-1])
-        took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
-        self.console.say(f"{status}{took}: {message}", mask)
-
-
 class Hosts:
     """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
@@ -272,6 +255,9 @@ class Hosts:
     def post(self, action: Callable[[], None]) -> None:
         """Calls ``action`` in the thread that looks after the hosts; may be called from any."""
         self._loop.post(action)
+
+    def pid(self, host: str) -> int:
+        return self._handles[host].pid if host in self._running else 0
 
     def wait(self) -> None:
         """Returns when every host has ended and its output is written."""
@@ -376,12 +362,12 @@ class Hosts:
     def _end_the_rest_after(self, host: str) -> None:
         """``host`` has failed: the others get time to notice; none where they can't, as they never met it."""
         if results.failed_before_the_roll_call(self.context.layout, host):
-            self._end_the_rest(f"{host} has ended before it met the others")
+            self.end_the_rest(f"{host} has ended before it met the others")
         elif self.job.options.get("MUSTER_ON_FAILURE") != "finish":
             why = f"a host failed {_PATIENCE:g} s ago"
-            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self._end_the_rest(why)))
+            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self.end_the_rest(why)))
 
-    def _end_the_rest(self, why: str) -> None:
+    def end_the_rest(self, why: str) -> None:
         """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
             self.context.console.say(f"{why}: ending {', '.join(self._running)} too")

@@ -16,8 +16,14 @@ class Steered(Protocol):
     def post(self, action: Callable[[], None]) -> None:
         """Calls ``action`` in the thread that looks after the hosts; may be called from any."""
 
+    def pid(self, host: str) -> int:
+        """The process that stands for ``host`` on this machine, its ancestor; 0: it doesn't run."""
+
     def stop(self, why: str) -> None:
         """Stops the job, as StopTrainingJob does."""
+
+    def end_the_rest(self, why: str) -> None:
+        """Ends the hosts that still run, as after the failure of another."""
 
     def kill(self, host: str = "") -> None:
         """Kills what still runs of ``host``, of all hosts where none is named."""

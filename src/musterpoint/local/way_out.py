@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ import sys
 from typing import Any
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import resource
 from musterpoint.local.process_init import OUTLIVED
 
 PORT, DNS = 7001, 53

@@ -103,6 +103,34 @@ class Server:
         wanted = [status] if isinstance(status, str) else list(status)
         return self._control.ask(job, "wait", {"status": wanted, "timeout": timeout}, timeout)
 
+    def interrupt(self, job: str) -> dict[str, Any]:
+        """The spot market takes the instances of ``job`` back: SIGTERM, 120 s, and another start with its checkpoint.
+
+        Returns, as the other faults do, what DescribeTrainingJob answers afterwards. Raises UsageError where the job
+        isn't a spot job, or its hosts don't run.
+        """
+        return self._control.ask(job, "interrupt", {})
+
+    def lose(self, job: str, host: str) -> dict[str, Any]:
+        """``host`` (``algo-2``) goes away at once, with everything on it."""
+        return self._control.ask(job, "lose", {"host": host})
+
+    def slow(self, job: str, host: str, by: float = 4.0) -> dict[str, Any]:
+        """``host`` becomes ``by`` times slower; 1: as fast as it was."""
+        return self._control.ask(job, "slow", {"host": host, "by": by})
+
+    def fill_disk(self, job: str, host: str) -> dict[str, Any]:
+        """Nothing more fits onto the disk of ``host``; needs root, or containers."""
+        return self._control.ask(job, "fill-disk", {"host": host})
+
+    def wait_for_output(self, job: str, text: str, timeout: float = 600.0) -> None:
+        """Returns once a host of ``job`` has written a line with ``text``.
+
+        Raises:
+            TimeoutError: none has after ``timeout`` seconds, or when the job was over.
+        """
+        self._control.ask(job, "wait-for-output", {"text": text, "timeout": timeout}, timeout)
+
     def stop(self) -> None:
         """Ends the server, and at once the jobs that still run."""
         if self._process.poll() is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import secrets
 import time
@@ -16,9 +15,11 @@ from musterpoint.serve import control, presigned_v2, signatures, validation
 from musterpoint.serve.context import Context, Request
 from musterpoint.serve.credentials import Credentials
 from musterpoint.serve.errors import ApiError
+from musterpoint.serve.kept_objects import KeptObjects
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
+from musterpoint.serve.policies import simulated
+from musterpoint.serve.requests import Start, body_of
 
-Start = Callable[[str, list[tuple[str, str]]], Any]
 Page = Callable[[Mapping[str, Any], Start], Iterable[bytes]]
 JSON_TYPE = "application/x-amz-json-1.1"
 PREFIX = "SageMaker."
@@ -37,8 +38,9 @@ _STATUS = {
 class Dispatcher:
     """``page`` answers what isn't AWS's: the paths below ``/_muster``, and ``/`` for browsers."""
 
-    def __init__(self, context: Context, credentials: Credentials, page: Page | None = None) -> None:
+    def __init__(self, context: Context, credentials: Credentials, kept: KeptObjects, page: Page | None = None) -> None:
         self._context = context
+        self._kept = kept
         self._credentials = credentials
         self._page = page
 
@@ -50,7 +52,7 @@ class Dispatcher:
             if claim is None and presigned_v2.key_of(request):
                 service = "s3"
                 presigned_v2.verify(request, self._secret(presigned_v2.key_of(request), service), time.time())
-                return self._context.moto(environ, start)
+                return self._moto(environ, start, request, service)
             if claim is None:
                 if self._page is not None and (request.path == "/" or request.path.startswith(OWN)):
                     return self._page(environ, start)
@@ -60,11 +62,11 @@ class Dispatcher:
             signatures.verify(request, claim, self._secret(claim.scope.access_key, service), time.time())
             target = environ.get("HTTP_X_AMZ_TARGET", "")
             if service == "sagemaker" and target.startswith(PREFIX):
-                return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
+                return self._sagemaker(environ, start, request, target.removeprefix(PREFIX), claim.scope.region)
             if service == control.SERVICE:
                 body = json.dumps(control.answer(self._context, request.path, json.loads(body_of(environ)))).encode()
                 return _answer(start, 200, body, JSON_TYPE)
-            return self._moto(environ, start, service)
+            return self._moto(environ, start, request, service)
         except ApiError as error:
             return _refuse(environ, start, error, service)
 
@@ -78,7 +80,9 @@ class Dispatcher:
             raise ApiError("UnrecognizedClientException", text, 403)
         return secret
 
-    def _sagemaker(self, environ: dict[str, Any], start: Start, operation: str, region: str) -> Iterable[bytes]:
+    def _sagemaker(
+        self, environ: dict[str, Any], start: Start, signed: signatures.Signed, operation: str, region: str
+    ) -> Iterable[bytes]:
         wanted = self._context.settings.region
         if region != wanted:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
@@ -92,7 +96,7 @@ class Dispatcher:
         if handler is None:
             if not of_moto(operation, parameters):
                 raise refused(operation)
-            return self._context.moto(environ, start)
+            return self._moto(environ, start, signed, "sagemaker")
         try:
             answer = handler(request)
         except ApiError:
@@ -102,10 +106,14 @@ class Dispatcher:
             raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
-    def _moto(self, environ: dict[str, Any], start: Start, service: str) -> Iterable[bytes]:
+    def _moto(self, environ: dict[str, Any], start: Start, request: signatures.Signed, service: str) -> Iterable[bytes]:
+        found = simulated(body_of(environ)) if service == "iam" else None
+        if found is not None:
+            return _answer(start, 200, found, "text/xml")
+        answer = self._kept(environ, start, service, request.path, request.query)
         if service not in ("sts", "iam"):
-            return self._context.moto(environ, start)
-        whole = b"".join(self._context.moto(environ, start))
+            return answer
+        whole = b"".join(answer)
         self._credentials.learn(whole)
         return [whole]
 
@@ -122,13 +130,6 @@ def _signed(environ: dict[str, Any]) -> signatures.Signed:
     return signatures.Signed(
         environ["REQUEST_METHOD"], path, query, headers, lambda: hashlib.sha256(body_of(environ)).hexdigest()
     )
-
-
-def body_of(environ: dict[str, Any]) -> bytes:
-    """The body of the request, which can still be read by others."""
-    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    environ["wsgi.input"] = io.BytesIO(body)
-    return body
 
 
 def _answer(start: Start, status: int, body: bytes, kind: str, *more: tuple[str, str]) -> Iterable[bytes]:

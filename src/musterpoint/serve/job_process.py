@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from typing import Any, Mapping
 
 from musterpoint.base.errors import MusterError
 from musterpoint.local.results import Phase
-from musterpoint.serve import notices, transitions
+from musterpoint.local.tree import Layout
+from musterpoint.serve import notices, transitions, warm_pool
 from musterpoint.serve import training_request as requested
+from musterpoint.serve.checkpoints import Checkpoints
+from musterpoint.serve.faults import CannotFail
 from musterpoint.serve.orders import Orders
+from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record, State
 from musterpoint.serve.training_files import TrainingFiles
@@ -35,8 +40,12 @@ class JobProcess:
         self._name = name
         self._directory = settings.job_directory(name)
         self._run: TrainingRun | None = None
+        self._over: TrainingRun | None = None
+        self._checkpoints: Checkpoints | None = None
         self._ended_for = ""
         self._transfers = Transfers(settings, self._give_up)
+        self._trained = 0.0
+        self._retries = 0
 
     def claim(self) -> Record | None:
         """The job, once it is known that this process is the only one that ever runs it; None: it isn't to be run."""
@@ -56,9 +65,10 @@ class JobProcess:
         record = self.claim()
         if record is None:
             return
-        Orders(self._directory, self._take).start()
         if record.status == "Stopping":  # it was stopped before this process was there to hear of it
             self._ended_for = STOP
+        Orders(self._directory, self._take).start()
+        os.makedirs(os.path.join(self._directory, "empty"), exist_ok=True)
         number = 1
         while self._once(record, number):
             number += 1
@@ -66,19 +76,40 @@ class JobProcess:
     def _once(self, record: Record, number: int) -> bool:
         """One run of the job; whether it is to be run again."""
         request = record.request
+        layout = Layout(os.path.join(self._directory, f"run-{number}"))
+        checkpoints = Checkpoints(self._settings, self._transfers, request)
         files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
-        run = TrainingRun(self._settings, request, record.arn, number, self._directory, self._heard, files.bring)
-        self._run = run
+
+        def bring(host: str, tree: str) -> None:
+            if warm_pool.keep_alive(request):
+                warm_pool.bring_cache(self._settings, record.facts.get("_warm_from", ""), host, tree)
+            files.bring(host, tree)
+            checkpoints.bring(host, tree)
+
+        limit = min(requested.max_runtime(request) - self._trained, self._left(record))
+        job = requested.local_job(self._settings, request, os.path.join(self._directory, "empty"))
+        job = job._replace(stop_after=max(0.1, limit))
+        platform = played(self._settings, request, record.arn, number, bring)
+        run = TrainingRun(self._settings, job, platform, layout, self._heard)
+        self._checkpoints, self._run = checkpoints, run
         if self._ended_for:
             run.end(self._ended_for)
         try:
             run.give_up()
             self._enter("Starting")
             ended = run.run(os.environ)
+            self._over = run
+            checkpoints.finish()
         except (GivenUp, TransferError, MusterError) as error:
             self._finish_early(error)
             return False
-        return self._finish(request, files, run, ended)
+        trained = max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
+        self._trained += trained
+        return self._finish(record, files, layout, ended)
+
+    def _left(self, record: Record) -> float:
+        """Seconds until a spot job is given up."""
+        return record.created + requested.max_wait(record.request) - time.time()
 
     def _finish_early(self, error: Exception) -> None:
         """The job is over before its hosts ran."""
@@ -89,12 +120,12 @@ class JobProcess:
         else:
             self._enter("Failed", FailureReason=f"ClientError: {error}")
 
-    def _finish(self, request: Mapping[str, Any], files: TrainingFiles, run: TrainingRun, ended: Ended) -> bool:
-        trained = max(0, round(ended.trained_to - ended.trained_from)) if ended.trained_from else 0
+    def _finish(self, record: Record, files: TrainingFiles, layout: Layout, ended: Ended) -> bool:
+        """Says how the run ended, and brings away what it left; whether the job is to be run again."""
+        request = record.request
         facts: dict[str, Any] = {
-            "TrainingTimeInSeconds": trained,
-            "BillableTimeInSeconds": max(1, trained),
-            "TrainingStartTime": ended.trained_from,
+            "TrainingTimeInSeconds": round(self._trained),
+            "BillableTimeInSeconds": max(1, round(self._trained)),
             "TrainingEndTime": ended.trained_to,
             "_exit_code": ended.code,
             **({"FinalMetricDataList": list(ended.metrics)} if ended.metrics else {}),
@@ -102,54 +133,114 @@ class JobProcess:
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
             return False
+        if ended.ended_for == INTERRUPT and self._left(record) > 0:
+            self._ended_for = ""
+            self._enter("Restarting", _interruptions=1)
+            return True
+        if ended.lost and ended.status == "Failed":
+            if self._retries < requested.attempts(request):
+                self._retries += 1
+                self._enter("Restarting", f"Restarting the training job: {', '.join(ended.lost)} was lost")
+                return True
+            self._enter("Failed", FailureReason=f"{INTERNAL_ERROR} ({', '.join(ended.lost)} was lost)", **facts)
+            return False
         try:
             if ended.status != "Failed":
-                files.upload_model(run.layout)
+                files.upload_model(layout)
                 facts["ModelArtifacts"] = {"S3ModelArtifacts": requested.model_uri(request)}
-            files.upload_output(run.layout)
+            files.upload_output(layout)
         except TransferError as error:
             self._enter("Failed", FailureReason=f"ClientError: Artifact upload failed:{error}", **facts)
             return False
-        if ended.status == "Failed":
-            self._enter("Failed", FailureReason=ended.reason, **facts)
-        elif ended.timed_out:
-            self._enter("MaxRuntimeExceeded", **facts)
-        else:
-            self._enter("Stopped" if ended.ended_for else "Completed", **facts)
+        last = self._last_status(record, ended)
+        for host in requested.hosts(request):
+            warm_pool.keep_cache(self._directory, host, layout.tree(host))
+        self._enter(last, **facts, **self._reason(ended), _warms=last == "Completed")
         return False
+
+    def _last_status(self, record: Record, ended: Ended) -> str:
+        late = self._left(record) <= 0 and (ended.timed_out or ended.ended_for == INTERRUPT)
+        if ended.status == "Failed":
+            return "Failed"
+        if late:
+            return "MaxWaitTimeExceeded"
+        if ended.timed_out:
+            return "MaxRuntimeExceeded"
+        return "Stopped" if ended.ended_for else "Completed"
+
+    def _reason(self, ended: Ended) -> dict[str, str]:
+        return {"FailureReason": ended.reason} if ended.status == "Failed" else {}
 
     def _heard(self, phase: Phase) -> None:
         """The runner has entered ``phase``; how a job ended is said when its files have been brought."""
-        if phase.status in ("Training", "Stopping", "Uploading"):
-            self._enter(phase.status)
+        interrupted = self._run is not None and self._run.ended_for == INTERRUPT
+        if phase.status == "Training":
+            self._enter("Training", _trains=True)
+        elif phase.status == "Stopping":
+            self._enter("Interrupted" if interrupted else "Stopping")
+        elif phase.status == "Uploading" and not interrupted and not (self._run and self._run.lost):
+            self._enter("Uploading")
 
-    def _enter(self, status: str, **facts: Any) -> None:
+    def _enter(self, status: str, message: str = "", **facts: Any) -> None:
         def change(record: Record) -> Record | None:
             if record.facts["SecondaryStatus"] == status and not facts:
                 return None
-            return entered(record, status, **facts)
+            known = dict(facts)
+            if known.pop("_trains", False) and "TrainingStartTime" not in record.facts:
+                known["TrainingStartTime"] = time.time()
+            if known.pop("_warms", False):
+                known.update(warm_pool.available(record))
+            elif status in transitions.PRIMARY and "WarmPoolStatus" in record.facts and status != "Stopping":
+                known["WarmPoolStatus"] = {"Status": "Terminated"}
+            known["_interruptions"] = record.facts.get("_interruptions", 0) + known.get("_interruptions", 0)
+            return entered(record, status, message, **known)
 
         self._state.change(KIND, self._name, change)
         notices.send(self._settings.data, self._name)
 
     def _give_up(self) -> None:
-        if self._run is not None and self._ended_for == END:
+        """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
+        if self._run is not None and self._run is not self._over and self._ended_for:
             self._run.give_up()
 
     def _take(self, order: Mapping[str, Any]) -> None:
         """An order of the server, in the thread that reads them."""
         what = order["order"]
         if what in (STOP, END, INTERRUPT):
-            self._ended_for = what
+            if what != INTERRUPT:
+                self._ended_for = what
             if self._run is not None:
                 self._run.end(what)
-        elif what == "lose" and self._run is not None:
-            self._run.lose(order["host"])
         elif what == "back":
             settings = Settings.from_json(order["settings"])
             self._transfers.server_is_back(settings)
             if self._run is not None:
                 self._run.telemetry.server_is_back(settings)
+        elif self._run is not None:
+            self._fail(self._run, order)
+
+    def _fail(self, run: TrainingRun, order: Mapping[str, Any]) -> None:
+        """Makes a fault, and keeps whether that worked, for who ordered it."""
+        host, why = order["host"], ""
+        try:
+            if order["order"] == "lose":
+                if self._checkpoints is not None:
+                    self._checkpoints.lose(host)
+                run.lose(host)
+            elif order["order"] == "slow":
+                run.slow(host, float(order["by"]))
+            else:
+                run.fill_disk(host)
+        except CannotFail as error:
+            why = str(error)
+        made = {"At": time.time(), "Fault": order["order"], "Host": host, "Why": why, "Id": order["id"]}
+
+        def change(record: Record) -> Record:
+            return record._replace(facts={**record.facts, "_faults": [*record.facts.get("_faults", []), made]})
+
+        self._state.change(KIND, self._name, change)
+        self._state.close()
+        notices.send(self._settings.data, self._name)
 
 
 def main(settings: Settings, name: str) -> None:

@@ -67,6 +67,14 @@ def listed(
     return Listed(found[:most], _token(getattr(last, column), last.number))
 
 
+def page_of(found: Sequence[Any], parameters: Mapping[str, Any], page: int = PAGE) -> tuple[Sequence[Any], str]:
+    """The page of a list that is in memory, and the token of the next."""
+    token = _read_token(parameters.get("NextToken", ""))
+    start, most = (token[1] if token else 0), parameters.get("MaxResults", page)
+    end = start + most
+    return found[start:end], _token(None, end) if end < len(found) else ""
+
+
 def _token(value: Any, number: int) -> str:
     return base64.urlsafe_b64encode(json.dumps([value, number]).encode()).decode()
 

@@ -12,7 +12,6 @@ from werkzeug.wrappers import Response
 from musterpoint.serve.settings import Settings
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-_LOADED_AHEAD = ("s3", "sts", "iam", "logs")
 
 
 class MotoServices:
@@ -20,6 +19,8 @@ class MotoServices:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.loaded = threading.Event()
+        """Set when everything that a former server had is back."""
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
 
     def application(self, environ: dict[str, Any]) -> Wsgi:
@@ -32,6 +33,11 @@ class MotoServices:
 
     def call(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
         """What ``service`` answers to a request of our own; names of headers have ``_`` for ``-``."""
+        self.loaded.wait()
+        return self.call_now(service, method, path, body, **headers)
+
+    def call_now(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
+        """The same, while what a former server had is brought back."""
         signed = f"AWS4-HMAC-SHA256 Credential={self._settings.access_key or 'muster'}/20260101/"
         signed += f"{self._settings.region}/{service}/aws4_request, SignedHeaders=host, Signature=0"
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -39,12 +45,3 @@ class MotoServices:
         return client.open(
             path, method=method, data=body, base_url=self._settings.url, headers={"Authorization": signed, **given}
         )
-
-    def load_ahead(self) -> None:
-        """Loads, in the background, what nearly every client asks for."""
-
-        def load() -> None:
-            for service in _LOADED_AHEAD:
-                self.call(service, "GET", "/")
-
-        threading.Thread(target=load, name="moto", daemon=True).start()

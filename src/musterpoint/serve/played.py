@@ -13,6 +13,7 @@ from musterpoint.local.results import ALGORITHM_ERROR
 from musterpoint.local.tree import BASE, Layout
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.settings import Settings
+from musterpoint.serve.warm_pool import CACHE, keep_alive
 
 
 def played(
@@ -38,6 +39,8 @@ def played(
             "SAGEMAKER_METRICS_DIRECTORY": f"{host.tree}/output/metrics/sagemaker",
             **settings.variables,
         }
+        if keep_alive(request):
+            found["SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"] = f"{host.tree}/{CACHE}"
         return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
 
     def processes(host: PlayedHost) -> Sequence[HostProcess]:

@@ -37,6 +37,14 @@ def read(data: str) -> Mapping[str, str]:
     return found
 
 
+def former_port(data: str) -> int:
+    """The port of the last server of this directory; 0: there was none."""
+    try:
+        return int(read(data)["AWS_ENDPOINT_URL"].rpartition(":")[2])
+    except (UsageError, ValueError, KeyError):
+        return 0
+
+
 def exports(variables: Mapping[str, str]) -> str:
     """The variables as lines of a shell."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())

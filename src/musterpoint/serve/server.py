@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -13,16 +14,19 @@ from typing import Callable, Mapping
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve import validation
+from musterpoint.serve import running, validation
 from musterpoint.serve.context import Context
 from musterpoint.serve.credentials import Credentials, made_or_given
 from musterpoint.serve.dispatch import Dispatcher
+from musterpoint.serve.kept_objects import KeptObjects
 from musterpoint.serve.moto_services import MotoServices
 from musterpoint.serve.notices import Notices
+from musterpoint.serve.on_change import OnChange
 from musterpoint.serve.request_handler import RequestHandler
 from musterpoint.serve.runner import Runner
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
+from musterpoint.serve.warm_pool import WarmPools
 
 LOCK = "server.lock"
 IGNORED = "*\n"
@@ -44,15 +48,23 @@ class RunningServer:
         self._notices = Notices(settings.data)
         self._runner = Runner(self.settings, self._state, self._notices)
         moto = MotoServices(self.settings)
-        context = Context(self.settings, self._state, self._runner, self._notices, moto, say)
-        dispatcher = Dispatcher(context, Credentials(settings.data, access_key, secret_key))
+        self._pools = WarmPools(self.settings, self._state, self._notices)
+        context = Context(self.settings, self._state, self._runner, self._notices, moto, self._pools, say)
+        kept = KeptObjects(settings.data, moto)
+        dispatcher = Dispatcher(context, Credentials(settings.data, access_key, secret_key), kept)
         self._server: BaseWSGIServer = make_server(
             settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler,
             fd=listening.detach(),
         )  # fmt: skip
+        self._on_change = OnChange(self.settings, self._state, say) if settings.on_change else None
+        self._notices.listen(self._pools.changed)
+        if self._on_change is not None:
+            self._notices.listen(self._on_change.changed)
+            self._on_change.start()
         self._notices.start()
+        self._pools.start()
         self._runner.start()
-        moto.load_ahead()
+        threading.Thread(target=kept.load, name="objects", daemon=True).start()
         threading.Thread(target=validation.service, name="model", daemon=True).start()
 
     def serve(self) -> None:
@@ -70,6 +82,9 @@ class RunningServer:
         serving.join()
 
     def close(self) -> None:
+        self._pools.close()
+        if self._on_change is not None:
+            self._on_change.close()
         self._server.server_close()
         self._state.close()
         os.close(self._lock)
@@ -92,6 +107,15 @@ def _only_one(data: str) -> int:
 
 
 def _listen(settings: Settings) -> socket.socket:
+    """A free port is the one that the former server had, if that is free: its jobs know it."""
+    if settings.port == 0:
+        with contextlib.suppress(UsageError):
+            port = running.former_port(settings.data)
+            return _listen_at(settings._replace(port=port)) if port else _listen_at(settings)
+    return _listen_at(settings)
+
+
+def _listen_at(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

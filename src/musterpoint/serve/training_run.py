@@ -8,17 +8,15 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.metrics import Point
-from musterpoint.local.backend import Backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job import LocalJob
-from musterpoint.local.netns_hosts import NetnsHosts
 from musterpoint.local.observer import Steered
-from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
+from musterpoint.local.platforms.platform import LocalPlatform
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import notices
-from musterpoint.serve import training_request as requested
-from musterpoint.serve.played import played
+from musterpoint.serve.backends import backend_of
+from musterpoint.serve.faults import CannotFail, Slowness, fill_disk
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.telemetry import NAMESPACE, Telemetry, final_metrics
 
@@ -56,26 +54,21 @@ class TrainingRun:
     def __init__(
         self,
         settings: Settings,
-        request: Mapping[str, Any],
-        arn: str,
-        number: int,
-        directory: str,
+        job: LocalJob,
+        platform: LocalPlatform,
+        layout: Layout,
         entered: Callable[[Phase], None],
-        bring: Callable[[str, str], None],
     ) -> None:
-        self.layout = Layout(os.path.join(directory, f"run-{number}"))
-        self._settings, self._request = settings, request
-        self._empty = os.path.join(directory, "empty")
-        self._platform = played(settings, request, arn, number, bring)
-        self._entered = entered
-        name = request["TrainingJobName"]
-        self.telemetry = Telemetry(settings, NAMESPACE, name, lambda: notices.send(settings.data, name))
+        self.layout = layout
+        self.lost: list[str] = []
+        self.ended_for = ""
+        self._settings, self._job, self._platform, self._entered = settings, job, platform, entered
+        self.telemetry = Telemetry(settings, NAMESPACE, job.name, lambda: notices.send(settings.data, job.name))
         self._lock = threading.Lock()
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []
-        self.ended_for = ""
-        self._stopped = False
-        self._lost: list[str] = []
+        self._timed_out = False
+        self._slow: dict[str, Slowness] = {}
         self._phases: list[Phase] = []
 
     def give_up(self) -> None:
@@ -85,15 +78,38 @@ class TrainingRun:
 
     def end(self, why: str) -> None:
         """Ends the run: with SIGTERM and the platform's grace, or at once where it is for the server's own end."""
-        self.ended_for = self.ended_for or why
+        self.ended_for = why if why == END else self.ended_for or why
         if why == END:
             self.telemetry.give_up()
-        self._steer(lambda hosts: hosts.kill() if why == END else hosts.stop(why))
+        self._steer(lambda hosts: hosts.kill() if why == END else None if hosts.stopped else hosts.stop(why))
 
     def lose(self, host: str) -> None:
-        """Takes ``host`` away at once."""
-        self._lost.append(host)
-        self._steer(lambda hosts: hosts.kill(host))
+        """Takes ``host`` away at once; the platform then ends the others."""
+        self.lost.append(host)
+
+        def take(hosts: Steered) -> None:
+            hosts.kill(host)
+            hosts.end_the_rest(f"{host} was lost")
+
+        self._steer(take)
+
+    def slow(self, host: str, factor: float) -> None:
+        """Makes ``host`` slower; 1: as fast as it was. Only while its processes run."""
+        before = self._slow.pop(host, None)
+        if before is not None:
+            before.end()
+        if factor > 1:
+            self._slow[host] = Slowness(self._pid(host), factor)
+
+    def fill_disk(self, host: str) -> None:
+        """From now on nothing more fits onto the disk of ``host``."""
+        fill_disk(self._pid(host))
+
+    def _pid(self, host: str) -> int:
+        pid = 0 if self._hosts is None else self._hosts.pid(host)
+        if not pid:
+            raise CannotFail(f"{host} doesn't run")
+        return pid
 
     def _steer(self, action: Callable[[Steered], None]) -> None:
         with self._lock:
@@ -122,7 +138,11 @@ class TrainingRun:
     def entered(self, phase: Phase) -> None:
         """Of an observer."""
         self._phases.append(phase)
-        self._stopped = self._stopped or phase.status == "Stopping"
+        if phase.status == "Stopping" and not self.ended_for:
+            self._timed_out = True
+        if phase.status == "Uploading":
+            for slow in self._slow.values():
+                slow.end()
         self._entered(phase)
 
     def run(self, environ: Mapping[str, str]) -> Ended:
@@ -132,14 +152,13 @@ class TrainingRun:
             GivenUp: it was ended before.
             UsageError: the hosts can't be had on this machine.
         """
-        os.makedirs(self._empty, exist_ok=True)
         os.makedirs(self.layout.hosts)
-        job = requested.local_job(self._settings, self._request, self._empty)
-        backend = self._backend(job)
-        console = Console()
+        backend = backend_of(self._settings, self._job, self.layout)
         try:
-            context = RunContext(self.layout, backend, console, environ, out=1, platform=self._platform, observer=self)
-            description = run(job, context)
+            context = RunContext(
+                self.layout, backend, Console(), environ, out=1, platform=self._platform, observer=self
+            )
+            description = run(self._job, context)
         finally:
             backend.close()
             self.telemetry.close()
@@ -150,14 +169,9 @@ class TrainingRun:
             description.get("FailureReason", ""),
             description["ExitCode"],
             self.ended_for,
-            self._stopped and not self.ended_for,
-            tuple(self._lost),
+            self._timed_out,
+            tuple(self.lost),
             training[0] if training else 0.0,
             after[0] if after else 0.0,
             final_metrics(description),
         )
-
-    def _backend(self, job: LocalJob) -> Backend:
-        if self._settings.backend == "netns":
-            return NetnsHosts(self.layout, job.hosts, internet=True)
-        return ProcessHosts(self.layout, job.hosts, own_tree=can_have_own_tree())

@@ -16,6 +16,8 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.training_request import split_uri
 
 Result = TypeVar("Result")
+_MOST_CUT = 10
+"""Connections of one transfer that may break while a server answers: a new one may be there before its word is."""
 
 
 class TransferError(Exception):
@@ -34,7 +36,7 @@ class Transfers:
     """One job's transfers. ``given_up`` is asked before each object: an exception from it ends the transfer."""
 
     def __init__(self, settings: Settings, given_up: Callable[[], None]) -> None:
-        self._settings = settings
+        self._settings = self._known = settings
         self._given_up = given_up
         self._back = threading.Event()
         self._client = client(settings)
@@ -45,6 +47,7 @@ class Transfers:
         self._back.set()
 
     def _patiently(self, action: Callable[[Any], Result]) -> Result:
+        cut = 0
         while True:
             self._given_up()
             self._back.clear()
@@ -53,10 +56,14 @@ class Transfers:
             except ClientError as error:
                 raise TransferError(_words(error)) from None
             except (ConnectionError, HTTPClientError):
-                if is_answering(self._settings):
+                cut += 1
+                if cut > _MOST_CUT:
                     raise
-            self._back.wait()
-            self._client = client(self._settings)
+            if self._known == self._settings and not is_answering(self._settings):
+                self._back.wait()
+                cut = 0
+            self._known = self._settings
+            self._client = client(self._known)
 
     def objects(self, uri: str) -> list[Object]:
         """What lies below the prefix ``uri``, in the order of the keys; without the markers of empty folders."""

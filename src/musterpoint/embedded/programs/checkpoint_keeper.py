@@ -30,6 +30,8 @@ SETTLE = 0.3
 LOOK_EVERY = 10.0
 """Seconds between two looks where the system doesn't tell of changes; six times that where it does."""
 LONGEST_PAUSE = 60.0
+REFUSALS = 3
+"""Failures at the end that no waiting mends, after which it is given up."""
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 SAID = "said/paths"
@@ -108,6 +110,7 @@ class Keeper:
         self._took_part: dict[str, set[int]] = {}
         self._current: dict[str, dict[int, Part]] = {}
         self._ended: set[int] = set()
+        self._refusals = 0
         self._failures, self._resume_at, self._look_at = 0, 0.0, 0.0
         self._changed_at: float | None = None
         self._until: float | None = None
@@ -335,6 +338,10 @@ class Keeper:
         self._failures += 1
         longest = LONGEST_PAUSE if self._until is None else 2.0
         self._resume_at = time.monotonic() + min(0.5 * 2.0 ** min(self._failures, 20), longest)
+        if self._until is not None and not getattr(error, "passing", False):
+            self._refusals += 1
+            if self._refusals >= REFUSALS:
+                self._until = time.monotonic()
         if words != self._problem:
             emit(problem=words)
         self._problem = words

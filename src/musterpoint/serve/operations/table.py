@@ -10,13 +10,16 @@ from typing import Any, Mapping
 
 from musterpoint.serve.context import Handler
 from musterpoint.serve.errors import ApiError, not_here
-from musterpoint.serve.operations import tags, training_jobs
+from musterpoint.serve.operations import search, tags, training_jobs
 
 OPERATIONS: Mapping[str, Handler] = {
     "CreateTrainingJob": training_jobs.create,
     "DescribeTrainingJob": training_jobs.describe,
     "ListTrainingJobs": training_jobs.list_,
     "StopTrainingJob": training_jobs.stop,
+    "UpdateTrainingJob": training_jobs.update,
+    "DeleteTrainingJob": training_jobs.delete,
+    "Search": search.search,
     "AddTags": tags.add,
     "ListTags": tags.list_,
     "DeleteTags": tags.delete,

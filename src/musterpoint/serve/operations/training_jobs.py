@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from musterpoint.serve.context import Request
-from musterpoint.serve.errors import absent, in_use, invalid
+from musterpoint.serve.errors import absent, in_use, invalid, not_here
 from musterpoint.serve.listing import listed
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check, unfollowed
 from musterpoint.serve.state import AlreadyThere, Record
 from musterpoint.serve.training_run import STOP
 from musterpoint.serve.transitions import KIND, OVER, entered
+from musterpoint.serve.warm_pool import keep_alive
 
 _ECHOED = (
     "TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig",
@@ -20,6 +21,8 @@ _ECHOED = (
     "Environment", "RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig",
 )  # fmt: skip
 """What Describe gives back as it was asked."""
+_OUTPUT = {"KmsKeyId": "", "CompressionType": "GZIP"}
+"""What Describe says of outputs where nothing was asked; SDK v2's ``attach`` reads it."""
 _FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
 
 
@@ -42,6 +45,9 @@ def add_job(request: Request, parameters: Mapping[str, Any], tags: Mapping[str, 
     first = entered(empty, *context.runner.first_status()).facts
     arn = context.settings.arn(KIND, name)
     context.runner.prepare(name)
+    pool = context.warm_pools.take(name, parameters)
+    if keep_alive(parameters):
+        first = {**first, "WarmPoolStatus": {"Status": "InUse"}, "_warm_from": pool}
     try:
         record = context.state.add(KIND, name, arn, "InProgress", parameters, first, tags, parent)
     except AlreadyThere as there:
@@ -71,12 +77,17 @@ def described(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"TrainingJobArn": record.arn, "TrainingJobStatus": record.status}
     found.update({name: record.request[name] for name in _ECHOED if record.request.get(name) is not None})
     found.update({name: bool(record.request.get(name, False)) for name in _FLAGS})
+    found["OutputDataConfig"] = {**_OUTPUT, **found["OutputDataConfig"]}
     found.update(CreationTime=record.created, LastModifiedTime=record.modified, **record.shown)
     return found
 
 
 def list_(request: Request) -> Mapping[str, Any]:
-    page = listed(request.context.state, KIND, request.parameters)
+    wanted = request.parameters.get("WarmPoolStatusEquals")
+    where = ["json_extract(facts, '$.WarmPoolStatus.Status') = ?"] if wanted else []
+    if "TrainingPlanArnEquals" in request.parameters:
+        raise not_here("ListTrainingJobs", "training plans (TrainingPlanArnEquals)")
+    page = listed(request.context.state, KIND, request.parameters, where, [wanted] if wanted else [])
     return page.answer("TrainingJobSummaries", [summary(record) for record in page.records])
 
 
@@ -92,6 +103,36 @@ def summary(record: Record) -> dict[str, Any]:
     }
     over = record.facts.get("TrainingEndTime") or record.ended
     return {**found, "TrainingEndTime": over} if over else found
+
+
+def update(request: Request) -> Mapping[str, Any]:
+    """Changes how long the warm pool is kept; nothing else of a job can be changed here."""
+    record, parameters = job_of(request), request.parameters
+    for name in parameters:
+        if name not in ("TrainingJobName", "ResourceConfig"):
+            raise not_here("UpdateTrainingJob", f"an update of {name}")
+    seconds = parameters.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
+    if seconds is None:
+        raise invalid("No update was requested: expected ResourceConfig.KeepAlivePeriodInSeconds")
+    status = record.facts.get("WarmPoolStatus", {}).get("Status")
+    if status in (None, "Terminated", "Reused"):
+        raise invalid(f"The request was rejected because the job has no warm pool: its status is {status}")
+    context = request.context
+    context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, "_keep_alive": seconds}))
+    context.warm_pools.changed(record.name)
+    return {"TrainingJobArn": record.arn}
+
+
+def delete(request: Request) -> Mapping[str, Any]:
+    """Forgets a job that is over; its outputs in S3 stay."""
+    record = job_of(request)
+    if record.status not in OVER:
+        raise in_use(f"The training job is in status {record.status}: stop it first")
+    if record.facts.get("WarmPoolStatus", {}).get("Status") == "Available":
+        raise in_use("The training job has a warm pool: set its KeepAlivePeriodInSeconds to 0 first")
+    request.context.state.remove(KIND, record.name)
+    request.context.runner.forget(record.name)
+    return {}
 
 
 def stop(request: Request) -> Mapping[str, Any]:

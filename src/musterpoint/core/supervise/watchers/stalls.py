@@ -8,6 +8,7 @@ say where they are.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -244,8 +245,6 @@ class StallWatch(Watcher):
         self._records = {}
         for rank, facts in self._facts.items():
             if "flight" in facts:
-                import base64
-
                 record = self._records[rank] = base64.b64decode(facts.pop("flight"))
                 facts["last"], facts["call"] = last_collective(record), waits_in(record)
 

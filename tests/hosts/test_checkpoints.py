@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 import pytest
 from tests.conftest import clean
@@ -43,6 +43,26 @@ for step in range(step + 1, step + 1 + int(os.environ["STEPS"])):
 """
 
 
+class Killed(subprocess.Popen[str]):
+    """What a failing test doesn't wait for."""
+
+    def __exit__(self, kind: type[BaseException] | None, *more: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *more)
+
+
+def awaited(stream: IO[str] | None, words: str) -> None:
+    """Reads until a line with ``words``."""
+    assert stream is not None
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if words in line:
+            return
+    raise AssertionError("".join(seen))
+
+
 class Job:
     """A job of one host in ``folder``, whose checkpoints go to ``place``."""
 
@@ -64,7 +84,7 @@ class Job:
             self.place,
             *options,
         ]
-        return subprocess.Popen(
+        return Killed(
             [*words, "--", sys.executable, str(self.program)], cwd=self.folder, text=True, start_new_session=True,
             env={**self.environ, **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -171,9 +191,7 @@ def test_a_place_that_cant_be_read_ends_the_job_before_the_ranks(on_s3: Job, fau
 def test_a_store_that_refuses_ends_nothing_and_is_in_the_outcome(on_s3: Job, faulty: Faulty, tmp_path: Path) -> None:
     go_on = tmp_path / "go on"
     with on_s3.start(GO_ON=str(go_on), AWS_ENDPOINT_URL_S3=faulty.url) as process:
-        assert process.stdout is not None
-        while "saved 1" not in process.stdout.readline():
-            pass
+        awaited(process.stdout, "saved 1")
         faulty.always = "403"
         go_on.touch()
         _, err = process.communicate(timeout=500)
@@ -183,14 +201,47 @@ def test_a_store_that_refuses_ends_nothing_and_is_in_the_outcome(on_s3: Job, fau
 
 def test_a_stop_keeps_what_was_whole(job: Job, tmp_path: Path) -> None:
     with job.start(GO_ON=str(tmp_path / "never")) as process:
-        assert process.stdout is not None
-        while "saved 1" not in process.stdout.readline():
-            pass
+        awaited(process.stdout, "saved 1")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=500)
     assert process.returncode == 143 and job.outcome["checkpoints"]["newest"] == "step-1"
     job.forget()
     assert "from 1" in job.run()[1]
+
+
+ASKS = """
+import os, signal, sys, time
+from musterpoint import checkpoints
+directory = os.environ["SM_CHECKPOINT_DIR"]
+print("latest", checkpoints.latest() and os.path.basename(checkpoints.latest()), flush=True)
+assert checkpoints.deadline() is None
+def stop(*_):
+    left = checkpoints.deadline()
+    assert left is not None and 0 < left <= 20, left
+    print("has time", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, stop)
+os.makedirs(os.path.join(directory, "step-1"))
+with open(os.path.join(directory, "step-1", "state"), "w") as file:
+    file.write("state")
+checkpoints.saved(os.path.join(directory, "step-1"))
+print("said", flush=True)
+while True:
+    time.sleep(0.02)
+"""
+
+
+def test_what_a_program_may_ask_and_say(job: Job) -> None:
+    """A folder without any mark is whole since the program says so."""
+    job.program.write_text(ASKS)
+    for before in ("None", "step-1"):
+        with job.start("--stop-grace", "20") as process:
+            awaited(process.stdout, f"latest {before}")
+            awaited(process.stderr, "is whole at")
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=500)
+        assert process.returncode == 143 and "has time" in out
+        job.program.write_text(ASKS.replace('"step-1"', '"step-2"'))
 
 
 def test_uploads(job: Job, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf
-from musterpoint.embedded.programs.checkpoint_restore import sha256_of
+from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
 from musterpoint.embedded.programs.transfers import Outgoing, Progress, send_all, state_folder
@@ -34,8 +34,6 @@ REFUSALS = 3
 """Failures at the end that no waiting mends, after which it is given up."""
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
-SAID = "said/paths"
-"""The file of our folder into which programs write what they say is whole."""
 NICE = 5
 
 

@@ -13,6 +13,8 @@ from musterpoint.embedded.programs.stores import Item, StoreError
 from musterpoint.embedded.programs.transfers import Crowd, Job, Note, Tell, free, state_folder
 
 _PIECE = 4 << 20
+SAID = "said/paths"
+"""The file of our folder into which programs write what they say is whole."""
 EARLIER = "earlier"
 """The folder of what was in the directory and is no part of the checkpoint."""
 
@@ -37,6 +39,9 @@ def check_job(manifest: Manifest, job: str, uri: str) -> None:
 def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``. Returns what there is now."""
     began, directory = time.monotonic(), request["directory"]
+    said = os.path.join(state_folder(directory), os.path.dirname(SAID))
+    shutil.rmtree(said, ignore_errors=True)
+    os.makedirs(said, exist_ok=True)
     shelf = Shelf(request["uri"], request["access"])
     manifest = shelf.newest()
     if manifest is None:
@@ -70,6 +75,8 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
             _place(part, os.path.join(directory, path))
+        with open(os.path.join(said, "restored"), "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
     finally:
         shutil.rmtree(parts, ignore_errors=True)
     size = sum(entry.size for entry in entries)

@@ -6,6 +6,7 @@ Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervi
 from typing import Callable, NamedTuple
 
 from musterpoint.base.settings import PROGRESS
+from musterpoint.core import job_data
 from musterpoint.core.code import build_locks
 from musterpoint.core.job import platforms
 from musterpoint.core.job.hyperparameters import text_value
@@ -36,11 +37,11 @@ def _progress(started: Started) -> None:
 
 def _uploads(started: Started) -> None:
     """Intermediate outputs, where the job names a place for them."""
-    (request, options, job), runtime = started.asked, started.runtime
+    job, runtime = started.asked.job, started.runtime
     planned = started.host is not None and started.plan is not None
     if planned and runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
         assert started.host is not None
-        runtime.start_sync(job, options, request.environ, started.host.workspace.interpreter)
+        job_data.intermediate.begin(runtime, started.asked, started.host.workspace.interpreter)
 
 
 def _checkpoints(started: Started) -> None:

@@ -13,7 +13,6 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
-from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
 from musterpoint.core import code, diagnosis, report
 from musterpoint.core.job.model import Job, Paths
@@ -197,16 +196,19 @@ class Runtime:
             self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
-    def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:
-        """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
-        from musterpoint.core.outputs.sync import Sync, sync_plan
+    @property
+    def is_train(self) -> bool:
+        """Whether the platform names the program."""
+        return self._is_train
 
-        whole = whole_grace(job.grace, options.stop_grace)
-        say = self.console.say
-        plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
-        if plan is not None:
-            self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
-            self.loop.call_later(0, self.sync.begin)
+    def use_sync(self, sync: "Sync") -> None:
+        """From now on intermediate outputs go up by ``sync``; it begins when ranks run."""
+        self.sync = sync
+        self.loop.call_later(0, sync.begin)
+
+    def use_keeping(self, keeping: CheckpointsKept) -> None:
+        """From now on checkpoints are kept by ``keeping``."""
+        self.keeping = keeping
 
     def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
         """Makes this host's keys for ssh, and listens; :meth:`close` removes them.

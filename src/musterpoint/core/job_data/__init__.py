@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from musterpoint.base.doors import opened_when_used
 
-__all__ = ["carrier", "keeping", "plan"]
+__all__ = ["carrier", "intermediate"]
 
 if TYPE_CHECKING:
-    from musterpoint.core.job_data import carrier, keeping, plan
+    from musterpoint.core.job_data import carrier, intermediate
 else:
     __getattr__ = opened_when_used(__name__, __all__)

@@ -70,7 +70,7 @@ class Job:
         self.folder, self.place = folder, place
         self.program = folder / "train.py"
         self.program.write_text(TRAINER)
-        self.environ = clean({"STEPS": "2", **environ})
+        self.environ = {**clean({}), "STEPS": "2", **environ}
 
     def start(self, *options: str, **environ: str) -> subprocess.Popen[str]:
         words = [

@@ -104,10 +104,6 @@ ALL_WAIT = "before, hear = (int(RANK) - 1) % COMM.size, COMM.recv\nhear(source=b
 ALL_STALLED = Truth(
     74, SAID + r"all \d+ ranks wait in a call of its MPI at the same line \(", kind="infra", cause="muster", host=ANY
 )
-FEW = dict.fromkeys(
-    ("script", "c10d", "deepspeed", "horovod", "tensorflow", "ps", "own", "shell", "mpi", "mpi5", "mpich"),
-    "how `restarted` ends there has nothing to do with the signal",
-)
 
 
 def neighbour_saved(seen: Seen) -> None:
@@ -116,7 +112,7 @@ def neighbour_saved(seen: Seen) -> None:
 
 
 AGAIN = """
-import ctypes, signal
+import signal
 
 ATTEMPT = os.environ["MUSTER_ATTEMPT"]
 join()
@@ -188,11 +184,6 @@ IN_COLLECTIVE = (
     Fault(
         "restarted", "a rank is killed while the others wait for it, and all start again (`--max-restarts`)", BEARS,
         body=AGAIN, also=worked_again, options=("--max-restarts", "1"),
-    ),
-    Fault(
-        "restarted-segfault", "a rank reads address 0, and all start again (`--max-restarts`)", BEARS,
-        body=AGAIN.replace("os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)"), also=worked_again,
-        options=("--max-restarts", "1"), without=FEW, in_cut=False,
     ),
     *(
         Fault(

@@ -1,9 +1,9 @@
 """Has a rank write the stacks of its threads into a memory file when it is asked.
 
 The program that looks at ranks that stand still (``stack_sampler``) asks, where it has no py-spy. A thread of ours
-gets the question through a pipe and reads the stacks as any Python code does. While C code keeps Python's lock it can't;
-then the program asks by a signal, and ``faulthandler`` answers without the lock: no other thread runs Python meanwhile,
-so no stack changes while it is read.
+gets the question through a pipe and reads the stacks as any Python code does. While C code keeps Python's lock it
+can't; then the program asks by a signal, and ``faulthandler`` answers without the lock: no other thread runs Python
+meanwhile, so no stack changes while it is read.
 
 The signal goes to that thread of ours: it would end a ``sleep`` or ``poll`` of C code in the thread that gets it, which
 goes on as if its time were over.

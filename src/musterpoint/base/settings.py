@@ -237,6 +237,7 @@ read_count = _whole(1, MOST_COUNTED)
 _place = _whole(0, MOST_HOSTS - 1)
 _nnodes = _whole(1, MOST_HOSTS)
 _restarts = _whole(0, 999999, "expected a whole number, 0 (never) to 999999")
+_kept = _whole(1, 999999)
 _port = _whole(0, 65535, "expected a port number, 1 to 65535 (0: any free one)")
 
 
@@ -311,13 +312,6 @@ def _roles(text: str) -> str:
     if len(counts) < len(asked) or not needed or counts.get("evaluator", 0) > 1:
         raise ValueError("expected how many of each role, at least one worker and one ps, such as worker=2,ps=1")
     return ",".join(f"{name}={count}" for name, count in counts.items())
-
-
-def _kept(text: str) -> int:
-    value = _whole(text, 1, 999999)
-    if value is None:
-        raise ValueError("expected a whole number, 1 to 999999")
-    return value
 
 
 def _channels(text: str) -> str:

@@ -24,6 +24,8 @@ STACKS = {
     "s3": ("s3",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
+    "aws-cli": ("aws-cli",),
+    "airflow": ("airflow",),
     "kubernetes": ("kubernetes",),
 }
 
@@ -185,6 +187,18 @@ def sdk_v3() -> list[Path]:
     train = (*PIP, "--no-deps", "sagemaker-train==1.27.0")
     loads = ("{env}/bin/python", "-c", "from sagemaker.train import ModelTrainer")
     return [cached("sdk-v3", ("sagemaker-core==2.27.0", "graphene==3.*", "six"), steps=[train, loads])]
+
+
+def aws_cli() -> list[Path]:
+    """AWS's command line; version 2 is in no package index."""
+    return [cached("aws-cli", ("awscli==1.46.3",))]
+
+
+def airflow() -> list[Path]:
+    """Airflow's operators for AWS, installed by uv: pip takes minutes to find versions that fit."""
+    install = ("uv", "pip", "install", "--quiet", "--python", "{env}/bin/python", "--constraint", "{constraints}")
+    wanted = ("apache-airflow-providers-amazon==9.39.0", "apache-airflow-core==3.3.2", "apache-airflow-task-sdk==1.3.2")
+    return [cached("airflow", ("uv",), steps=[(*install, *wanted)])]
 
 
 def kubernetes() -> list[Path]:

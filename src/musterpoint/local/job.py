@@ -39,6 +39,7 @@ class Container(NamedTuple):
     ``gpus``: ``auto``, ``all``, ``none`` or how many each host gets.
     ``isolated``: the platform's network isolation.
     ``requirements``: a file (absolute) that stands as ``requirements.txt`` beside the code, or empty.
+    ``entry``: a command in the place of the image's own entry point; empty: none.
     """
 
     image: str
@@ -48,6 +49,7 @@ class Container(NamedTuple):
     gpus: str = "auto"
     isolated: bool = False
     requirements: str = ""
+    entry: tuple[str, ...] = ()
 
 
 class LocalJob(NamedTuple):

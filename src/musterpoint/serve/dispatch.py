@@ -17,6 +17,7 @@ from musterpoint.serve.credentials import Credentials
 from musterpoint.serve.errors import ApiError
 from musterpoint.serve.kept_objects import KeptObjects
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
+from musterpoint.serve.policies import simulated
 from musterpoint.serve.requests import Start, body_of
 
 Page = Callable[[Mapping[str, Any], Start], Iterable[bytes]]
@@ -106,6 +107,9 @@ class Dispatcher:
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
     def _moto(self, environ: dict[str, Any], start: Start, request: signatures.Signed, service: str) -> Iterable[bytes]:
+        found = simulated(body_of(environ)) if service == "iam" else None
+        if found is not None:
+            return _answer(start, 200, found, "text/xml")
         answer = self._kept(environ, start, service, request.path, request.query)
         if service not in ("sts", "iam"):
             return answer

@@ -21,6 +21,8 @@ _ECHOED = (
     "Environment", "RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig",
 )  # fmt: skip
 """What Describe gives back as it was asked."""
+_OUTPUT = {"KmsKeyId": "", "CompressionType": "GZIP"}
+"""What Describe says of outputs where nothing was asked; SDK v2's ``attach`` reads it."""
 _FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
 
 
@@ -75,6 +77,7 @@ def described(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"TrainingJobArn": record.arn, "TrainingJobStatus": record.status}
     found.update({name: record.request[name] for name in _ECHOED if record.request.get(name) is not None})
     found.update({name: bool(record.request.get(name, False)) for name in _FLAGS})
+    found["OutputDataConfig"] = {**_OUTPUT, **found["OutputDataConfig"]}
     found.update(CreationTime=record.created, LastModifiedTime=record.modified, **record.shown)
     return found
 

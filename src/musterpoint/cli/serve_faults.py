@@ -43,7 +43,8 @@ def run(name: str, argv: Sequence[str], data: str, needs: Callable[[ModuleNotFou
     """Makes the fault, and says what the job came to."""
     asked = parser(name, data).parse_args(argv)
     try:
-        running, client = map(import_module, ("musterpoint.serve.running", "musterpoint.serve.control_client"))
+        running = import_module("musterpoint.serve.running")
+        client = import_module("musterpoint.serve.control_client")
     except ModuleNotFoundError as error:
         raise needs(error) from None
     parameters: dict[str, Any] = {"host": asked.host} if FAULTS[name].of_host else {}

@@ -20,6 +20,8 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.training_request import split_uri
 
 Result = TypeVar("Result")
+LONGEST_ABSENCE = 3600.0
+"""Seconds that a job waits for a server that is gone."""
 _MOST_CUT = 10
 """Connections of one transfer that may break while a server answers: a new one may be there before its word is."""
 
@@ -64,7 +66,8 @@ class Transfers:
                 if cut > _MOST_CUT:
                     raise
             if self._known == self._settings and not is_answering(self._settings):
-                self._back.wait()
+                if not self._back.wait(LONGEST_ABSENCE):
+                    raise TransferError(f"no muster serve has been there for {LONGEST_ABSENCE:g} s")
                 cut = 0
             self._known = self._settings
             self._client = client(self._known)

@@ -10,7 +10,7 @@ import pytest
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PLATFORMS
+from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
 from musterpoint.local.options import Options
@@ -21,7 +21,8 @@ PACKAGE = Path(musterpoint.__file__).parent
 OWN = ("core/job/platforms/", "local/platforms/")
 """Where a platform's own files are."""
 OTHER_MEANINGS = {
-    "base/settings.py": {"sagemaker", *PLATFORMS},  # the names for the command line; the spelling of arguments
+    "base/kinds.py": set(PLATFORMS),  # the table of all platforms
+    "base/settings.py": {"sagemaker"},  # the spelling of arguments
     "core/job/hyperparameters.py": {"sagemaker"},  # the toolkit that spells arguments so
     "core/job/sagemaker_files.py": {"sagemaker"},  # likewise; a folder's name, and what the files' reader fills in
     "core/code/install.py": {"sagemaker"},  # a module of ours

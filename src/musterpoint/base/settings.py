@@ -430,7 +430,7 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
     Option("channel", "an input that is brought to input/data/NAME (SM_CHANNEL_NAME) before the ranks start: a "
            "directory, s3://, or what fsspec reads. Behind it ;sharded: each host its share; ;manifest: a list of "
-           "files; ;pipe, ;fastfile: read while the job runs. May be repeated", "NAME=URI", _channels,
+           "files. May be repeated", "NAME=URI", _channels,
            unless_given="what the platform brought", repeats=True),
     Option("channel_cache", "a directory of this host that keeps what channels brought, for later jobs", "DIR",
            unless_given="none", path="output"),

@@ -209,7 +209,14 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""",
     )
-    add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add(
+        "--channel",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="an input channel; may be repeated",
+    )
     add(
         "--sharded",
         action="append",
@@ -260,7 +267,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="a line of each host below the log, on a terminal [auto]",
     )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
+    add_options(
+        parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements", "channel")
+    )
     return parser
 
 
@@ -290,7 +299,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
-    channels = job.read_channels(asked.channel, cwd)
+    channels = job.read_channels(asked.inputs, cwd)
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),

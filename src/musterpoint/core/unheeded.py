@@ -67,6 +67,7 @@ INTERNAL = frozenset(
         "MUSTER_CPU_FALLBACK",
         "MUSTER_HOSTFILE",
         "MUSTER_PROGRESS",
+        "MUSTER_PYTEST_RANK",
         "MUSTER_SDK_DRIVERS",
         "MUSTER_STARTUP",
     }

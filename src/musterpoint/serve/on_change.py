@@ -49,13 +49,12 @@ class OnChange:
         self._state.close()
 
     def _call(self, record: Record, transition: dict[str, Any]) -> None:
-        own = {"MUSTER_JOB": record.name, "MUSTER_STATUS": transition["Status"]}
         done = subprocess.run(
             self._settings.on_change,
             shell=True,
             input=json.dumps(event(self._settings, record, transition)),
             encoding="utf-8",
-            env={**os.environ, **self._settings.variables, **own},
+            env={**os.environ, **self._settings.variables},
             check=False,
         )
         if done.returncode:

@@ -278,7 +278,7 @@ def list_(request: Request) -> Fields:
 
 
 def list_jobs(request: Request) -> Fields:
-    """ListTrainingJobsForHyperParameterTuningJob."""
+    """The training jobs of one tuning job, a page at a time."""
     record, parameters = of(request), dict(request.parameters)
     by_value = parameters.get("SortBy") == "FinalObjectiveMetricValue"
     if by_value:

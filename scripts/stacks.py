@@ -24,6 +24,8 @@ STACKS = {
     "s3": ("s3",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
+    "aws-cli": ("aws-cli",),
+    "airflow": ("airflow",),
     "kubernetes": ("kubernetes",),
 }
 
@@ -139,6 +141,19 @@ def huggingface(torch: Path) -> list[Path]:
     ]
 
 
+def examples(torch: Path) -> list[Path]:
+    """What AWS's published training scripts import beside torch, with the last transformers whose Trainer knows
+    smdistributed."""
+    wanted = (
+        "accelerate==1.15.0", "transformers==4.57.6", "torchvision==0.28.0", "tensorboard==2.21.0", "h5py==3.16.0",
+        "datasets==4.4.1", "humanize==4.17.0", "einops==0.8.2", "scikit-learn",
+    )  # fmt: skip
+    # The compiled operations of torchvision's package need CUDA's libraries; data sets and transforms don't.
+    plain = ("sh", "-c", ": > $(echo {env}/lib/python3*/site-packages/torchvision/_meta_registrations.py)")
+    loads = ("{env}/bin/python", "-c", "import datasets, transformers, torchvision.datasets")
+    return [cached("examples", wanted, over=[torch], steps=[plain, loads])]
+
+
 def ray(torch: Path) -> list[Path]:
     """Ray with Ray Train, over the environment of ``torch``."""
     return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]
@@ -159,7 +174,7 @@ def xgboost() -> list[Path]:
 
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
-    return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv"))]
+    return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv", "fsspec"))]
 
 
 def sdk_v2() -> list[Path]:
@@ -172,6 +187,18 @@ def sdk_v3() -> list[Path]:
     train = (*PIP, "--no-deps", "sagemaker-train==1.27.0")
     loads = ("{env}/bin/python", "-c", "from sagemaker.train import ModelTrainer")
     return [cached("sdk-v3", ("sagemaker-core==2.27.0", "graphene==3.*", "six"), steps=[train, loads])]
+
+
+def aws_cli() -> list[Path]:
+    """AWS's command line; version 2 is in no package index."""
+    return [cached("aws-cli", ("awscli==1.46.3",))]
+
+
+def airflow() -> list[Path]:
+    """Airflow's operators for AWS, installed by uv: pip takes minutes to find versions that fit."""
+    install = ("uv", "pip", "install", "--quiet", "--python", "{env}/bin/python", "--constraint", "{constraints}")
+    wanted = ("apache-airflow-providers-amazon==9.39.0", "apache-airflow-core==3.3.2", "apache-airflow-task-sdk==1.3.2")
+    return [cached("airflow", ("uv",), steps=[(*install, *wanted)])]
 
 
 def kubernetes() -> list[Path]:

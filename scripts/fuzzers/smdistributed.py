@@ -1,13 +1,15 @@
 """Models in parts: generated modules and steps, trained over the ranks of a pipeline and in one process.
 
 What must hold: losses, weights and buffers are those of one process to 1e-11 in double precision, or the model is
-refused by name. Ranks are real processes of this machine, so a model takes about a second. One that is wrong belongs
-into ``tests/unit/smdistributed`` then.
+refused by name. Ranks are real processes of this machine, so a model takes about a second. A tenth are of version 2
+(``torch.sagemaker``). One that is wrong belongs into ``tests/unit/smdistributed`` then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import json
 import os
 import socket
@@ -17,81 +19,98 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings
-
 from fuzzers.findings import MOST_WRONG, Findings
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ROOT / "tests" / "unit" / "smdistributed" / "programs"
-RANKS = 4
-AT_ONCE = 25
+AT_ONCE = 200
 """Models that one start of the ranks trains."""
 
 
 def fuzz(number: int, inputs: int) -> Findings:
     sys.path.insert(0, str(ROOT))
     generated: Any = importlib.import_module("tests.unit.smdistributed.generated_models")
-    drawn: list[dict[str, Any]] = []
-
-    @seed(number)
-    @settings(max_examples=inputs, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(generated.models(RANKS))
-    def draw(model: dict[str, Any]) -> None:
-        drawn.append(model)
-
-    draw()
+    degrees = inputs // 10
+    drawn = generated.drawn(number, inputs - degrees)
+    ranks_of: Any = importlib.import_module("tests.unit.smdistributed.conftest")
+    parents = ranks_of.Parent(), ranks_of.Parent()
     wrong: list[str] = []
-    tried = 0
-    for start in range(0, len(drawn), AT_ONCE):
-        some = drawn[start : start + AT_ONCE]
-        tried += len(some)
-        found = train(some)
-        if isinstance(found, str):
-            wrong.append(f"{found}\n  one of: {json.dumps(some)}")
-        else:
+    tried = refused = 0
+    for ranks, alike in itertools.groupby(drawn, lambda model: int(model["ranks"])):
+        same = list(alike)
+        for start in range(0, len(same), AT_ONCE):
+            some = same[start : start + AT_ONCE]
+            found = train(some, ranks, parents)
+            if isinstance(found, str):
+                wrong.append(f"{found}\n  one of: {json.dumps(some)}")
+                continue
             for model, errors in zip(some, zip(*found)):
-                exact = all(isinstance(each, float) and each <= generated.LIMIT for each in errors)
-                if not exact and not generated.refused(list(errors)):
+                tried += 1
+                if generated.refused(list(errors)):
+                    refused += 1
+                elif not generated.exact(list(errors), model):
                     wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
-        if len(wrong) >= MOST_WRONG:
-            break
-    return Findings(tried, tuple(wrong[:MOST_WRONG]))
+            if len(wrong) >= MOST_WRONG:
+                break
+    for each in parents:
+        each.close()
+    if degrees and len(wrong) < MOST_WRONG:
+        found_of = second(number, degrees)
+        tried, wrong = tried + found_of.tried, [*wrong, *found_of.wrong]
+    print(f"smdistributed: {refused} models were refused by name")
+    return Findings(tried, tuple(wrong))
 
 
-def train(models: list[dict[str, Any]]) -> list[list[Any]] | str:
-    """What each rank found of each model, or what ended a rank."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+def second(number: int, inputs: int) -> Findings:
+    """Models of transformers divided by version 2's degrees."""
+    generated: Any = importlib.import_module("tests.hosts.stacks.generated_degrees")
+    made = subprocess.run([ROOT / "scripts/setup", "huggingface"], stdout=subprocess.PIPE, text=True, check=True)
+    ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
+    models, wrong = generated.drawn(number, inputs), []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "models.jsonl"
         file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
-        ranks = []
-        for rank in range(RANKS):
-            own = {
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-                "WORLD_SIZE": RANKS,
-                "LOCAL_WORLD_SIZE": RANKS,
-                "MASTER_PORT": port,
-            }
-            environ = {
-                **os.environ, **{name: str(value) for name, value in own.items()}, "MASTER_ADDR": "127.0.0.1",
-                "PYTHONPATH": str(ROOT / "src" / "musterpoint_smdistributed" / "startup"), "OMP_NUM_THREADS": "1",
-                "SMP_TIMEOUT_SECONDS": "300",
-            }  # fmt: skip
-            out = open(Path(folder) / f"{rank}.out", "w+b")  # noqa: SIM115 - closed below
-            err = open(Path(folder) / f"{rank}.err", "w+b")  # noqa: SIM115
-            words = [sys.executable, str(PROGRAMS / "smp_generated.py"), str(file)]
-            ranks.append((subprocess.Popen(words, env=environ, stdout=out, stderr=err, cwd=folder), out, err))
+        environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port())}  # fmt: skip
+        program = ROOT / "tests/hosts/stacks/programs/tsm_generated.py"
+        command = [Path(made.stdout.splitlines()[0]) / "python", program, file]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Findings(0, (f"code {done.returncode}: {done.stderr[-1500:]}\n  one of: {json.dumps(models)}",))
+    for model, errors in zip(models, json.loads(done.stdout.splitlines()[-1])):
+        if not generated.exact(errors) and not generated.refused(errors):
+            wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
+    return Findings(len(models), tuple(wrong))
+
+
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def train(models: list[dict[str, Any]], size: int, parents: Any) -> list[list[Any]] | str:
+    """What each rank found of each model, or what ended a rank."""
+    ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        file = folder / "models.jsonl"
+        file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
+        environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port()),
+                   "SMP_TIMEOUT_SECONDS": "100"}  # fmt: skip
+        running = []
+        for rank in range(size):
+            out, err = (stack.enter_context(open(folder / f"{rank}.{name}", "w+b")) for name in ("out", "err"))
+            words = [str(ranks.PROGRAMS / "smp_generated.py"), str(file)]
+            own = {**environ, **ranks.by_torchrun(rank, size)}
+            running.append((parents[rank % 2].fork(words, own, folder, out, err), out, err))
         found: list[list[Any]] = []
         ended = ""
-        for process, out, err in ranks:
-            code = process.wait()
-            with out, err:
-                out.seek(0)
-                err.seek(0)
-                if code:
-                    ended = ended or f"code {code}: {err.read().decode(errors='replace')[-1500:]}"
-                else:
-                    found.append(json.loads(out.read().decode().splitlines()[-1])["found"])
+        for rank, (pid, out, err) in enumerate(running):
+            code = parents[rank % 2].wait(pid)
+            for each in (out, err):
+                each.seek(0)
+            said, errors = (each.read().decode(errors="replace") for each in (out, err))
+            if code:
+                ended = ended or f"code {code}: {errors[-1500:]}"
+            else:
+                found.append(json.loads(said.splitlines()[-1])["found"])
     return ended or found

@@ -134,7 +134,10 @@ TREES: dict[str, Tree] = {
         hyperparameters={"batch-size": "1", "a.b": "2", "a b": "3", "a/b": "4", "\u00e4": "5"},
         shows=frozenset({"SM_HP_*, SM_CHANNEL_*"}),
     ),
-    "model_dir and mp_parameters": Tree(hyperparameters={"model_dir": '"s3://b/m"', "mp_parameters": '{"ddp": true}'}),
+    "model_dir and mp_parameters": Tree(
+        hyperparameters={"model_dir": '"s3://b/m"', "mp_parameters": '{"ddp": true}'},
+        shows=frozenset({"SMDISTRIBUTED_TOKEN"}),
+    ),
     "the tuning service's own": Tree(hyperparameters={"_tuning_objective_metric": "loss", "lr": "0.1"}),
     "framework parameters": Tree(hyperparameters={"sagemaker_s3_output": "null", "sagemaker_estimator": '"RL"'}),
     "no region but the machine's": Tree(environ={"AWS_DEFAULT_REGION": "eu-west-1"}),

@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
 
@@ -78,12 +78,13 @@ class Faulty:
     ``503``; ``403``; ``reset`` (in the middle of the body); ``cut`` (the body ends early, politely); ``slow`` (32 KiB,
     then a wait of a second); ``stall`` (half of the body, then nothing until :meth:`close`). ``always`` stands for all.
     What is uploaded is read whole, but with ``reset`` and ``stall``, where half of it is; ``slow`` waits a second
-    before it is passed on.
+    before it is passed on. ``on_list`` is called when a bucket was listed, before the answer is passed on.
     """
 
     def __init__(self, port: int) -> None:
         self.faults: list[str] = []
         self.always = ""
+        self.on_list: Callable[[], object] | None = None
         self.seen: list[tuple[str, str]] = []
         self.stalled = threading.Event()
         self._over = threading.Event()
@@ -93,6 +94,9 @@ class Faulty:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                faulty.serve(self, port)
+
+            def do_HEAD(self) -> None:
                 faulty.serve(self, port)
 
             def do_PUT(self) -> None:
@@ -117,10 +121,12 @@ class Faulty:
             self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
             return
         behind = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
-        behind.request("GET", request.path, headers=dict(request.headers.items()))
+        behind.request(request.command, request.path, headers=dict(request.headers.items()))
         answer = behind.getresponse()
         body = answer.read()
         behind.close()
+        if "list-type" in request.path and self.on_list is not None:
+            self.on_list()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("connection", "server", "date", "transfer-encoding"):

@@ -18,7 +18,7 @@ from musterpoint.core.supervise.handover import HELLO, OUTER, Outer, encode
 
 from .conftest import Local, end
 
-pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="abstract sockets")
+pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="reads /proc")
 
 WAITS = "import time\nprint('waits', flush=True)\ntime.sleep(600)\n"
 FLOOD = """
@@ -32,9 +32,9 @@ kept = []
 while True:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.connect("\\0" + sys.argv[1])
+        sock.connect(sys.argv[1])
     except OSError:
-        sys.exit(0)  # the job is over
+        sys.exit(0)  # the job is over, or this is another user, who can't enter the directory
     kept = [*kept[-100:], sock]
 """
 
@@ -71,9 +71,9 @@ def beside(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Bes
 
 
 def address(job: subprocess.Popen[str]) -> str:
-    """Where the job listens: everybody in its network can see that."""
-    names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()]
-    return next(name[1:] for name in names if name.startswith(f"@musterpoint-{job.pid}-"))
+    """Where the job listens: everybody in its network can see that, and who isn't its user gets no further."""
+    [path] = Path(f"/tmp/musterpoint-{os.geteuid()}").glob(f"control-{job.pid}-*.socket")
+    return str(path)
 
 
 @pytest.mark.parametrize("user", [pytest.param(65534, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root")), 0])
@@ -101,14 +101,14 @@ def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Pa
     for token in ("", "0" * 32 + "\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(500)
-            sock.connect("\0" + address(job))
+            sock.connect(address(job))
             try:
                 sock.sendall(token.encode() + said)
                 assert sock.recv(100) == b""
             except (ConnectionResetError, BrokenPipeError):
                 pass
     assert not proof.exists()
-    outer = Outer.find({OUTER: "@" + address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
+    outer = Outer.find({OUTER: address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
     assert outer is not None and outer.offer() is not None
     assert outer.hand_over(plan, {"PATH": "/bin:/usr/bin"}) == 0
     outer.close()
@@ -125,7 +125,7 @@ def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> 
     for number in range(40):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(500)
-            sock.connect("\0" + address(job))
+            sock.connect(address(job))
             sock.sendall(f'{token}\nfailed {{"code":{number}}}\n'.encode())
             assert sock.recv(100) == b""
     job.send_signal(signal.SIGTERM)
@@ -142,7 +142,7 @@ def test_the_token_is_in_nothing_that_we_print_or_write(local: Local) -> None:
     )
     ran = local.run("--hosts", "1", "--launcher", "script", program)
     token = (local.folder / "token").read_text()
-    assert len(token) == 32
+    assert len(token) == 64  # made from the job's secret
     assert ran.code == 1
     assert "the environment is ***" in ran.reason
     ours = [ran.stderr, *(line for line in ran.log("algo-1").splitlines() if line.startswith("musterpoint: "))]

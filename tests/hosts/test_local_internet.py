@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from musterpoint.local.netns_hosts import why_unavailable
 from musterpoint.local.way_out import name_servers
+
+from .conftest import end
 
 NO_NETNS = why_unavailable()
 pytestmark = pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
@@ -30,13 +33,14 @@ if sys.argv[3:]:
 
 
 SERVER = """
-import os, select, socket, threading
+import os, select, socket, sys, threading
 def serve(call):
     count = sum(len(data) for data in iter(lambda: call.recv(65536), b""))
     call.sendall(str(count).encode())
     call.close()
 listener = socket.create_server(("198.51.100.1", 8000))
 job = os.pidfd_open(os.getppid())
+alive = os.open(sys.argv[1], os.O_WRONLY)  # until this process is gone
 if os.fork():
     os._exit(0)  # it listens
 threading.Thread(target=lambda: (select.select([job], [], []), os._exit(0)), daemon=True).start()
@@ -47,20 +51,26 @@ while True:
 ADDRESS = ("198.51.100.1", "8000")
 MACHINE = """
 ip link set lo up && ip addr add 198.51.100.1/32 dev lo
-"$0" -c "$1" </dev/null >/dev/null 2>&1
-shift
+"$0" -c "$1" "$2" </dev/null >/dev/null 2>&1
+shift 2
 exec "$@"
 """
 """A machine with an address that is reached from elsewhere, and the server on it; it runs a command."""
 
 
 @pytest.fixture
-def machine(local: Any) -> Any:
-    """``local`` on such a machine, which is a network namespace of this test's own."""
-    command = local.command
-    before = ("unshare", "--net", "sh", "-c", MACHINE, sys.executable, SERVER)
+def machine(local: Any) -> Iterator[Any]:
+    """``local`` on such a machine, which is a network namespace of this test's own; the server is gone at the end."""
+    command, alive = local.command, local.folder / "alive"
+    os.mkfifo(alive)
+    gone = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+    before = ("unshare", "--net", "sh", "-c", MACHINE, sys.executable, SERVER, str(alive))
     local.command = lambda *words: [*before, *command(*words)]
-    return local
+    yield local
+    end(local.started)
+    os.set_blocking(gone, True)
+    assert os.read(gone, 1) == b""
+    os.close(gone)
 
 
 WORDS = ("--hosts", "2", "--backend", "netns", "--internet", "on", "--launcher", "script")

@@ -1,4 +1,4 @@
-"""``muster local`` plays the control planes of Slurm, Kubernetes and Kubeflow on two hosts."""
+"""``muster local`` plays the control planes of other platforms on two hosts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ PLAYED = {
         ("--distribution", '{"runtime": "jax"}'), "train-node-0-0.train train-node-0-1.train",
         lambda rank: {"JAX_PROCESS_ID": f"{rank}", "JAX_NUM_PROCESSES": "4", "JOB_COMPLETION_INDEX": f"{rank // 2}"},
     ),
+    # addresses that are listed; a first host that isn't told its own; places by arrival
+    "skypilot": ((), "node1 node2", lambda rank: {}),
+    "awsbatch": ((), "node1 node2", lambda rank: {}),
+    "azurebatch": ((), "node1 node2", lambda rank: {}),
 }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from selenium.webdriver.common.by import By
 PROGRAM = """
 import os, time
 print("begun", flush=True)
+for step in range(3):
+    print(f"loss={3 / (step + 1) + int(os.environ['RANK'])}", flush=True)
 time.sleep(0.2)
 if os.environ["RANK"] == "3":
     raise ValueError("<img src=x onerror=document.title='broken'>")
@@ -46,8 +48,13 @@ def shown(browser: Any) -> str:
 
 
 def test_the_page_of_a_job(local: Any, browser: Any) -> None:
-    ran = local.run("--hosts", "2", "--slots", "2", "--launcher", "ranks", local.program(PROGRAM))
+    words = ["--hosts", "2", "--slots", "2", "--launcher", "ranks", "--metric", "loss=^loss=([0-9.]+)"]
+    words += ["--metric", "accuracy=acc=(.*)", "--log-prefix", "rank"]
+    ran = local.run(*words, local.program(PROGRAM))
     assert ran.code == 1, ran.stderr
+    assert "metric loss: " in ran.stderr
+    assert "metric accuracy: 'acc=(.*)' matched no line of the hosts" in ran.stderr
+    assert [each["MetricName"] for each in ran.job["FinalMetricDataList"]] == ["loss"]
     assert f"where the time went: muster report {ran.output}\n" in ran.stderr
     page = local.folder / "report.html"
     words = [local.python, "-m", "musterpoint", "report", "--html", page, ran.output]
@@ -66,6 +73,10 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     assert "failed first" in legend
     assert "before its entry point" in legend
     assert "Every host ended with code 1." in legend
+    (figure,) = browser.find_elements(By.CSS_SELECTOR, "#curves figure")
+    assert figure.find_element(By.TAG_NAME, "figcaption").text.endswith(", 12 values")
+    assert len(figure.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2, "a line for each host"
+    assert figure.find_element(By.CLASS_NAME, "legend").text.split() == ["algo-1", "algo-2"]
     whole, bars = shown(browser), shapes(browser, "rect[rx='2']")
     assert bars >= 10
     lanes = browser.find_element(By.ID, "svg")

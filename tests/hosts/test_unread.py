@@ -89,9 +89,9 @@ def refusal(nodes: Nodes, command: str, tasks: list[dict[str, str]], named: str)
 
 
 def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes) -> None:
-    tasks = [{"VC_WORKER_HOSTS": "fa-1,fa-2", "VC_TASK_INDEX": str(rank)} for rank in range(2)]
+    tasks = [{"TPU_WORKER_HOSTNAMES": "fa-1,fa-2", "TPU_WORKER_ID": str(rank)} for rank in range(2)]
     offered = re.findall(
-        r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", refusal(nodes, "plan", tasks, "VC_WORKER_")
+        r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", refusal(nodes, "plan", tasks, "TPU_WORKER_")
     )
     names = offered[0].replace("node-1", "fa-1").replace("node-2", "fa-2")
     ran = nodes.run(
@@ -103,9 +103,9 @@ def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes
 
 
 def test_several_hosts_are_refused_and_the_offered_options_make_one_world_of_them(nodes: Nodes) -> None:
-    sky = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "\n".join(NODES.values())}
-    tasks = [{**sky, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)]
-    options = refusal(nodes, "launch", tasks, "SKYPILOT_NUM_NODES=2").partition(" there; or")[0]
+    beaker = {"BEAKER_REPLICA_COUNT": "2", "BEAKER_LEADER_REPLICA_HOSTNAME": NODES["fa-1"]}
+    tasks = [{**beaker, "BEAKER_REPLICA_RANK": str(rank)} for rank in range(2)]
+    options = refusal(nodes, "launch", tasks, "BEAKER_REPLICA_COUNT=2").partition(" there; or")[0]
     ran = nodes.run(f"muster launch {options} train.py", *tasks)
     assert [done.returncode for done in ran] == [0, 0], ran
     assert [f"RANK {rank} OF 2" in done.stdout for rank, done in enumerate(ran)] == [True, True], ran
@@ -135,19 +135,13 @@ def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
     assert ran.stdout.count("RANK") == 2, ran.stdout
 
 
-SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "10.0.1.17\n10.0.1.18"}
-RECIPES = {
-    "skypilot": (
-        [{**SKYPILOT, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)],
-        [f"launch --nnodes 2 --node-rank {rank} --rollcall-leader 10.0.1.17 train.py" for rank in range(2)],
-    ),
-}  # fmt: skip
+SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "\n".join(NODES.values())}
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_lines_of_the_documentation_say_the_hosts(nodes: Nodes, root: Path, name: str) -> None:
+def test_the_line_of_the_documentation_makes_one_world(nodes: Nodes, root: Path) -> None:
     text = (root / "docs" / "platforms.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(rf"<!-- hosts {name} -->\n```sh\n(.*?)```", text, re.DOTALL)
-    environs, expected = RECIPES[name]
-    nodes.stub("muster", 'echo "$SM_HOSTS" "$SM_CURRENT_HOST" "$@"')
-    assert [done.stdout.strip() for done in nodes.run(lines, *environs)] == expected
+    (line,) = re.findall(r"<!-- platform skypilot -->\n```sh\n(.*?)```", text, re.DOTALL)
+    ran = nodes.run(line, *({**SKYPILOT, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)))
+    assert [done.returncode for done in ran] == [0, 0], ran
+    for rank, (done, address) in enumerate(zip(ran, NODES.values(), strict=True)):
+        assert f'RANK {rank} OF 2 ["127.0.0.31","127.0.0.32"] {address}' in done.stdout

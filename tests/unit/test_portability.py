@@ -55,6 +55,8 @@ NAMES = ("dataparallel", "modelparallel", "sagemaker", "shared")
 SMDISTRIBUTED = tuple(f"musterpoint_smdistributed.{name}" for name in NAMES)
 LEFT_OUT = ("musterpoint.sagemaker", *SMDISTRIBUTED)  # needs an extra, have another name
 for found in pkgutil.walk_packages(musterpoint.__path__, "musterpoint."):
+    if found.name.startswith("musterpoint.serve."):  # Linux only, with an extra of its own
+        continue
     if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in LEFT_OUT:
         importlib.import_module(found.name)
 """

@@ -109,7 +109,7 @@ def test_a_plain_host_has_no_fabric(imported: set[str]) -> None:
 def test_the_program_waits_for_nothing_that_can_come_later(said: dict[str, Any]) -> None:
     assert sorted(AFTER_THE_START & set(said["at_fork"])) == []
     reports = {
-        name for name in said["at_fork"] if name.startswith(("musterpoint.core.report.", "musterpoint.core.diagnosis"))
+        name for name in said["at_fork"] if name.startswith(("musterpoint.core.report.", "musterpoint.core.diagnosis."))
     }
     assert reports == {"musterpoint.core.report.output_directory"}
     assert said["collects"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Iterable, Mapping
 
+from musterpoint.base.posix import resource
+
 
 def find(command: str, environ: Mapping[str, str]) -> str:
     """The path of ``command`` on ``environ``'s PATH; empty where it isn't. A name with a slash isn't looked up."""
@@ -38,9 +40,7 @@ def over_limit(words: Iterable[str]) -> tuple[int, int] | None:
     taken = sum(size_of(word) + 1 + _POINTER for word in words)
     if taken <= _LEAST:
         return None
-    try:
-        import resource
-    except ImportError:  # Windows: nothing is started there
+    if os.name != "posix":  # Windows: nothing is started there
         return None
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     limit = _MOST if stack == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, stack // 4))

@@ -1,5 +1,6 @@
 """One failure, its reason, and counts of the failures beside it, as they travel between hosts and into the reports."""
 
+import re
 from typing import Any, Iterable, Literal, NamedTuple
 
 from musterpoint.base import exit_codes
@@ -188,8 +189,6 @@ def _same_words(one: Failure, other: Failure) -> bool:
 
 
 def _words_of(failure: Failure) -> str:
-    import re  # only failures need it
-
     return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])
 
 

@@ -6,14 +6,13 @@ A hash or a long base64 text alone is no secret. A value called ``token`` is; ``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
+import json
+import re
+from binascii import b2a_base64
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base.secret_names import HINTS, is_plain, is_secret
-
-if TYPE_CHECKING:
-    import re
-
-    from musterpoint.base.secret_shapes import Span
+from musterpoint.base.secret_shapes import Span, by_name, by_shape
 
 __all__ = ["MASK", "SHORTEST", "Masker", "is_secret"]
 
@@ -99,16 +98,12 @@ class Masker:
 
     def mask(self, text: str) -> str:
         """``text`` for a line we print. Hides known and named values (``--api-key X``) and credentials."""
-        from musterpoint.base.secret_shapes import by_name, by_shape
-
         return _without(_without(self._without_known(text), by_shape), by_name)
 
     def mask_user(self, text: str) -> str:
         """``text`` of the user, such as an exception's message. Hides values known to be secret, and credentials that
         have a form of their own, such as an access key's; what only has a secret's name before it stays readable.
         """
-        from musterpoint.base.secret_shapes import by_shape
-
         return _without(self._without_known(text), by_shape)
 
     def _without_known(self, text: str) -> str:
@@ -116,8 +111,6 @@ class Masker:
         if found:
             pattern = self._patterns.get(found)
             if pattern is None:
-                import re
-
                 pattern = re.compile("|".join(_bounded(re.escape(value), value) for value in found))
                 self._patterns = {found: pattern}
             text = pattern.sub(MASK, text)
@@ -211,8 +204,6 @@ def _decoded(text: str, secret: bool) -> Any:
     lowered = text.lower()
     if secret or any(hint in lowered for hint in HINTS):
         try:
-            import json
-
             return json.loads(text)
         except (ValueError, RecursionError):
             pass
@@ -221,8 +212,6 @@ def _decoded(text: str, secret: bool) -> Any:
 
 def _secrets_in_text(text: str) -> Iterator[str]:
     """Secrets inside a text. An ordinary word counts only after ``name=`` or a URL's ``user:``."""
-    from musterpoint.base.secret_shapes import by_name, by_shape
-
     for search, signs in ((by_shape, "=:"), (by_name, "='\"")):
         for start, end in search(text):
             found = text[start:end]
@@ -269,17 +258,13 @@ def _forms(secret: str) -> Iterator[str]:
     yield secret
     data = _bytes(secret)
     if len(secret) >= SHORTEST:
-        from binascii import b2a_base64
-
         yield b2a_base64(data, newline=False).decode().rstrip("=")
     if not secret.isalnum():
-        from json import dumps
-
         for digits in ("02X", "02x"):
             whole = _in_url(data, "", digits)
             yield from (whole, whole.replace("%20", "+"), _in_url(data, "/", digits))
-        for once in (dumps(secret)[1:-1], dumps(secret, ensure_ascii=False)[1:-1]):
-            yield from (once, dumps(once)[1:-1], once.replace("/", "\\/"))
+        for once in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            yield from (once, json.dumps(once)[1:-1], once.replace("/", "\\/"))
         yield from (repr(secret)[1:-1], secret.replace("'", "'\"'\"'"))
     if not secret.isascii():
         yield from (ascii(secret)[1:-1], repr(data)[2:-1])

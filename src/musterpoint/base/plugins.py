@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from musterpoint.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 LAUNCHERS = "musterpoint.launchers"
 PLATFORMS = "musterpoint.platforms"
@@ -16,7 +18,7 @@ Kind = TypeVar("Kind")
 
 def names(group: str) -> tuple[str, ...]:
     """The names that installed packages add to ``group``, sorted."""
-    return tuple(sorted({point.name for point in entry_points(group=group)}))
+    return tuple(sorted({point.name for point in _installed(group)}))
 
 
 def load(group: str, name: str, kind: type[Kind]) -> Kind:
@@ -25,7 +27,7 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
     Raises:
         UsageError: there is none, several packages have one, it can't be imported, or it is something else.
     """
-    found = tuple(entry_points(group=group, name=name))
+    found = tuple(point for point in _installed(group) if point.name == name)
     if len(found) != 1:
         several = f"{len(found)} installed packages have one: {', '.join(map(_origin, found))}; uninstall all but one"
         raise UsageError(
@@ -41,6 +43,12 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
         expected = f"a {kind.__module__}.{kind.__qualname__} whose name is {name}"
         raise UsageError(f"{name}: {point.value} of {_origin(point)} is {type(made).__name__}, expected {expected}")
     return made
+
+
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points  # costs as much as the whole start of a job
+
+    return tuple(entry_points(group=group))
 
 
 def _origin(point: EntryPoint) -> str:

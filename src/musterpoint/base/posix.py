@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import fcntl
     import pwd
+    import resource
 else:
     try:
         import fcntl
         import pwd
+        import resource
     except ImportError:
-        fcntl = pwd = None
+        fcntl = pwd = resource = None
 
-__all__ = ["fcntl", "pwd"]
+__all__ = ["fcntl", "pwd", "resource"]

@@ -42,7 +42,7 @@ def ask(
     ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
     it started are killed.
     """
-    import subprocess
+    import subprocess  # few jobs ask, and it takes 5 ms
 
     events = loop or Loop()
     child = subprocess.Popen(

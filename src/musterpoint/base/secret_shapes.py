@@ -5,12 +5,10 @@ Every search takes time in proportion to the text's length: an installer's line 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator
+import re
+from typing import Any, Iterator
 
 from musterpoint.base.secret_names import HINTS, is_plain, is_secret
-
-if TYPE_CHECKING:
-    import re
 
 Span = tuple[int, int]
 """Where a secret is in a text: index of its first character, and of the one after its last."""
@@ -194,8 +192,6 @@ _compiled: dict[Any, re.Pattern[str]] = {}
 def _pattern(which: int | str) -> re.Pattern[str]:
     found = _compiled.get(which)
     if found is None:
-        import re
-
         text, flags = (_SHAPES[which][1], re.S) if isinstance(which, int) else (_FORMS[which], 0)
         found = _compiled[which] = re.compile(text, flags)
     return found

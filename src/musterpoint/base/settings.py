@@ -4,8 +4,10 @@ Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`.
 documentation's table and ``muster env`` are made from both.
 """
 
+import signal
 from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
 
+from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
 
@@ -15,7 +17,11 @@ LAUNCHERS = (
 )  # fmt: skip
 """The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
-PLATFORMS = ("sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain")
+PLATFORMS = (
+    *("sagemaker", "azureml", "kubernetes", "kubeflow", "lws", "volcano", "hyperpod"),
+    *("slurm", "pbs", "lsf", "flux"),
+    *("awsbatch", "azurebatch", "vertex", "skypilot", "dstack", "determined", "nomad", "tfconfig", "plain"),
+)
 """The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
@@ -167,8 +173,6 @@ class Option(NamedTuple):
     def read(self, text: str, where: str) -> Any:
         """``text`` as a value; a UsageError names ``where`` (a flag or variable) and what was expected."""
         if self.plugins and text not in self.choices:
-            from musterpoint.base import plugins
-
             return chosen((*self.choices, *plugins.names(self.plugins)), text, where)
         if self.choices:
             return chosen(self.choices, text, where)
@@ -333,8 +337,6 @@ def _roles(text: str) -> str:
 
 
 def _signal(text: str) -> str:
-    import signal
-
     name = text.upper().removeprefix("SIG")
     if not hasattr(signal, "SIG" + name):
         raise ValueError("expected the name of a signal, such as TERM or USR2")

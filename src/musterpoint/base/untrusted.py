@@ -48,23 +48,6 @@ def escaped(value: _Shown, lines: bool = False) -> _Shown:
     return cast(_Shown, found)
 
 
-def shell_word(text: str) -> str:
-    """``text``, quoted for a shell, as it can be copied: control characters as bash and zsh read them (``$'...'``)."""
-    import shlex
-
-    if text.isprintable():
-        return shlex.quote(text) if text else "''"
-    marks = (mark if mark.isprintable() and mark not in "'\\" else _in_shell(mark) for mark in text)
-    return f"$'{''.join(marks)}'"
-
-
-def _in_shell(mark: str) -> str:
-    if mark in "'\\":
-        return "\\" + mark
-    lost = "surrogateescape" if "\udc80" <= mark <= "\udcff" else "replace"  # stands for a byte that is no UTF-8
-    return "".join(f"\\x{byte:02x}" for byte in mark.encode("utf-8", lost))
-
-
 def _escaped(mark: str) -> str:
     return mark if _harmless(mark) else ascii(mark)[1:-1]
 
@@ -186,3 +169,12 @@ def check_types(row: Any, types: Mapping[str, tuple[type, ...]], what: str = "")
         found = getattr(row, name)
         if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
             raise ValueError(f"{what}{name} is {found!r}")
+
+
+def same_token(one: str, other: str) -> bool:
+    """Compares two tokens in a time that doesn't depend on where they differ.
+
+    As numbers, since the standard library's function for it loads OpenSSL (3 MiB).
+    """
+    first, second = (text.encode("utf-8", "surrogatepass") for text in (one, other))
+    return len(first) == len(second) and not int.from_bytes(first, "big") ^ int.from_bytes(second, "big")

@@ -32,6 +32,9 @@ LEFT_OUT = tuple(
     for path in (
         "local",
         "cli/local.py",
+        "cli/local_preview.py",
+        "serve",
+        "cli/serve.py",
         "tools/viewer",
         "cli/report.py",
         "__main__.py",
@@ -41,7 +44,7 @@ LEFT_OUT = tuple(
         "sagemaker.py",
     )
 )
-"""Left out: what only ``muster local``, ``report`` and ``completion`` need, or an installed package."""
+"""Left out: what only ``muster local``, ``serve``, ``report`` and ``completion`` need, or an installed package."""
 
 _UNCHECKED = 1
 _LINE = 120

@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
 from musterpoint.base import exit_codes
 from musterpoint.base.console import Console
 from musterpoint.base.errors import MusterError, UsageError
-
-if TYPE_CHECKING:
-    from musterpoint.base.failure import Failure
-    from musterpoint.base.masking import Masker
+from musterpoint.base.failure import Failure
+from musterpoint.base.masking import Masker
+from musterpoint.base.posix import resource
+from musterpoint.core import diagnosis
+from musterpoint.core.job.read import masker_of_files
 
 
 def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
@@ -43,16 +44,12 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
 
 
 def _no_descriptors() -> str:
-    import resource
-
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return f"no file descriptor is left: this process may have {most} (ulimit -n), and needs more: try ulimit -n 4096"
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.core.diagnosis.failures import failure_of_error
-
-    return failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
+    return diagnosis.failures.failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 
 
 def _console() -> Console:
@@ -61,6 +58,4 @@ def _console() -> Console:
 
 def _masker() -> Masker:
     """A masker of the secrets in the environment, the command line and this job's files."""
-    from musterpoint.core.job.read import masker_of_files
-
     return masker_of_files(os.environ, sys.argv[1:])

@@ -7,6 +7,8 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 
+__all__ = ["Request", "run"]
+
 
 def run(request: Request) -> int:
     """Runs this host's part of the job; the exit code of this process."""
@@ -14,9 +16,6 @@ def run(request: Request) -> int:
 
 
 def _check(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:
-    from musterpoint.tools.check.before_launch import Waiting, check_before_launch
-    from musterpoint.tools.check.subject import subject_of
+    from musterpoint.tools.check.before_launch import look_at_all
 
-    subject = subject_of(job, options, request.environ, runtime.ask)
-    waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
-    check_before_launch(subject, roster, waiting, runtime.console.say)
+    look_at_all(runtime, request, job, options, roster, peers)

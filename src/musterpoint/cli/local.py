@@ -23,6 +23,7 @@ from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job_file import read_job_file
+from musterpoint.local.metrics import read_metrics
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.tree import Layout
@@ -191,6 +192,13 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated",
     )
     add(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help="a number to find in the output, as a metric definition of SageMaker does; may be repeated",
+    )
+    add(
         "--requirements",
         metavar="FILE",
         help="packages to install first: into this Python, or with --image as requirements.txt beside the code [none]",
@@ -284,6 +292,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             grace=platform.grace,
             platform=asked.platform,
             module=command.module,
+            metrics=read_metrics(asked.metric),
         )
     )
     platform.check(checked)

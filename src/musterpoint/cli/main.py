@@ -25,7 +25,10 @@ class Entry(NamedTuple):
 COMMANDS = {
     "launch": Entry("musterpoint.cli.launch", "gather the hosts the platform started and run PROGRAM under a launcher"),
     "torchrun": Entry("musterpoint.cli.torchrun", "torchrun's own command line, on every host, as launch"),
+    "ft_launcher": Entry("musterpoint.cli.ft_launcher", "ft_launcher's command line (NVIDIA), as torchrun's"),
+    "hyperpodrun": Entry("musterpoint.cli.hyperpodrun", "hyperpodrun's command line (HyperPod), as torchrun's"),
     "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
+    "serve": Entry("musterpoint.cli.serve", "SageMaker's training API on this machine, with real jobs under it"),
     "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
     "check": Entry("musterpoint.cli.check", "look at this host, or at all hosts of the job, before anything starts"),
     "report": Entry("musterpoint.cli.report", "the timeline of a finished job: tables, a page, a trace"),
@@ -38,11 +41,13 @@ FILE_NAMES = {
     "train": "musterpoint.cli.train",
     "muster_driver": "musterpoint.cli.driver",
     "torchrun": "musterpoint.cli.torchrun",
+    "ft_launcher": "musterpoint.cli.ft_launcher",
+    "hyperpodrun": "musterpoint.cli.hyperpodrun",
 }
 """What the one-file launcher runs under these names."""
 WITHOUT_ARGUMENTS = ("train", "muster_driver")
 
-_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.tools.viewer", "musterpoint.cli.completion")
+_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.serve", "musterpoint.tools.viewer", "musterpoint.cli.completion")
 """What the one-file launcher leaves out."""
 
 HELP = """usage: muster COMMAND [options] [PROGRAM [ARGS...]]

@@ -50,8 +50,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
-        from musterpoint.cli.local import job_from, output_of, parser, read, unheeded
-        from musterpoint.local.preview import preview_local
+        from musterpoint.cli.local_preview import parser, preview
     except ModuleNotFoundError:
         raise UsageError(
             "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
@@ -61,13 +60,7 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     command = split(flags, argv)
     if not has_option(HOSTS, command.head) and not has_option("-f", command.head):
         return None
-    command, asked = read(flags, argv)
-    job = job_from(command, asked, os.getcwd(), environ)
-    backend, made = preview_local(
-        job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
-    )
-    made = made._replace(notes=(*made.notes, *unheeded(job, asked, backend)))
-    return _show(made, asked, environ)
+    return _show(*preview(flags, argv, environ), environ)
 
 
 def _show(preview: Preview, asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -92,7 +85,7 @@ def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, st
 
 def parsers() -> tuple[Parser, ...]:
     """The options, for completion: those of this command, and of local jobs."""
-    from musterpoint.cli.local import parser
+    from musterpoint.cli.local_preview import parser
 
     return _parser("--"), parser("muster plan", ABOUT, USAGE)
 

@@ -60,15 +60,16 @@ class Translated(NamedTuple):
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster torchrun`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ), lambda failure: _report(failure, environ))
+    return guarded(lambda: run(argv, environ), lambda failure: _report(failure, environ))
 
 
 def _report(failure: Failure, environ: Mapping[str, str]) -> None:
     nested.report(failure, environ)
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    own = _own_parser()
+def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """``muster torchrun`` with ``argv``, without a guard for its errors."""
+    own = own_parser()
     valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
     command = _asks_for_help(argv, environ, valued)
     if command is None:
@@ -102,7 +103,8 @@ def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapp
     return read(argv, environ, valued)
 
 
-def _own_parser() -> Parser:
+def own_parser() -> Parser:
+    """The parser of our options, which have a prefix here."""
     parser = Parser("muster torchrun", "", add_help=False)
     add_options(parser, prefix=OWN_PREFIX)
     parser.add_argument(PLAN, action="store_true", dest="plan")
@@ -118,7 +120,7 @@ def parsers() -> tuple[Parser, ...]:
             parser.add_argument(
                 *flag.spellings, dest=f"torchrun_{flag.dest}", help=flag.help.replace("%", "%%"), **value
             )
-    return parser, _own_parser()
+    return parser, own_parser()
 
 
 def _request(command: CommandLine, translated: Translated) -> Request:

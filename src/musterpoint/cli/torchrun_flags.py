@@ -206,9 +206,10 @@ def table() -> str:
         head = ", ".join((*([f"-{flag.short}"] if flag.short else []), f"--{flag.name}"))
         text = flag.help if flag.fate in ("honoured", "compared") else f"{flag.fate}: {flag.help}"
         lines.append(f"  {head} {flag.metavar}".rstrip())
-        lines += _wrapped(text)
+        lines += wrapped(text)
     return "\n".join(lines)
 
 
-def _wrapped(text: str, wide: int = 96) -> list[str]:
+def wrapped(text: str, wide: int = 96) -> list[str]:
+    """The lines of an option's text below it."""
     return textwrap.wrap(text, wide, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)

@@ -37,12 +37,11 @@ def main() -> int:
         sys.stdout.write(HELP)
         return 0
     gc.disable()  # objects made by imports stay alive; searching them for garbage takes 3 ms
-    from musterpoint.cli import job
-    from musterpoint.core.runtime import Request
+    from musterpoint.cli.job import Request, run
 
     gc.freeze()
     gc.enable()
-    return job.run(Request(os.environ.copy()))
+    return run(Request(os.environ.copy()))
 
 
 if __name__ == "__main__":

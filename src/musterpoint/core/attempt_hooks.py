@@ -6,6 +6,7 @@ Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervi
 from typing import Callable, NamedTuple
 
 from musterpoint.base.settings import PROGRESS
+from musterpoint.core.code import build_locks
 from musterpoint.core.job import platforms
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.launch.plan import LaunchPlan
@@ -49,9 +50,7 @@ def _build_locks(started: Started) -> None:
     runtime, environ = started.runtime, started.asked.request.environ
 
     def look() -> None:
-        from musterpoint.core.code.build_locks import warnings
-
-        for text in warnings(environ):
+        for text in build_locks.warnings(environ):
             runtime.console.say(f"warning: {text}")
 
     runtime.loop.call_later(0, look)
@@ -62,17 +61,9 @@ def _idle_gpus(started: Started) -> None:
     planned = started.host is not None and started.plan is not None
     if not planned or started.roster.attempt or started.host is None or not started.host.devices.gpus:
         return
-    from musterpoint.core.processes.idle_gpus import AFTER, warn_of_idle
+    from musterpoint.core.processes.idle_gpus import look_later
 
-    runtime, environ = started.runtime, started.asked.request.environ
-
-    def look() -> None:
-        from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
-
-        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), environ)]
-        warn_of_idle(gpus, runtime.console.say)
-
-    runtime.loop.call_later(AFTER, look)
+    look_later(started.runtime.loop, started.asked.request.environ, started.runtime.console.say)
 
 
 def _notices(started: Started) -> None:

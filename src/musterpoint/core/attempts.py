@@ -1,4 +1,4 @@
-"""The attempts of a job on this host: most have one. Each plans this host's part, starts it and waits for its end."""
+"""An attempt of a job on this host, and most have one: its part is planned, started, and waited for."""
 
 import signal
 import sys
@@ -9,16 +9,16 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
+from musterpoint.core import diagnosis, report
 from musterpoint.core.attempt_hooks import HOOKS, Started
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.prepare import PreparedHost, free_ports, plan_host
+from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.ready import Understood
-from musterpoint.core.rollcall.ports import is_free, next_master_port
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
@@ -59,6 +59,7 @@ class Attempt(NamedTuple):
             ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
+            token=self._token(roster),
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
         runtime.masker.know(supervisor.token)
@@ -66,6 +67,19 @@ class Attempt(NamedTuple):
         outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
         pump.close()
         return supervisor, outcome
+
+    def _token(self, roster: Roster) -> str:
+        """The control socket's: of the token that this host's entry points share, or of the job's secret. Empty: there
+        is neither.
+        """
+        purpose = f"control socket {roster.session} {roster.me}"
+        if self.others is not None:
+            return self.others.token_for(purpose)
+        if not self.asked.options.secret:
+            return ""
+        from musterpoint.core.channel.secret import derived
+
+        return derived(self.asked.options.secret, purpose)
 
     def _plan(self, roster: Roster) -> tuple[LaunchPlan | None, Failure | None]:
         """This host's plan, if it has a part; and why it can't run it."""
@@ -76,42 +90,6 @@ class Attempt(NamedTuple):
             return plan_host(job, options, self.host, roster, request.environ), self.refusal
         except MusterError as error:
             return None, self.runtime.failure_of(error)
-
-
-def run_attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
-    """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
-    if not roster.max_restarts:
-        _supervisor, outcome = attempt.run(roster, peers)
-        return outcome
-    from musterpoint.core.supervise.checkpoints import fingerprint
-    from musterpoint.core.supervise.restart_rules import RestartRules
-    from musterpoint.core.supervise.restarts import Between, Restarts
-
-    runtime, (_request, options, job) = attempt.runtime, attempt.asked
-
-    def ports() -> tuple[int, ...]:
-        try:
-            found = free_ports(job, options, attempt.host) if attempt.host is not None else ()
-            return found if runtime.ssh is None else (*found, runtime.ssh.port)
-        except MusterError:  # the plan says so
-            return roster.seat.ports
-
-    between = Between(
-        runtime.loop,
-        lambda text: runtime.console.say(text, runtime.masker.mask_user),
-        runtime.timeline.add,
-        runtime.signals.route_to,
-        ports,
-        lambda last: next_master_port(options.master_port, last, is_free),
-        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
-        options.stop_exit_code,
-    )
-    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
-    restarts = Restarts(between, peers, roster, rules)
-    following: Roster | Outcome = roster
-    while isinstance(following, Roster):
-        following = restarts.after(*attempt.run(following, peers))
-    return following
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:
@@ -139,11 +117,9 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
-    from musterpoint.core.diagnosis.facts import JobFacts
-
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return JobFacts(
+    return diagnosis.facts.JobFacts(
         platforms.load(job.platform).missing_channel,
         local,
         channels,
@@ -156,9 +132,9 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:
     """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
-    from musterpoint.core.report.collected import keep
-
-    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
+    if not job.paths.output_data:
+        return ""
+    return report.collected.keep(job.paths.output_data, job.current_host, name, content)
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

@@ -13,17 +13,14 @@ import _thread
 import binascii
 import os
 import socket
-import stat
 from typing import Callable, NamedTuple
 
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.posix import fcntl
 from musterpoint.core.channel.secret import derived
+from musterpoint.core.processes.private_folder import FOLDERS, SOCKET, TOKEN, private_folder, remove, remove_dead
 
-FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
-"""Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
-not be."""
 _LONGEST_NAME = 40
 _IN_NAMES = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._")
 _BACKLOG = 4096
@@ -40,11 +37,11 @@ class Place(NamedTuple):
 
     @property
     def socket(self) -> str:
-        return os.path.join(self.folder, self.name + ".socket")
+        return os.path.join(self.folder, self.name + SOCKET)
 
     @property
     def token(self) -> str:
-        return os.path.join(self.folder, self.name + ".token")
+        return os.path.join(self.folder, self.name + TOKEN)
 
 
 class Meeting(NamedTuple):
@@ -78,7 +75,7 @@ def elect(
         Exception: what ``check_stop`` raised while another one was at it.
     """
     for _ in range(_MOST_TRIES):
-        folder = _folder(folders)
+        folder = private_folder(folders)
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -101,34 +98,7 @@ def elect(
 def leave(place: Place) -> None:
     """Removes what the one that leads has made."""
     for path in (place.socket, place.token):
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
-    try:
-        os.rmdir(place.folder)
-    except OSError:
-        pass  # another job of this user's has files there
-
-
-def _folder(folders: tuple[str, ...]) -> str:
-    """The directory, made where there is none yet; it is ours and nobody else can enter it."""
-    why = []
-    for above in folders:
-        path = os.path.join(above, f"musterpoint-{os.geteuid()}")
-        try:
-            try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                pass
-            found = os.lstat(path)
-        except OSError as error:
-            why.append(f"{path}: {error.strerror}")
-            continue
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
-            return path
-        why.append(f"{path} isn't a directory that only this user can enter")
-    raise LauncherError(f"the entry points of this host have no directory to meet in ({'; '.join(why)})")
+        remove(path)
 
 
 def _wait_for_lock(loop: Loop, fd: int, check_stop: Callable[[], None]) -> None:
@@ -157,7 +127,7 @@ def _meet(place: Place, secret: str) -> Meeting:
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            _remove_dead(place.folder)
+            remove_dead(place.folder)
             sock.bind(place.socket)
             token = _derived(secret, place.name) if secret else _new_token(place.token)
             sock.listen(_BACKLOG)
@@ -167,23 +137,6 @@ def _meet(place: Place, secret: str) -> Meeting:
     except BaseException:
         sock.close()
         raise
-
-
-def _remove_dead(folder: str) -> None:
-    """Removes what jobs have left that were killed: nobody listens at their sockets."""
-    for name in os.listdir(folder):
-        if name.endswith(".socket"):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                sock.setblocking(False)
-                try:
-                    sock.connect(os.path.join(folder, name))
-                except ConnectionRefusedError:
-                    os.unlink(os.path.join(folder, name))
-                    stem = name.removesuffix(".socket")
-                    if os.path.exists(os.path.join(folder, stem + ".token")):
-                        os.unlink(os.path.join(folder, stem + ".token"))
-                except OSError:
-                    pass  # it is busy, or gone by now
 
 
 def _new_token(path: str) -> str:

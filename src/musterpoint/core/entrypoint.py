@@ -15,7 +15,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.core.attempt_hooks import check_results
-from musterpoint.core.attempts import Attempt, run_attempts
+from musterpoint.core.attempts import Attempt
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
@@ -79,11 +79,19 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
         runtime.set_job(settled.job)
     refusal = _check(runtime, settled, roster, peers, check) or prepared.refused_by(settled)
     runtime.output.reserve()
-    outcome = run_attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers)
+    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers)
     peers.close()
     if not outcome.code and prepared.host is not None:
         check_results(runtime, settled, prepared.host.choice.launcher)
     return outcome
+
+
+def _attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+    if not roster.max_restarts:
+        return attempt.run(roster, peers)[1]
+    from musterpoint.core.further_attempts import run_until_over
+
+    return run_until_over(attempt, roster, peers)
 
 
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:

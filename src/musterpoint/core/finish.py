@@ -1,7 +1,4 @@
-"""The end of a job on this host: the last uploads, the reports, and the ownership of files.
-
-Its imports are inside the functions, since only the end of a job needs them.
-"""
+"""The end of a job on this host: the last uploads, the reports, and the ownership of files."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from musterpoint.base import exit_codes
 from musterpoint.base.errors import StoppedEarly
 from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.settings import TRAINJOB_STATUS
+from musterpoint.core import report
 from musterpoint.core.job.directories import is_own
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.supervise.state import Outcome
@@ -51,9 +49,7 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def _report(runtime: Runtime, outcome: Outcome) -> None:
-    from musterpoint.core.report import files
-
-    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
+    for problem in report.files.write(outcome, runtime.paths, runtime.output, runtime.environ):
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
         runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
@@ -62,23 +58,17 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def _report_to_trainer(runtime: Runtime, outcome: Outcome) -> None:
-    from musterpoint.core.report import trainjob_status
-
     progress = runtime.end_progress(sends=outcome.failure is None)
     if outcome.failure is None:
         return
-    if problem := trainjob_status.report(outcome.failure, runtime.environ, progress=progress):
+    if problem := report.trainjob_status.report(outcome.failure, runtime.environ, progress=progress):
         runtime.console.say(f"warning: {problem}")
 
 
 def _write_timeline(runtime: Runtime) -> None:
-    from musterpoint.core.report import files
-
-    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
+    for problem in report.files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
         runtime.console.say(f"warning: {problem}")
 
 
 def _give_back(runtime: Runtime) -> None:
-    from musterpoint.core.report.ownership import give_back
-
-    give_back(runtime.paths)
+    report.ownership.give_back(runtime.paths)

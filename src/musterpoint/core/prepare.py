@@ -8,13 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint import __version__
+from musterpoint.base import probe
 from musterpoint.base.errors import UsageError
 from musterpoint.base.executables import over_limit, size_of
+from musterpoint.base.probe import Ask
 from musterpoint.base.settings import LOCAL, PYTHON, Settings, split_endpoint
+from musterpoint.core import code, fabric, launch
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.fabric.devices import Devices, survey
 from musterpoint.core.fabric.mpi import mpirun_of
+from musterpoint.core.job import restarts
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
@@ -30,7 +34,6 @@ from musterpoint.core.rollcall.ports import agreed_master_port, check_agreed, of
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
 
 if TYPE_CHECKING:
-    from musterpoint.base.probe import Ask
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.facts import Fabric
     from musterpoint.core.fabric.ssh import Ssh
@@ -71,12 +74,10 @@ def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, st
     """
     if not python and not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
         return environ
-    from musterpoint.core.code.interpreter import activated
-
-    return activated(environ, python)
+    return code.interpreter.activated(environ, python)
 
 
-def what_is_wanted(job: Job, options: Settings, environ: Mapping[str, str], ask: "Ask | None" = None) -> Wanted:
+def what_is_wanted(job: Job, options: Settings, environ: Mapping[str, str], ask: Ask | None = None) -> Wanted:
     """What is to be run: ``job`` and ``options`` as they are, unless the program is a launcher's own command line.
 
     ``environ`` is a :func:`user_environment`.
@@ -101,7 +102,7 @@ def prepare_host(
     environ: Mapping[str, str],
     typed: bool = False,
     tools: "Callable[[], Tools] | None" = None,
-    ask: "Ask | None" = None,
+    ask: Ask | None = None,
 ) -> PreparedHost:
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
@@ -113,9 +114,7 @@ def prepare_host(
     """
     job, options = wanted.job, wanted.settings
     if options.max_restarts:
-        from musterpoint.core.job.restarts import check
-
-        check(job, options)
+        restarts.check(job, options)
     interpreter = _interpreter(environ)
     requirements = _requirements(job, options, typed and tools is not None)
     workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
@@ -138,17 +137,13 @@ def prepare_host(
     modules = of_launcher.among(launcher.modules)
     question = Question(job, options, environ, interpreter, choice.reason, ask)
     known = launcher.survey(question) if launcher.survey is not None and wanted.known is None else wanted.known
-    fabric = None
+    surveyed = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
-        from musterpoint.core.fabric.facts import survey_fabric
-
-        fabric = survey_fabric(devices, environ, workspace.interpreter)
+        surveyed = fabric.facts.survey_fabric(devices, environ, workspace.interpreter)
     ssh = None
     if len(job.group_hosts) > 1 and (asked := asks_for_ssh(launcher, options)):
-        from musterpoint.core.fabric.ssh import find_ssh
-
-        ssh = find_ssh(environ, asked)
-    return PreparedHost(workspace, devices, choice, modules, known, log_rules, fabric, ssh)
+        ssh = fabric.ssh.find_ssh(environ, asked)
+    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh)
 
 
 def _requirements(job: Job, options: Settings, beside: bool) -> str:
@@ -183,7 +178,7 @@ class _LauncherModules:
     Each is asked for once.
     """
 
-    def __init__(self, interpreter: str, environ: Mapping[str, str], ask: "Ask | None") -> None:
+    def __init__(self, interpreter: str, environ: Mapping[str, str], ask: Ask | None) -> None:
         self._interpreter, self._ask = interpreter, ask
         self._environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
         self._answers: dict[str, bool] = {}
@@ -197,12 +192,9 @@ class _LauncherModules:
         return frozenset(module for module in modules if self._answers[module])
 
 
-def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str], ask: "Ask | None") -> frozenset[str]:
+def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str], ask: Ask | None) -> frozenset[str]:
     """Those of ``modules`` that ``interpreter`` finds with these variables, in a folder without modules."""
-    from musterpoint.base import probe
-    from musterpoint.core.code.interpreter import modules_among
-
-    return modules_among(modules, interpreter, environ, "/", ask or probe.ask)
+    return code.interpreter.modules_among(modules, interpreter, environ, "/", ask or probe.ask)
 
 
 def named_job(job: Job, roster: Roster) -> Job:
@@ -246,18 +238,14 @@ def plan_host(
     )
     inputs, notes = bare, list[str]()
     if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
-        from musterpoint.core.launch.fabric import with_fabric
-
-        inputs, about_fabric = with_fabric(bare, host.fabric)
+        inputs, about_fabric = launch.fabric.with_fabric(bare, host.fabric)
         notes += about_fabric
     plan = build_plan(inputs)
     if job.in_group:
         smdistributed.check_layout(job, environ, inputs.kind, plan)
     _check_size(plan, environ)
     if options.max_restarts and not roster.attempt:
-        from musterpoint.core.job.restarts import note as note_of_restarts
-
-        notes.append(note_of_restarts(options))
+        notes.append(restarts.note(options))
     if job.in_group:
         notes += smdistributed.notes(job, environ, inputs.kind, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
@@ -351,9 +339,7 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
     launcher = find(host.choice.launcher)
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
-        from musterpoint.core.launch.fabric import wanted_for_neuron
-
-        wanted += wanted_for_neuron(launcher, host.devices)
+        wanted += launch.fabric.wanted_for_neuron(launcher, host.devices)
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))

@@ -11,9 +11,11 @@ from musterpoint.base.errors import PREPARING, StoppedEarly
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
+from musterpoint.base.probe import Answer, ask
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
+from musterpoint.core import code, diagnosis, report
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
@@ -23,7 +25,6 @@ from musterpoint.core.processes.signals import STOPPING, Signals
 from musterpoint.core.report.output_directory import OutputDirectory
 
 if TYPE_CHECKING:
-    from musterpoint.base.probe import Answer
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
@@ -116,15 +117,12 @@ class Runtime:
 
     def watch_progress(self, path: str) -> None:
         """Sends what the program writes into the file ``path`` to the server of a Kubeflow TrainJob's status."""
-        from musterpoint.core.report import trainjob_status
-        from musterpoint.core.report.trainjob_progress import ProgressWatch
-
         if self._progress is not None:  # of the attempt before
             return
         self.loop.prepare_posts()
-        self._progress = ProgressWatch(
+        self._progress = report.trainjob_progress.ProgressWatch(
             path,
-            lambda status: trainjob_status.send(status, self.environ),
+            lambda status: report.trainjob_status.send(status, self.environ),
             lambda text: self.loop.post(lambda: self.console.say(f"warning: {text}")),
         )
 
@@ -161,34 +159,28 @@ class Runtime:
 
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
-        from musterpoint.core.diagnosis.failures import failure_of_error
-
         if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
             self.masker = masker_of_files(self._variables)
-        return failure_of_error(error, self._job.own_name if self._job else "", self.masker.mask, time.time())
+        host = self._job.own_name if self._job else ""
+        return diagnosis.failures.failure_of_error(error, host, self.masker.mask, time.time())
 
-    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
         """Asks a program of this host (:mod:`musterpoint.base.probe`).
 
         Raises:
             StoppedEarly: this host was told to stop.
         """
-        from musterpoint.base import probe
-
-        return probe.ask(words, environ, cwd, errors, self.loop, self.check_stop)
+        return ask(words, environ, cwd, errors, self.loop, self.check_stop)
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
-        from musterpoint.core.code.tools import Output, Tools
-
         if self._tools is None:
             awaited = len(job.hosts) > 1 and options.rollcall != "off"
-            self._tools = Tools(
-                self.loop,
-                job.own_name,
-                Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
-                options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
+            output = code.tools.Output(
+                self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)
             )
+            seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None
+            self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
     def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:

@@ -23,12 +23,14 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import LauncherError, RollCallError, StoppedEarly
 from musterpoint.base.loop import READ
-from musterpoint.base.untrusted import printable
-from musterpoint.core.channel.session import random_token, same_token
+from musterpoint.base.untrusted import printable, same_token
+from musterpoint.core.channel.secret import derived
+from musterpoint.core.channel.secret import prove as proof_and_key
+from musterpoint.core.channel.session import random_token
 from musterpoint.core.election import Meeting, Place, elect, file_name, leave
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.processes import tree
-from musterpoint.core.processes.control_socket import is_same_user, peer_of
+from musterpoint.core.processes.private_folder import is_same_user, peer_of
 from musterpoint.core.processes.process import CannotStart, Streams, spawn
 from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.runtime import Runtime
@@ -76,10 +78,8 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
 
 def prove(token: str, said: Mapping[str, Any], theirs: str) -> tuple[str, str]:
     """How an entry point that has ``said`` this answers the nonce ``theirs``, and the key that shows who leads."""
-    from musterpoint.core.channel import secret
-
     words = " ".join(str(said.get(name)) for name in ("rank", "local_rank", "world_size", "nonce"))
-    proof, key = secret.prove(token, words.encode("utf-8", "surrogatepass"), theirs)
+    proof, key = proof_and_key(token, words.encode("utf-8", "surrogatepass"), theirs)
     return proof, key.hex()
 
 
@@ -192,6 +192,10 @@ class Leader:
     @property
     def _folder(self) -> str:
         return self._place.folder if self._place is not None else "a directory"
+
+    def token_for(self, purpose: str) -> str:
+        """A token that this host's processes may know: another one for each ``purpose``."""
+        return derived(self._token, purpose)
 
     @property
     def outlets(self) -> dict[int, tuple[int, int]]:

@@ -14,12 +14,12 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint import local
+
 
 @pytest.fixture
 def muster_local(tmp_path: Path) -> Callable[..., Any]:
     """:func:`musterpoint.local.run`, with what each job leaves below the test's ``tmp_path``."""
-    from musterpoint import local
-
     count = 0
 
     def run(program: Any, *arguments: object, **options: Any) -> local.JobDescription:

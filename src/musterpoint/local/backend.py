@@ -15,7 +15,10 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
 class Running(Protocol):
-    """A started host."""
+    """A started host. ``pid``: the process that stands for it on this machine."""
+
+    @property
+    def pid(self) -> int: ...
 
     def poll(self) -> int | None:
         """Its entry point's exit code (negative: a signal), or None while it runs."""

@@ -19,7 +19,6 @@ from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.settings import EVENTS, SHOW_RANKS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
-from musterpoint.base.timeline import CONTROL_PLANE, Timeline
 from musterpoint.core.job.model import Paths
 from musterpoint.core.processes.signals import STOPPING, Signals
 from musterpoint.core.report.files import write_file
@@ -31,12 +30,15 @@ from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.live_view import LiveView, can_be_shown
+from musterpoint.local.metrics import MetricLog
+from musterpoint.local.observer import Observer, Unobserved
 from musterpoint.local.output import Pump, prefixes
+from musterpoint.local.phases import Phases
 from musterpoint.local.platforms import start
-from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.private_code import PrivateCode
-from musterpoint.local.results import HostEnd, Phase, Status
+from musterpoint.local.results import HostEnd
 from musterpoint.local.tree import Layout
 
 CPU_FALLBACK = (
@@ -68,6 +70,8 @@ class RunContext(NamedTuple):
     ``live``: whether a terminal shows a line of each host below the log.
     ``cwd``: where the command was typed.
     ``entry``: a command in the place of what the platform starts on each host; empty: none.
+    ``platform``: how the job's platform is played; None: as ``muster local`` does.
+    ``observer``: hears of the job's statuses, and may end hosts.
     """
 
     layout: Layout
@@ -78,6 +82,11 @@ class RunContext(NamedTuple):
     entry: Sequence[str] = ()
     live: bool = False
     cwd: str = "/"
+    platform: LocalPlatform | None = None
+    observer: Observer = Unobserved()
+
+    def played(self, job: LocalJob) -> LocalPlatform:
+        return self.platform or played(job.platform)
 
 
 def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
@@ -86,32 +95,35 @@ def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
     Must be called from the main thread. Leaves nothing running, also after an error.
     """
     with contextlib.closing(OutputDirectory(Paths(output=context.layout.output), shared=True)) as output:
-        output.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
+        output.set_aside("job.json", _DESCRIPTION + _PER_HOST * (len(job.hosts) + len(job.metrics)))
         return _run(job, context, output)
 
 
 def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[str, Any]:
-    phases = Phases(context.console)
+    phases = Phases(context.console, context.observer)
     count = f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
     phases.enter("Starting", f"{count}, {context.backend.name}: {context.backend.about}")
     if job.cpu_fallback:
         context.console.say(CPU_FALLBACK)
     for host in job.hosts:
-        _make_tree(job, host, context.layout)
+        _make_tree(job, host, context)
     code = PrivateCode(job, context.layout, context.console.say)
     code.make()
-    hosts = Hosts(job, context, phases, code)
+    metrics = MetricLog(job.metrics, context.layout.output, context.console.say, context.observer.measured)
+    hosts = Hosts(job, context, phases, code, metrics)
     try:
+        context.observer.opened(hosts)
         hosts.start()
         hosts.wait()
     finally:
         hosts.close()
+        metrics.close()
     phases.enter("Uploading", "collecting what the hosts left")
     for warning in results.write_archives(context.layout, job.hosts):
         context.console.say(f"warning: {warning}")
     left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
     mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
-    head = played(job.platform).failure_head
+    head = context.played(job).failure_head
     end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
@@ -119,9 +131,12 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(text)
     if text := code.settle():
         context.console.say(text)
+    for text in metrics.lines():
+        context.console.say(text)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
+    description |= metrics.described()
     for problem in (
         write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
         results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
@@ -131,36 +146,24 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     return description
 
 
-def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
+def _make_tree(job: LocalJob, host: str, context: RunContext) -> None:
     try:
-        played(job.platform).prepare(job, host, layout)
+        context.played(job).prepare(job, host, context.layout)
     except OSError as error:
         raise UsageError(
-            f"--output={layout.output}: {error.filename or host} can't be made: {error.strerror}"
+            f"--output={context.layout.output}: {error.filename or host} can't be made: {error.strerror}"
         ) from None
-
-
-class Phases:
-    """The job's statuses; each is logged when it begins, and kept."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.passed: list[Phase] = []
-        self.timeline = Timeline(CONTROL_PLANE)
-
-    def enter(self, status: Status, message: str, mask: Callable[[str], str] | None = None) -> None:
-        self.passed.append(Phase(status, time.time(), message))
-        self.timeline.add("phase", status=status)
-        took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
-        self.console.say(f"{status}{took}: {message}", mask)
 
 
 class Hosts:
     """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
-    def __init__(self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode) -> None:
+    def __init__(
+        self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode, metrics: MetricLog
+    ) -> None:
         self.job = job
         self.code = code
+        self.metrics = metrics
         self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
@@ -175,6 +178,7 @@ class Hosts:
             lambda host: self._loop.post(lambda: self._output_has_ended(host)),
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
+            self._wrote,
         )
         self._terminal: DebugTerminal | None = None
         if job.debug is not None:
@@ -191,7 +195,7 @@ class Hosts:
         backend = self.context.backend
         backend.open(lambda: self._loop.post(self._look_for_ends))
         inherited = backend.inherited(self.context.inherited)
-        platform = played(self.job.platform)
+        platform = self.context.played(self.job)
         own = {"MUSTER_SECRET": secrets.token_hex(16), **threads_of(self.job, inherited)}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
@@ -247,6 +251,13 @@ class Hosts:
         self._live.add(host, self.context.layout.ranks(host))
         folder = self.context.backend.environment(host)["MUSTER_LOG_DIR"]
         return {EVENTS: os.path.join(folder, FILE)}
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Calls ``action`` in the thread that looks after the hosts; may be called from any."""
+        self._loop.post(action)
+
+    def pid(self, host: str) -> int:
+        return self._handles[host].pid if host in self._running else 0
 
     def wait(self) -> None:
         """Returns when every host has ended and its output is written."""
@@ -324,6 +335,11 @@ class Hosts:
     def _no_log(self, error: OSError, log: str) -> None:
         self.context.console.say(f"warning: {log}: {error.strerror}; output is missing there")
 
+    def _wrote(self, host: str, data: bytes) -> None:
+        """In the pump's thread."""
+        self.context.observer.wrote(host, data)
+        self.metrics.feed(host, data)
+
     def _output_has_ended(self, host: str) -> None:
         self._output_ended.add(host)
         self._look_for_ends()
@@ -335,29 +351,29 @@ class Hosts:
             return
         elif self.stopped:
             self.context.console.say(f"{signal.Signals(signo).name} again: killing every host")
-            self._kill()
+            self.kill()
         else:
-            self._stop(signal.Signals(signo).name)
+            self.stop(signal.Signals(signo).name)
 
     def _stop_on_time(self) -> None:
         if not self.stopped:
-            self._stop(f"--stop-after {self.job.stop_after:g}")
+            self.stop(f"--stop-after {self.job.stop_after:g}")
 
     def _end_the_rest_after(self, host: str) -> None:
         """``host`` has failed: the others get time to notice; none where they can't, as they never met it."""
         if results.failed_before_the_roll_call(self.context.layout, host):
-            self._end_the_rest(f"{host} has ended before it met the others")
+            self.end_the_rest(f"{host} has ended before it met the others")
         elif self.job.options.get("MUSTER_ON_FAILURE") != "finish":
             why = f"a host failed {_PATIENCE:g} s ago"
-            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self._end_the_rest(why)))
+            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self.end_the_rest(why)))
 
-    def _end_the_rest(self, why: str) -> None:
+    def end_the_rest(self, why: str) -> None:
         """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
             self.context.console.say(f"{why}: ending {', '.join(self._running)} too")
             self._terminate()
 
-    def _stop(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Stops the job, as StopTrainingJob does."""
         self.stopped = True
         self.phases.enter("Stopping", f"{why}; the hosts have {self.job.grace:g} s, a second Ctrl-C kills them at once")
@@ -370,11 +386,13 @@ class Hosts:
         self._ending = True
         for host in self._running:
             self.context.backend.signal(host, signal.SIGTERM)
-        self._timers.append(self._loop.call_later(self.job.grace, self._kill))
+        self._timers.append(self._loop.call_later(self.job.grace, self.kill))
 
-    def _kill(self) -> None:
-        for host in self._running:
-            self.context.backend.kill(host)
+    def kill(self, host: str = "") -> None:
+        """Kills what still runs of ``host``, of all hosts where none is named."""
+        for running in self._running:
+            if host in ("", running):
+                self.context.backend.kill(running)
 
     @property
     def _running(self) -> list[str]:

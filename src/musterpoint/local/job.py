@@ -12,6 +12,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
+from musterpoint.base.metrics import Metric
 from musterpoint.base.settings import MOST_COUNTED, PLATFORMS
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.launch.table import instead_of
@@ -74,6 +75,7 @@ class LocalJob(NamedTuple):
     ``container``: the containers that serve as hosts; None: hosts aren't containers.
     ``platform``: the platform whose control plane is played.
     ``module``: whether ``program`` is the name of a module.
+    ``metrics``: what to look for in the hosts' output.
     """
 
     name: str
@@ -97,6 +99,7 @@ class LocalJob(NamedTuple):
     container: Container | None = None
     platform: str = PLATFORMS[0]
     module: bool = False
+    metrics: tuple[Metric, ...] = ()
 
     @property
     def intermediate(self) -> str:

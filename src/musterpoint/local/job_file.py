@@ -19,6 +19,7 @@ import sys
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.toml import tomllib
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.local.words import to_words
 
@@ -83,15 +84,10 @@ def _values(path: str, where: str) -> dict[str, Any]:
 
 
 def _toml(data: bytes, where: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found]
-        except ModuleNotFoundError:
-            raise UsageError(
-                f"{where}: Python {sys.version_info[0]}.{sys.version_info[1]} can't read TOML: install tomli, or name "
-                "a .json file with the same keys"
-            ) from None
+    if tomllib is None:
+        raise UsageError(
+            f"{where}: Python {sys.version_info[0]}.{sys.version_info[1]} can't read TOML: install tomli, or name "
+            "a .json file with the same keys"
+        )
     values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     return values

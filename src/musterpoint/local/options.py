@@ -11,7 +11,10 @@ Path = Union[str, "os.PathLike[str]"]
 class Options(TypedDict, total=False):
     """Every option by its name, with ``_`` for ``-``; their meanings are in ``muster local --help all``."""
 
-    platform: Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm"]
+    platform: Literal[
+        "sagemaker", "azureml", "slurm", "lws", "hyperpod", "kubeflow", "awsbatch", "azurebatch", "skypilot", "dstack",
+        "tfconfig", "volcano", "flux", "lsf", "pbs", "nomad", "kubernetes",
+    ]  # fmt: skip
     host_names: Literal["algo", "sdk"]
     backend: Literal["process", "netns", "docker"]
     image: str
@@ -27,6 +30,7 @@ class Options(TypedDict, total=False):
     distribution: Mapping[str, Any] | Path
     channel: Mapping[str, Path] | Path | Sequence[str]
     sharded: str
+    metric: Mapping[str, str] | str | Sequence[str]
     requirements: Path
     env: Mapping[str, str | int | float] | str | Sequence[str]
     host_slots: str | Sequence[int]

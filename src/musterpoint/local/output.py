@@ -110,8 +110,8 @@ def _recent(line: bytes) -> bytes:
 class Pump:
     """Copies each host's pipe to its log and to the descriptor ``out``.
 
-    It calls, in its own thread: ``on_end(host)``; ``on_trouble`` when a log can't be written; ``on_shown`` when all
-    output that waited for the reader of ``out`` is written.
+    It calls, in its own thread: ``on_output(host, data)``, with no data at the end; ``on_end(host)``; ``on_trouble``
+    when a log can't be written; ``on_shown`` when all output that waited for the reader of ``out`` is written.
     """
 
     def __init__(
@@ -120,7 +120,9 @@ class Pump:
         on_end: Callable[[str], None],
         on_trouble: Callable[[OSError, str], None] = lambda *_: None,
         on_shown: Callable[[], None] = lambda: None,
+        on_output: Callable[[str, bytes], None] = lambda *_: None,
     ) -> None:
+        self._on_output = on_output
         self._on_end = on_end
         self._on_trouble = on_trouble
         self._loop = Loop()
@@ -171,6 +173,7 @@ class Pump:
             data = b""
         if data:
             log.write(data)
+            self._on_output(host, data)
             self.last_output[host] = time.monotonic()
             self._show(lines.feed(data, self._loop.clock()))
             if lines.changed is not None and host not in self._looking:
@@ -206,6 +209,7 @@ class Pump:
         fd, log, lines = stream
         self._loop.forget(fd)
         self.out.write(lines.end())
+        self._on_output(host, b"")
         os.close(fd)
         log.close()
         self._on_end(host)

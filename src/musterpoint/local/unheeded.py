@@ -97,6 +97,7 @@ ALWAYS = frozenset(
         "--hyperparameters",
         "--distribution",
         "--channel",
+        "--metric",
         "--env",
         "--cpu-fallback",
         "--stop-after",

@@ -21,6 +21,7 @@ import sys
 from typing import Any
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import resource
 from musterpoint.local.process_init import OUTLIVED
 
 PORT, DNS = 7001, 53
@@ -188,8 +189,6 @@ def main() -> None:
     """Serves the namespace of the process ``sys.argv[1]`` at the address ``sys.argv[2]``, until stdin ends."""
     for name in OUTLIVED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    import resource
-
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(_serve(int(sys.argv[1]), sys.argv[2]))

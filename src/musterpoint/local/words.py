@@ -2,8 +2,8 @@
 
 A caller from Python and a job's file name options as the command line does, without the dashes before them; ``-`` and
 ``_`` are the same. Numbers and texts are values; ``true`` gives an option that takes none; a list repeats an option
-that may be repeated, and is joined with commas elsewhere; a table gives ``channel`` and ``env`` their ``NAME=VALUE``,
-and ``hyperparameters`` and ``distribution`` their JSON.
+that may be repeated, and is joined with commas elsewhere; a table gives ``channel``, ``env`` and ``metric`` their
+``NAME=VALUE``, and ``hyperparameters`` and ``distribution`` their JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError, similar
 
-PAIRS = ("--channel", "--env")
+PAIRS = ("--channel", "--env", "--metric")
 OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")
 PATHS = (
     "--source-dir",

@@ -10,10 +10,11 @@ from typing import Any, Callable, Mapping
 
 import torch
 from torch import nn
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, StateDictType
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from . import logger
+from . import logger, own_folders
 from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
@@ -42,6 +43,8 @@ def install() -> None:
             given.update(_sharded(given))
             if state.world.layout.experts > 1:
                 _leave_out_experts(given)
+            if state.world.tensor is not None and state.world.layout.shards == 1:
+                _leave_out_all(given, post_param_init_fn or _nothing)
         if post_param_init_fn is not None and on_meta(given["module"]):
             _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
         original(**given)
@@ -53,6 +56,7 @@ def install() -> None:
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
     _install_optimizer_states()
     _install_mesh()
+    own_folders.install()
 
 
 def _install_optimizer_states() -> None:
@@ -71,6 +75,8 @@ def _install_optimizer_states() -> None:
             placements = placements_of(model)
 
             def part(name: Any, value: Any) -> Any:
+                if isinstance(value, ShardedTensor):
+                    return value  # read by this tensor rank from a folder of its own
                 where = placements.get(without_wrappers(str(name)))
                 if isinstance(value, DTensor):
                     *shards, last = value.placements
@@ -116,6 +122,26 @@ def _leave_out_experts(given: dict[str, Any]) -> None:
     for each in given.get("ignored_states") or ():
         own.update(each.parameters() if isinstance(each, nn.Module) else (each,))
     given["ignored_states"] = own
+
+
+def _leave_out_all(given: dict[str, Any], afterwards: Callable[[nn.Module], Any]) -> None:
+    """Where ranks that share layers are all there are nothing is left to shard, and without shards torch's has its
+    flat parameters in place of DTensors: it wraps the model, and leaves parameters as they are."""
+    module = given["module"]
+    if on_meta(module):
+        _materialize(module, given.pop("param_init_fn", None), afterwards)
+    if given.get("mixed_precision") is not None:
+        logger.say(
+            f"{state.cfg.shown('tensor_parallel_degree')}: no ranks are left to shard over, so "
+            "FullyShardedDataParallel's mixed_precision has no effect: use torch.autocast, or more ranks",
+            logging.WARNING,
+        )
+    given.pop("ignored_modules", None)
+    given["ignored_states"] = set(module.parameters())
+
+
+def _nothing(module: nn.Module) -> None:
+    """Weights that modules share aren't there."""
 
 
 def _check_tensor_parallel(given: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from ...kubeflow import StatusServer
 from ...ports import free_port
 from ..conftest import survivors
 from .conftest import shown, trained
+from .generated_degrees import drawn, exact, refused
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
@@ -265,6 +266,26 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
             if "partitions" not in name:  # what a rank has: its share, and layers' small parameters
                 degree = 4 if "'tensor_parallel_degree': 4" in name else 2
                 assert each["share"] < 1.1 / degree, (name, each)
+
+
+@pytest.mark.timeout(900)
+def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Always the same ones here; ``scripts/fuzz smdistributed`` draws others."""
+    models = drawn(1, 15)
+    file = tmp_path / "models.jsonl"
+    file.write_text("\n".join(map(json.dumps, models)))
+    environ = {
+        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+    }  # fmt: skip
+    command = (stack("huggingface") / "python", Path(__file__).parent / "programs/tsm_generated.py", file)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=850, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == len(models)
+    for errors, model in zip(found, models):
+        assert exact(errors) or refused(errors), (errors, model)
+    assert sum(map(refused, found)) <= 5, "most aren't refused"
 
 
 @pytest.mark.timeout(900)

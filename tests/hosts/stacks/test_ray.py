@@ -58,6 +58,9 @@ def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
     """
     first, second = ray.output, ray.folder / "second"
     process = ray.start(*JOB, "--backend", "process", PROGRAM, "wait")
+    assert process.stdout is not None
+    while "waiting" not in (line := process.stdout.readline()):
+        assert line, process.communicate()
     ray.output = second
     ran = ray.run("--platform", "slurm", *JOB, "--max-restarts", "1", "--backend", "process", PROGRAM, "kill")
     why = "Ray's worker ended before the job was done (killed by SIGKILL) on node2"
@@ -65,9 +68,6 @@ def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
     assert "Ray's processes that ended here: raylet [exit code=-9]" in ran.log("node2")
     assert "2 nodes, their attempts: ['1', '1']" in ran.log("node1")
     ray.output = first
-    assert process.stdout is not None
-    while "waiting" not in (line := process.stdout.readline()):
-        assert line, process.communicate()
     process.send_signal(signal.SIGTERM)
     ran = ray.finish(process)
     assert ran.code == 143, ran.stderr + ran.stdout

@@ -186,3 +186,40 @@ def test_without_the_word_nothing_is_patched(environ: dict[str, str]) -> None:
         env={**environ, "PYTHONPATH": PATCHES}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert plain.stdout == "False\n"
+
+
+ENGINE = """
+import transformer_engine
+from transformer_engine.common.recipe import DelayedScaling, Format
+import transformer_engine.pytorch as te
+assert not hasattr(transformer_engine, "unknown") and issubclass(te.Linear, object)
+try:
+    DelayedScaling(fp8_format=None)
+except RuntimeError as error:
+    print(error)
+"""
+ATTENTION = """
+import transformers.modeling_utils as utils
+for name in ("flash_attention_2", "eager", None):
+    print(utils.PreTrainedModel()._check_and_adjust_attn_implementation(name, is_init_check=True))
+"""
+
+
+def test_packages_for_gpus_only(environ: dict[str, str], tmp_path: Path) -> None:
+    done = run(ENGINE, environ)
+    assert done.stdout.startswith("transformer_engine: DelayedScaling needs a GPU. Under --cpu-fallback"), done.stderr
+    (tmp_path / "transformer_engine").mkdir()
+    (tmp_path / "transformer_engine/__init__.py").write_text("WHO = 'NVIDIA'")
+    assert run("import transformer_engine as te; print(te.WHO)", environ, str(tmp_path)).stdout == "NVIDIA\n"
+
+
+def test_attention_of_transformers(environ: dict[str, str], tmp_path: Path) -> None:
+    """Torch's own, which computes the same; tests/hosts/stacks has the real package."""
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers/__init__.py").touch()
+    (tmp_path / "transformers/modeling_utils.py").write_text(
+        "class PreTrainedModel:\n"
+        "    def _check_and_adjust_attn_implementation(self, attn_implementation, is_init_check=False):\n"
+        "        return attn_implementation\n"
+    )
+    assert run(ATTENTION, environ, str(tmp_path)).stdout.split() == ["sdpa", "eager", "None"]

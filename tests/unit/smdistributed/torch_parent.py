@@ -7,6 +7,7 @@ variables when torch is imported is read anew in the rank.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -15,13 +16,25 @@ import signal
 import socket
 import sys
 
+import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint.state_dict
 import torch.distributed.fsdp
 import torch.distributed.optim
-import torch.utils.checkpoint  # noqa: F401
+import torch.utils.checkpoint
+from torch import nn
 
 LIMIT = 1 << 20
+
+
+def load() -> None:
+    """Has torch import what it imports when it is first used, which takes seconds, and keeps it from every rank's
+    garbage collections."""
+    parameter = nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    torch.optim.SGD([parameter]).step()
+    gc.collect()
+    gc.freeze()
 
 
 def reap(door: socket.socket, ranks: set[int]) -> None:
@@ -77,6 +90,7 @@ def serve(door: socket.socket) -> list[str]:
 
 
 if __name__ == "__main__":
+    load()
     sys.argv = serve(socket.socket(fileno=int(sys.argv[1])))
     sys.path[0] = os.path.dirname(sys.argv[0])
     runpy.run_path(sys.argv[0], run_name="__main__")

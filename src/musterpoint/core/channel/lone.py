@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
-from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.loop import Loop
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
 from musterpoint.core.channel.topic import Api, Topic
 
 if TYPE_CHECKING:
-    from musterpoint.core.channel.root_cause import Decision, RootCauseFinder
+    from musterpoint.core.channel.lone_failures import LoneFailures
 
 
 class LoneChannel(EventQueue):
@@ -27,8 +27,7 @@ class LoneChannel(EventQueue):
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
         self._halves: dict[str, Any] = {}
-        self._causes: RootCauseFinder | None = None
-        self._timer: Timer | None = None
+        self._failures: LoneFailures | None = None
         self._stopped = self._done = False
 
     def topic(self, topic: Topic[Api]) -> Api:
@@ -38,31 +37,15 @@ class LoneChannel(EventQueue):
         return half
 
     def failed(self, failure: Failure) -> None:
-        # imported at the first failure: most jobs have none
-        from musterpoint.core.channel.root_cause import RootCauseFinder
-        from musterpoint.core.channel.timeouts import Timeouts
+        if self._failures is None:
+            from musterpoint.core.channel.lone_failures import LoneFailures  # most jobs have none
 
-        if self._causes is None:
-            self._causes = RootCauseFinder(Timeouts().hold)
-        self._announce(self._causes.failed(failure, self._loop.clock()))
-        self._wait(self._causes)
+            self._failures = LoneFailures(self._loop, self._announce)
+        self._failures.failed(failure)
 
-    def _wait(self, causes: RootCauseFinder) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        due = causes.due
-        self._timer = None if due is None else self._loop.call_at(due, lambda: self._tick(causes))
-
-    def _tick(self, causes: RootCauseFinder) -> None:
-        self._announce(causes.tick(self._loop.clock()))
-        self._wait(causes)
-
-    def _announce(self, decisions: Iterable[Decision]) -> None:
-        from musterpoint.core.channel.root_cause import Announce
-
-        for decision in decisions:
-            if isinstance(decision, Announce) and not self._stopped:
-                self.emit(JobFailed(decision.failure, decision.secondary))
+    def _announce(self, failure: Failure, secondary: Secondary) -> None:
+        if not self._stopped:
+            self.emit(JobFailed(failure, secondary))
 
     def stopping(self, signal: int) -> None:
         self._stopped = True
@@ -72,13 +55,13 @@ class LoneChannel(EventQueue):
         self.emit(AllDone(failures, self._stopped))
 
     def close(self) -> None:
-        self._cancel()
+        self._forget_failures()
         self._stop_listening()
 
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _forget_failures(self) -> None:
+        if self._failures is not None:
+            self._failures.close()
+            self._failures = None
 
     # what topics have of it
 
@@ -102,9 +85,8 @@ class LoneChannel(EventQueue):
         """There is nobody."""
 
     def begin_attempt(self, attempt: Any) -> bool:
-        self._causes = None
         self._done = False
-        self._cancel()
+        self._forget_failures()
         for half in self._halves.values():
             half.begin()
         return True

@@ -7,11 +7,12 @@ from typing import Any, Callable, NamedTuple
 
 from musterpoint.base.loop import Timer
 from musterpoint.base.settings import Settings
+from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.core.channel.handshake import Handshake
 from musterpoint.core.channel.link import Context, Link, LinkOwner
-from musterpoint.core.channel.session import Resume, Ticket, random_token, same_token
+from musterpoint.core.channel.session import Resume, Ticket, random_token
 
 DialerMaker = Callable[[Target, OnConnect, OnMiss], Dialing]
 

@@ -233,13 +233,6 @@ def random_token() -> str:
     return os.urandom(16).hex()
 
 
-def same_token(one: str, other: str) -> bool:
-    """Compares two tokens in a time that doesn't depend on where they differ."""
-    import hmac
-
-    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
-
-
 class Ticket(NamedTuple):
     """What the leader gives a worker for its session.
 

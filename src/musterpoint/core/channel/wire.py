@@ -9,6 +9,7 @@ them is a :class:`WireError`.
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any, NamedTuple
 
 from musterpoint.base.failure import Failure
@@ -56,8 +57,6 @@ def pack(kind: str, **fields: Any) -> bytes:
 
 def pack_large(kind: str, **fields: Any) -> bytes:
     """A message as one compressed frame; only the leader sends these."""
-    import zlib
-
     return frame(zlib.compress(pack(kind, **fields)[HEAD:], 6))
 
 
@@ -112,8 +111,6 @@ def unpack(payload: bytes, compressed: bool = False) -> dict[str, Any]:
 
 
 def _inflate(payload: bytes) -> bytes:
-    import zlib
-
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(payload, UNPACKED_LIMIT)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.core.code.tools import Execution, Tools
+from musterpoint.core.data.mover import endpoint_of, region_of
 from musterpoint.embedded.programs.registry import NO_BOTO3, text_of
 
 REQUEST = "MUSTER_AWS_REQUEST"
@@ -81,20 +82,6 @@ def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools:
     }
     found = _ask(request, f"can't get a token for {arn}", environ, interpreter, tools, lambda fact: None)
     return Index(str(found["url"]).rstrip("/") + "/simple/", str(found["token"]))
-
-
-def region_of(region: str, environ: Mapping[str, str]) -> str:
-    """The AWS region; ``region`` is the job's. Empty: boto3's own configuration decides."""
-    named = (environ.get(name, "") for name in ("AWS_REGION", "SAGEMAKER_REGION", "SM_REGION", "AWS_DEFAULT_REGION"))
-    return next(filter(None, named), region)
-
-
-def endpoint_of(environ: Mapping[str, str]) -> str:
-    """The URL of an S3 service other than AWS's, from the SDKs' and sagemaker-training's variables; empty: AWS."""
-    names: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
-    if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
-        names = ("S3_ENDPOINT_URL",)
-    return next(filter(None, (environ.get(name, "") for name in names)), "")
 
 
 def _ask(

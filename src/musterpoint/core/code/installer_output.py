@@ -192,6 +192,7 @@ class Need(NamedTuple):
 
 NEEDS = {
     "boto3": Need("1.34", "code from S3 and packages from CodeArtifact"),
+    "fsspec": Need("2023.10", "channels, checkpoints and uploads at URIs other than S3's"),
     "docker": Need("7", "muster local --backend docker"),
     "mpi4py": Need("4", "the launcher mpi, which ends all ranks when one raises"),
     "nvidia-ml-py": Need("12", "watching the GPUs"),

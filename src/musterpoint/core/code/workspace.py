@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Installer
+from musterpoint.core import code
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
-from musterpoint.core.code.project import holds_something, may_want_packages
+from musterpoint.core.code.project import Project, holds_something, may_want_packages, project_in
 from musterpoint.core.job.model import Job
 
 if TYPE_CHECKING:
-    from musterpoint.core.code.project import Project
     from musterpoint.core.code.source import Source
     from musterpoint.core.code.tools import Tools
 
@@ -82,18 +82,14 @@ class _Preparation:
             )
         source = None
         if not holds_something(self._code):
-            from musterpoint.core.code.source import find_source
-
-            source = find_source(self._job)
+            source = code.source.find_source(self._job)
         if source is None:
             self._use_what_is_here()
             start = self._start(fetched=False)
         elif self._tools is None:
             start = self._start_unfetched(source)
         else:
-            from musterpoint.core.code.fetch import fetch
-
-            fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
+            code.fetch.fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
             make_executable(os.path.join(self._code, self._program), self._code)
             start = self._start(fetched=True)
         argv = (*start.words, *self._job.arguments)
@@ -125,8 +121,6 @@ class _Preparation:
         """Installs what the program needs; returns how it starts."""
         if self._tools is None or not (self._requirements or may_want_packages(self._code)):
             return self._find(self._code)
-        from musterpoint.core.code.project import project_in
-
         project = project_in(self._code, self._job.paths.input_data, self._requirements)
         start, missing = None, None
         try:
@@ -139,7 +133,7 @@ class _Preparation:
             self._install(project, start.kind if start else "module", fetched, self._tools())
         return start or self._start_from_package(missing, self._tools())
 
-    def _install(self, project: "Project", kind: Kind, fetched: bool, tools: "Tools") -> None:
+    def _install(self, project: Project, kind: Kind, fetched: bool, tools: "Tools") -> None:
         chosen = self._installer
         if chosen == "auto" and self._requirements:
             chosen = "pip"
@@ -150,11 +144,9 @@ class _Preparation:
             why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
             tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
             return
-        from musterpoint.core.code.install import Target, install
-        from musterpoint.core.code.source import has_no_network
-
-        target = Target(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
-        install(project, chosen, target, tools)
+        isolated = code.source.has_no_network(self._job)
+        target = code.install.Target(self._code, self._interpreter, self._environ, fetched, isolated)
+        code.install.install(project, chosen, target, tools)
 
     def _start_from_package(self, missing: UsageError | None, tools: "Tools") -> Start:
         """How a program starts that is in the installed package: as a module, or as a command.
@@ -162,10 +154,8 @@ class _Preparation:
         Raises:
             UsageError: the package has no such program.
         """
-        from musterpoint.core.code.interpreter import has_module
-
         name = module_name(self._program)
-        if name and has_module(self._interpreter, name, self._environ, "/", tools.ask):
+        if name and code.interpreter.has_module(self._interpreter, name, self._environ, "/", tools.ask):
             return Start("module", (self._interpreter, "-m", name))
         command = os.path.join(os.path.dirname(self._interpreter), self._program)
         if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):

@@ -87,6 +87,10 @@ class Table(NamedTuple):
         ended = [row for row in self.rows.values() if row.rank not in raised and row.status > 1]
         return ended[0] if len(ended) == 1 else None
 
+    def has_killed(self, raised: "set[int]") -> bool:
+        """Whether a signal that isn't the launcher's has ended a rank which isn't among those that ``raised``."""
+        return any(row.status < 0 and row.status != -_SIGTERM for row in self.rows.values() if row.rank not in raised)
+
     def local_rank(self, rank: int) -> int | None:
         """Where a rank ran; None: it isn't in the table."""
         return self.rows[rank].local_rank if rank in self.rows else None

@@ -12,6 +12,7 @@ from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.launchers_table import CRASHES, HOROVODRUN, RAISED, Table
+from musterpoint.core.diagnosis.program_source import goes_on
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,
@@ -70,6 +71,9 @@ _FAILED_RANK = re.compile(
     r"|Process \d+ exit with status code \d+\.$"
 )
 """What torchrun and horovodrun log as soon as one of their ranks has failed."""
+_SHUT_DOWN = "Horovod has been shut down"
+"""What all ranks raise once another one has raised something or ended, in whatever order their words come."""
+_TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Advice that tools print after an error."""
@@ -193,8 +197,10 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
-        # an exception may be printed before a crash in the clean-up
-        before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
+        # an exception may be printed before a crash in the clean-up; torch tags it with its rank, nobody tags the crash
+        labels = {one.label for one in top}
+        its = {last.label} if last.label or len(labels) > 2 else labels
+        before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label in its]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
     if not wrapper and len(top) > 1 and _colon_before(lines, top[-2], last):
@@ -205,7 +211,10 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         if wrapper and table and (inner is None or _is_symptom(raised, inner)):
             spoke = {int(one.label) for one in raised if one.label.isdecimal()}
             silent = table.silent_cause(spoke) if inner is not None else None
-            if silent is not None or inner is None or not table.may_be_of(inner):
+            shut_down = inner is not None and _SHUT_DOWN in inner.text and silent is None
+            other = _own_of_another(raised) if shut_down and not table.has_killed(spoke) else None
+            inner = other or inner
+            if other is None and (silent is not None or inner is None or not table.may_be_of(inner)):
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = _whole_group(raised, inner or last)
     if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
@@ -270,8 +279,6 @@ def _is_whole(raised: Raised) -> bool:
 
 
 def _goes_on(text: str, raised: Raised) -> bool | None:
-    from musterpoint.core.diagnosis.program_source import goes_on
-
     return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
 
 
@@ -332,11 +339,17 @@ def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
         own = [
             one
             for one in real
-            if (one.end < named[-1].start or (table and table.ended_by_itself(one.label)))
+            if (one.start < named[-1].start or (table and table.ended_by_itself(one.label)))
             and not _is_symptom(raised, one)
         ]
     chosen = own or named or real
     return _quoting_it(raised, chosen[-1]) if chosen else None
+
+
+def _own_of_another(raised: list[Raised]) -> Raised | None:
+    """The last exception that is a rank's own."""
+    own = [one for one in raised if one.label.isdecimal() and not _is_wrapper(one) and not _is_symptom(raised, one)]
+    return next((one for one in reversed(own) if one.name not in _TOLD_TO_STOP), None)
 
 
 def _quoting_it(raised: list[Raised], one: Raised) -> Raised:

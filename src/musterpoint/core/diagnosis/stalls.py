@@ -85,14 +85,36 @@ def position(rank: int, facts: Mapping[str, Any]) -> Position:
     ``threads`` (each with ``name`` and ``frames``; none: the stack can't be read, and ``error`` says why), ``source``
     (the text of the line at which the main thread is), ``state`` and ``wchan`` as in Linux' ``/proc``, ``moving``, and
     ``children``, the same facts of processes it started. ``mpi``: it has an MPI's library; ``one_call``: and at both
-    looks its main thread was at the same line, and did nothing that can be seen but to use the processor.
+    looks its main thread was at the same line, and did nothing that can be seen but to use the processor. ``waits``: as
+    :class:`LongCalls` has found it.
     """
-    moving = facts.get("moving") is True
+    waits = facts.get("waits") is True
+    moving = facts.get("moving") is True and not waits
     kind, words, spot = _described(facts, moving)
     if kind == "place" and facts.get("one_call") is True and _may_wait_in_mpi(facts, moving):
         kind, words = "call", f"{words}, in one call of a library"
     call = int(facts.get("call") or 0) if kind == "collective" else 0
     return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
+
+
+class LongCalls:
+    """In how many looks in a row each rank here was in one and the same call, and all of it in the libraries of an MPI.
+
+    Such a rank looks for messages and does nothing else, so it doesn't move, though it uses the processor. The same may
+    be seen for a while of a healthy rank, where a library computes and sends in one long call.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def looked(self, found: Mapping[str, dict[str, Any]]) -> None:
+        """Adds to what was found of each rank whether it ``waits``. ``mpi_call``: its call, 0 for none."""
+        for rank, facts in found.items():
+            call = int(facts.get("mpi_call") or 0)
+            before, looks = self._seen.get(rank, (0, 0))
+            looks = looks + 1 if call == before else 1
+            self._seen[rank] = call, looks if call else 0
+            facts["waits"] = bool(call) and looks >= LOOKS
 
 
 def _may_wait_in_mpi(facts: Mapping[str, Any], moving: bool) -> bool:
@@ -118,6 +140,7 @@ def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
         why = str(facts.get("error", "")) or ("in the kernel: state D" if state == "D" else "")
         return "unknown", f"could not be read ({why})" if why else "could not be read", ""
     named = _collective(frames, moving) or _mpi_call(facts, frames)
+    named = named or ("a call of its MPI" if facts.get("waits") is True else "")
     if named:
         return "collective", named, _spot(own)
     return "place", _place(frames, facts, children), ""

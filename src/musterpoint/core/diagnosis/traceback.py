@@ -91,6 +91,8 @@ _NOISE = re.compile(
     r"|WARNING: All log messages before absl::|To enable the following instructions: "
     r"|\[cli[_-]\d+\]: |system msg for write_line failure|:$"
 )
+_SHELL = re.compile(r"(?:\S+: line \d+:\s+\d+ )?(?:Terminated|Killed|Hangup)\s*$")
+"""What a shell says of a program that a signal has ended."""
 _LOGGED = re.compile(r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|\[?\d\d:\d\d:\d\d\b")
 """How ``logging`` and its like begin a line."""
 _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
@@ -286,6 +288,7 @@ class _Reader:
             or _FATAL.match(text)
             or text.startswith("-- Process ")
             or _ABORT.match(text)
+            or _SHELL.match(text)
         )
 
     def _dump(self) -> Raised:

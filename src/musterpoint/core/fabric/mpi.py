@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base import executables
+from musterpoint.base import executables, probe
 from musterpoint.base.errors import LauncherError
 from musterpoint.core.fabric.devices import read
 
@@ -119,8 +119,6 @@ def parse_mvapich(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
 
 def _mvapich(path: str, environ: Mapping[str, str], ask: "Ask | None") -> tuple[Flavour, tuple[int, ...], str] | None:
     """What the programs beside ``path`` say that tell MVAPICH2 from MPICH; None: it is MPICH, or there are none."""
-    from musterpoint.base import probe
-
     for folder in dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))):
         for words in (("mpiname", "-a"), ("mpichversion",)):
             program = os.path.join(folder, words[0])
@@ -136,8 +134,6 @@ def _mvapich(path: str, environ: Mapping[str, str], ask: "Ask | None") -> tuple[
 
 
 def _version(path: str, environ: Mapping[str, str], ask: "Ask | None") -> str:
-    from musterpoint.base import probe
-
     try:
         answer = (ask or probe.ask)([path, "--version"], environ, "/", True)
     except OSError as error:

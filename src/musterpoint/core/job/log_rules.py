@@ -8,10 +8,10 @@ agent (its ``LogEvaluator``), but for what docs/hangs.md lists.
 import json
 import os
 import re
-from importlib import import_module
 from typing import Any, Literal, Mapping, NamedTuple, Union, cast
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.toml import tomllib
 from musterpoint.base.untrusted import open_regular
 
 Operator = Literal["", "gt", "gteq", "lt", "lteq", "eq"]
@@ -176,10 +176,8 @@ def _file(given: str, code: str) -> tuple[str, Any]:
         raise UsageError(f"{where}: it is not UTF-8 (at byte {error.start})") from None
     if not path.endswith(".toml"):
         return where, _parsed_json(text, where)
-    try:
-        tomllib = import_module("tomllib")
-    except ModuleNotFoundError:
-        raise UsageError(f"{where}: TOML needs Python 3.11 or later: write the rules as JSON") from None
+    if tomllib is None:
+        raise UsageError(f"{where}: TOML needs Python 3.11 or later, or tomli: write the rules as JSON")
     try:
         return where, tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
+from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import MASTER_PORT
 
 
@@ -129,6 +130,16 @@ class UnnamedHosts(NamedTuple):
     port: int = 0
     name: str = ""
     sources: Sources = Sources()
+
+    @property
+    def misplaced(self) -> UsageError | None:
+        """What is wrong with this host's node rank; None if nothing is."""
+        rank, count = self.node_rank, self.nnodes
+        if rank is None or rank < count:
+            return None
+        go = f"node ranks go from 0 to {count - 1}" if count > 1 else "it has node rank 0"
+        there = f"there are {count} hosts" if count > 1 else "there is one host"
+        return UsageError(f"{self.sources.node_rank} is {rank}, and {there} ({self.sources.nnodes}): {go}")
 
 
 class StartedRank(NamedTuple):

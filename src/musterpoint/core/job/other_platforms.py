@@ -92,8 +92,6 @@ def refuse_several(environ: Mapping[str, str]) -> None:
     if detected is None:
         return
     options = detected.platform.options
-    if detected.platform.name == "LSF":
-        options = _of_lsf(environ.get("LSB_MCPU_HOSTS") or _slots_of(environ["LSB_HOSTS"]))
     raise UsageError(
         f"{shown_variables(detected.variables)}: by {detected.platform.name}'s variables this is one of several hosts "
         "or processes, and musterpoint doesn't read the others from them. Start one process per host, and "
@@ -196,43 +194,9 @@ def _elsewhere(text: str) -> int:
     return 0 if is_loopback(text) else 2
 
 
-_RENDEZVOUS = "/run/determined/info/rendezvous.json"
-
-
 def _lines(path: str) -> int:
     """The different lines of a file: each host stands there once for each of its slots."""
     return len(set(small_text(path).split()))
-
-
-def _containers(_text: str) -> int:
-    """Determined tells how many containers there are in a file."""
-    text = small_text(_RENDEZVOUS)
-    return len(json.loads(text)["container_addrs"]) if text else 0
-
-
-def _lsf(text: str) -> int:
-    """``host slots host slots``."""
-    return len(text.split()[::2])
-
-
-def _of_lsf(text: str) -> str:
-    """The options for LSF's hosts, without a launch node: the first of them, with one slot where others have more."""
-    words = text.split()
-    hosts, slots = words[::2], words[1::2]
-    if len(hosts) > 1 and len(slots) == len(hosts) and slots[0] == "1" and set(slots[1:]) != {"1"}:
-        hosts = hosts[1:]
-    return _options(str(len(hosts)), hosts[0])
-
-
-def _distinct(text: str) -> int:
-    """Names of hosts, each once for each of its slots."""
-    return len(set(text.split()))
-
-
-def _slots_of(text: str) -> str:
-    """``host slots host slots`` of a list that has each host once for each slot."""
-    names = text.split()
-    return " ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
 
 
 def _is_set(_text: str) -> int:
@@ -251,11 +215,6 @@ def _listed_hosts(text: str) -> int:
 
 def _resource_hosts(text: str) -> int:
     return len(json.loads(text).get("hosts") or ())
-
-
-def _cluster_tasks(text: str) -> int:
-    """The tasks of a TF_CONFIG."""
-    return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
 
 
 def _role_tasks(text: str) -> int:
@@ -319,7 +278,6 @@ PLATFORMS: tuple[Platform, ...] = (
         ),
     ),
     Platform("Horovod", ((Sign("HOROVOD_SIZE"), Sign("HOROVOD_RANK", _index)),)),
-    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),
     Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
     Platform(
         "a JAXJob",
@@ -344,30 +302,7 @@ PLATFORMS: tuple[Platform, ...] = (
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
     Platform("PaddlePaddle", ((Sign("PADDLE_NNODES", _range), Sign("PADDLE_TRAINERS_NUM")),)),
     Platform("accelerate", ((Sign("NUM_MACHINES", beside=("MACHINE_RANK",)), Sign("MACHINE_RANK", _index)),)),
-    Platform(
-        "AWS Batch",
-        ((Sign("AWS_BATCH_JOB_NUM_NODES"), Sign("AWS_BATCH_JOB_NODE_INDEX", _index)),),
-        _options(
-            "$AWS_BATCH_JOB_NUM_NODES",
-            "${AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-$(hostname -I | cut -d ' ' -f 1)}",
-            "$AWS_BATCH_JOB_NODE_INDEX",
-        ),
-    ),
-    Platform(
-        "SkyPilot",
-        ((Sign("SKYPILOT_NUM_NODES"), Sign("SKYPILOT_NODE_RANK", _index)),),
-        _options("$SKYPILOT_NUM_NODES", '$(head -n 1 <<<"$SKYPILOT_NODE_IPS")', "$SKYPILOT_NODE_RANK"),
-    ),
-    Platform(
-        "dstack",
-        ((Sign("DSTACK_NODES_NUM"), Sign("DSTACK_NODE_RANK", _index)),),
-        _options("$DSTACK_NODES_NUM", "$DSTACK_MASTER_NODE_IP", "$DSTACK_NODE_RANK"),
-    ),
-    Platform(
-        "LeaderWorkerSet",
-        ((Sign("LWS_GROUP_SIZE"), Sign("LWS_WORKER_INDEX", _index)),),
-        _options("$LWS_GROUP_SIZE", "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"),
-    ),
+    # where another platform runs on it: alone it has a reader
     Platform("Volcano", ((Sign("VC_*_HOSTS", _commas),),)),
     Platform(
         "Cloud TPU",
@@ -401,13 +336,6 @@ PLATFORMS: tuple[Platform, ...] = (
         _options("$MLP_WORKER_NUM", "$MLP_WORKER_0_HOST", "$MLP_ROLE_INDEX"),
     ),
     Platform("OCI Data Science", ((Sign("OCI__WORKER_COUNT", _others),),)),
-    Platform("Determined", ((Sign("DET_ALLOCATION_ID", _containers),),), shown_by=("DET_ALLOCATION_ID",)),
-    Platform("LSF", ((Sign("LSB_MCPU_HOSTS", _lsf), Sign("LSB_HOSTS", _distinct)),), shown_by=("LSB_JOBID",)),
-    Platform(
-        "PBS",
-        ((Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index), Sign("PBS_NODEFILE", _lines)),),
-        _options('$(sort -u "$PBS_NODEFILE" | wc -l)', '$(head -n 1 "$PBS_NODEFILE")'),
-    ),
     Platform(
         "OAR",
         ((Sign("OAR_NODEFILE", _lines),),),
@@ -418,12 +346,10 @@ PLATFORMS: tuple[Platform, ...] = (
         ((Sign("NHOSTS", beside=("PE_HOSTFILE",)),),),
         _options("$NHOSTS", "$(head -n 1 \"$PE_HOSTFILE\" | cut -d ' ' -f 1)"),
     ),
+    Platform("Determined", (), shown_by=("DET_ALLOCATION_ID",)),
+    Platform("LSF", (), shown_by=("LSB_JOBID",)),
+    Platform("Flux", (), shown_by=("FLUX_URI",)),
     Platform("HTCondor", ((Sign("_CONDOR_NPROCS"), Sign("_CONDOR_PROCNO", _index)),)),
     Platform("Fujitsu's job manager", ((Sign("PJM_NODE"),),)),
-    Platform(
-        "Flux",
-        ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_JOB_SIZE"), Sign("FLUX_TASK_RANK", _index)),),
-        shown_by=("FLUX_URI",),
-    ),
 )
 """The platforms and their variables, in the order in which they are asked."""

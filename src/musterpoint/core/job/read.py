@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import ATTEMPT, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import with_directories
@@ -63,42 +63,18 @@ def platform_of(settings: Settings, environ: Mapping[str, str], base: str = "") 
     return platforms.here(environ, base or base_of(environ))
 
 
-_COUNTS = ("PET_NNODES", "NNODES", "NUM_NODES")
-"""Variables with which users count hosts."""
-
-
 def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, base: str, launched: bool) -> Job:
     """The job as ``platform`` describes it, and what options and variables say of its hosts beside that.
 
     ``launched``: the platform has started ``muster launch``; `train` doesn't ask variables, which may be left over.
     """
-    if not settings.describes_hosts and not launched:
-        job = platform.read(environ, settings, base)
-        if job.unnamed is None:
-            return job
-        from musterpoint.core.job.unnamed import settled
-
-        return settled(job, settings)
-    from musterpoint.core.job.unnamed import settled
-    from musterpoint.core.job.variables import Watched
-
-    watched = Watched(environ)
-    job = platform.read(watched, settings, base)
-    own = frozenset(watched.seen)
-    if job.unnamed is not None or (job.assumed and settings.describes_hosts):
-        return settled(job, settings)
-    if not job.assumed and (settings.describes_hosts or any(map(environ.get, _COUNTS))):
-        from musterpoint.core.job.agreement import agreed
-
-        job = agreed(job, platform, settings, environ, own)
-    below_ours = ATTEMPT in environ  # the numbers of a rank that musterpoint started are its own
-    told = (platform.describes or settings.platform == "auto") and not below_ours
-    if len(job.hosts) > 1 or job.started is not None or settings.describes_hosts or not told:
+    asks = settings.describes_hosts or launched
+    job = None if asks else platform.read(environ, settings, base)
+    if job is not None and job.unnamed is None:
         return job
-    from musterpoint.core.job.unknown_platforms import suspected
+    from musterpoint.core.job.said_of_hosts import read_with_hosts, settled  # jobs that name their hosts need nothing
 
-    more = suspected(environ) if job.assumed else suspected(environ, own, platform.variables, known=True)
-    return job._replace(notes=(*job.notes, *more))
+    return read_with_hosts(platform, environ, settings, base) if job is None else settled(job, settings)
 
 
 def _launched(

@@ -104,7 +104,7 @@ def completed(job: Job, unnamed: UnnamedHosts) -> Job:
     if not 1 <= unnamed.nnodes <= MOST_HOSTS:
         raise UsageError(f"{unnamed.sources.nnodes} is {unnamed.nnodes}, expected 1 to {MOST_HOSTS} hosts")
     if unnamed.nnodes == 1:
-        if wrong := misplaced(unnamed):
+        if wrong := unnamed.misplaced:
             raise wrong
         name = unnamed.name or node_name()
         return job._replace(hosts=(name,), group_hosts=(name,), current_host=name, unnamed=None)
@@ -131,17 +131,6 @@ def completed(job: Job, unnamed: UnnamedHosts) -> Job:
         notes=notes,
         unnamed=unnamed._replace(name=name if is_host_name(name) else "host"),
     )
-
-
-def misplaced(unnamed: UnnamedHosts) -> UsageError | None:
-    """What is wrong with this host's node rank; None if nothing is."""
-    rank, count = unnamed.node_rank, unnamed.nnodes
-    if rank is None or rank < count:
-        return None
-    source = unnamed.sources
-    go = f"node ranks go from 0 to {count - 1}" if count > 1 else "it has node rank 0"
-    there = f"there are {count} hosts" if count > 1 else "there is one host"
-    return UsageError(f"{source.node_rank} is {rank}, and {there} ({source.nnodes}): {go}")
 
 
 def from_variables(platform: str, environ: Mapping[str, str]) -> Job | None:

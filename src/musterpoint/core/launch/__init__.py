@@ -1,1 +1,15 @@
-"""Plans what this host starts, and why, from the job, the roster and this host's devices. It does no I/O."""
+"""Plans what this host starts, and why, from the job, the roster and this host's devices. It does no I/O.
+
+A door in a part: what plain jobs of one host don"t need is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from musterpoint.base.doors import opened_when_used
+
+__all__ = ["expansion", "fabric", "ssh"]
+
+if TYPE_CHECKING:
+    from musterpoint.core.launch import expansion, fabric, ssh
+else:
+    __getattr__ = opened_when_used(__name__, __all__)

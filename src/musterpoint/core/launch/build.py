@@ -2,6 +2,7 @@
 
 from typing import Callable
 
+from musterpoint.core import launch
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.plan import LaunchPlan, told_local_rank
@@ -83,18 +84,14 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
     if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.kind, inputs.settings):
         return plan
-    from musterpoint.core.launch.ssh import with_ssh
-
-    return with_ssh(inputs, plan)
+    return launch.ssh.with_ssh(inputs, plan)
 
 
 def _expanded(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``$LOCAL_RANK`` and the like replaced, where the platform's guides write so."""
     if not inputs.platform.unexpanded or not any("$" in word for word in inputs.workspace.argv):
         return plan
-    from musterpoint.core.launch.expansion import expand
-
-    return expand(plan, inputs.environ)
+    return launch.expansion.expand(plan, inputs.environ)
 
 
 STEPS: tuple[Step, ...] = (_without_mpi, _with_mpi_options, _with_local_rank, _with_ssh, _expanded)

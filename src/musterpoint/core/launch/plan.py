@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple, Sequence, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD
+from musterpoint.base.untrusted import check_types
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, cpu_numbers
 from musterpoint.embedded.programs.registry import PLANNED, Program
@@ -257,8 +258,6 @@ class LaunchPlan(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any) -> "LaunchPlan":
         """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
-        from musterpoint.base.untrusted import check_types
-
         try:
             plan = cls(**value)
             plan = plan._replace(
@@ -320,16 +319,12 @@ _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _meeting(*row: Any) -> Meeting:
-    from musterpoint.base.untrusted import check_types
-
     meeting = Meeting(*row)
     check_types(meeting, _MEETING_TYPES)
     return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
 
 
 def _process(*row: Any) -> ProcessPlan:
-    from musterpoint.base.untrusted import check_types
-
     process = ProcessPlan(*row)
     process = process._replace(
         argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)

@@ -50,10 +50,9 @@ def token(roster: Roster, settings: Settings) -> str:
         known = f"{roster.session} {roster.attempt}"
     else:
         return ""  # each host made a session of its own
-    import hashlib
-    import hmac  # most jobs make no token
+    from hmac import digest  # most jobs make no token
 
-    return hmac.new(known.encode(), b"smdistributed", hashlib.sha256).hexdigest()
+    return digest(known.encode(), b"smdistributed", "sha256").hex()
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:

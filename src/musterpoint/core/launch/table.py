@@ -6,6 +6,7 @@ what is installed beside musterpoint.
 
 from typing import Iterator, NamedTuple, cast
 
+from musterpoint.base import plugins
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.launch.launcher import Asked, Launcher
 
@@ -66,11 +67,9 @@ def find(name: str) -> Launcher:
     if name in TABLE:
         module = __import__(f"{PACKAGE}.{name.replace('-', '_')}", fromlist=["LAUNCHER"])
         return cast(Launcher, module.LAUNCHER)
-    from musterpoint.base.plugins import load  # only others' launchers need it
-
     option = BY_FIELD["launcher"]
     option.read(name, "launcher")
-    return load(option.plugins, name, Launcher)
+    return plugins.load(option.plugins, name, Launcher)
 
 
 def every() -> Iterator[Launcher]:

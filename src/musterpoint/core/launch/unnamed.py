@@ -11,9 +11,7 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
     unnamed = job.unnamed
     if unnamed is None:
         return
-    from musterpoint.core.job.unnamed import misplaced
-
-    if error := misplaced(unnamed):
+    if error := unnamed.misplaced:
         raise error
     rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
     if unnamed.node_rank is None and launcher.needs_place:

@@ -11,27 +11,16 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import Loop
-from musterpoint.core.code.aws import endpoint_of, region_of
 from musterpoint.core.code.source import is_isolated
+from musterpoint.core.data.mover import endpoint_of, region_of
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
 from musterpoint.core.processes.signals import STOPPING
-from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts, module_of
+from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts
 
 HYPERPARAMETER = "sagemaker_s3_output"
-STARTER = """
-import json, sys, types
-with open(sys.argv[1]) as file:
-    texts, request = json.load(file)
-for name, path in texts:
-    module = sys.modules[name] = types.ModuleType(name)
-    with open(path, encoding="utf-8") as file:
-        exec(compile(file.read(), name, "exec"), module.__dict__)
-sys.exit(module.main(request))
-"""
-"""Loads the uploader's modules from their texts: its Python need not have musterpoint."""
 LONGEST_FINISH = 1800.0
 """Seconds that the final sync may take where no stop limits it."""
 SHORTEST_FINISH = 1.0
@@ -150,7 +139,7 @@ class Sync:
         self._last_lines: list[str] = []
         self._until: float | None = None
         self._over: dict[str, Any] | None = None
-        self._requests = self._deaths = self._problems = 0
+        self._deaths = self._problems = 0
         self._is_impossible = False
 
     @property
@@ -203,7 +192,7 @@ class Sync:
         while self._pythons:
             self._last_lines = []
             try:
-                argv = (self._pythons[0], "-W", "ignore", "-c", STARTER, self._request())
+                argv = self._texts.command(self._pythons[0], UPLOADER, self._request())
                 self._sidecar = self._sidecars.start(argv, self._plan.environ, self._on_line, self._on_end)
             except CannotStart as error:
                 if error.step == "fork":
@@ -225,10 +214,10 @@ class Sync:
         later = "" if self._is_impossible else "; it is tried again when the job has ended"
         self._say(f"warning: the sync to {self._uri} can't be started: {error.strerror}{later}")
 
-    def _request(self) -> str:
+    def _request(self) -> dict[str, Any]:
         plan = self._plan
         self._record_path = self._record_path or self._texts.hold("outputs-record", "")
-        request = {
+        return {
             "directory": plan.directory,
             "bucket": plan.destination.bucket,
             "prefix": plan.destination.prefix,
@@ -239,9 +228,6 @@ class Sync:
             "no_boto3": NO_BOTO3,
             "no_watchdog": NO_WATCHDOG,
         }
-        texts = [(module_of(name), self._texts.path(name)) for name in UPLOADER]
-        self._requests += 1
-        return self._texts.hold(f"outputs-request-{self._requests}", json.dumps([texts, request]))
 
     def _no_python(self) -> None:
         """No Python has boto3, or watchdog."""

@@ -1,26 +1,27 @@
 """The control socket: a unix socket at which rank stubs, launch agents and nested launchers report.
 
-Linux' abstract namespace keeps it off the disk, so a read-only root file system is fine and nothing is left behind;
-elsewhere it is a file in a private directory. Every process in the same network can connect, so a
-connection must first send the job's token, which only the job's processes have in their environment.
+It is a file in a directory that only this user can enter. Where no such directory can be made, as under a read-only
+root file system without ``/dev/shm``, it is a name in Linux' abstract namespace. A connection must first send the job's
+token, which only the job's processes have in their environment.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
 import sys
 from typing import Callable
 
+from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import READ, Loop, Timer
+from musterpoint.base.untrusted import same_token
+from musterpoint.core.processes.private_folder import SOCKET, is_same_user, private_folder, remove, remove_dead
 
-_ABSTRACT = "linux" in sys.platform
-_CREDENTIALS = struct.Struct("=iII")
-"""Pid, uid and gid of a caller (``struct ucred``, unix(7))."""
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 TOKEN_BYTES = 16
+_MOST_TRIES = 1000
+"""Tries to bind in the directory: another job of this user's may remove it, as it does when it is empty."""
 MOST_ACCEPTED = 32
 """Most connections that are accepted in one turn of the loop."""
 MOST_UNIDENTIFIED = 256
@@ -129,38 +130,56 @@ class _Unidentified:
 
 class ControlSocket:
     """Listens at :attr:`address` (``@name``: abstract). ``on_connection`` gets every connection that has sent
-    :attr:`token`; ``warn`` gets a sentence for each kind of error, once.
+    :attr:`token`; ``warn`` gets a sentence for each kind of error, once. ``token``: what this host's processes know
+    already; empty: a new one is made.
+
+    Raises:
+        LauncherError: there is no directory for the socket.
     """
 
     def __init__(
-        self, loop: Loop, on_connection: Callable[[Connection], None], warn: Callable[[str], None] = lambda text: None
+        self,
+        loop: Loop,
+        on_connection: Callable[[Connection], None],
+        warn: Callable[[str], None] = lambda text: None,
+        token: str = "",
     ) -> None:
         self._loop = loop
         self._on_connection, self._warn = on_connection, warn
         self._warned: set[str] = set()
-        self._directory = ""
         self._connections: set[Connection] = set()
         self._unidentified: dict[int, _Unidentified] = {}
         self._timer: Timer | None = None
-        self.token = os.urandom(TOKEN_BYTES).hex()
+        self.token = token or os.urandom(TOKEN_BYTES).hex()
         self._expected = self.token.encode() + b"\n"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.address = self._bind()
-        self._socket.listen(4096)
+        self.address = self._listen()
         self._socket.setblocking(False)
         loop.watch(self._socket.fileno(), READ, self._accept)
 
-    def _bind(self) -> str:
-        name = f"musterpoint-{os.getpid()}-{os.urandom(12).hex()}"
-        if _ABSTRACT:
-            self._socket.bind("\0" + name)
-            return "@" + name
-        import tempfile
-
-        self._directory = tempfile.mkdtemp(prefix="muster-")
-        path = os.path.join(self._directory, "control_socket")
-        self._socket.bind(path)
-        return path
+    def _listen(self) -> str:
+        name = f"control-{os.getpid()}-{os.urandom(6).hex()}"
+        for _ in range(_MOST_TRIES):
+            try:
+                folder = private_folder()
+            except LauncherError:
+                if "linux" not in sys.platform:
+                    raise
+                self._socket.bind(f"\0musterpoint-{name}")
+                self._socket.listen(4096)
+                return f"@musterpoint-{name}"
+            path = os.path.join(folder, name)
+            try:
+                remove_dead(folder)
+                self._socket.bind(path)
+                self._socket.listen(4096)
+                os.rename(path, path + SOCKET)  # who removes dead sockets doesn't see it before it listens
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise LauncherError(f"the control socket can't be made in {folder}: {error.strerror}") from None
+            return path + SOCKET
+        raise LauncherError(f"the control socket can't be made: {folder} is removed again and again")
 
     # -- before the token --
 
@@ -218,8 +237,7 @@ class ControlSocket:
         if not data:
             self._drop(fd)
         elif len(caller.sent) == len(self._expected) or b"\n" in data:
-            # compared as numbers: the time taken doesn't depend on where they differ
-            if int.from_bytes(caller.sent, "big") ^ int.from_bytes(self._expected, "big"):
+            if not same_token(caller.sent.decode("latin-1"), self._expected.decode("latin-1")):
                 self._warn_once(
                     "a process without this job's token connected to its control socket and was sent away (a "
                     "launcher.py in the job's code must be of the same version as the musterpoint that runs it)"
@@ -273,27 +291,8 @@ class ControlSocket:
             self._timer.cancel()
         self._loop.forget(self._socket.fileno())
         self._socket.close()
-        if self._directory:
-            import shutil
-
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def is_same_user(sock: socket.socket) -> bool:
-    """Whether the other side runs as our user, or as root."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the private directory's mode keeps other users out there
-    try:
-        return peer_of(sock)[1] in (0, os.geteuid())
-    except OSError:
-        return False
-
-
-def peer_of(sock: socket.socket) -> tuple[int, int]:
-    """Pid and user of the other side (Linux only)."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _group = _CREDENTIALS.unpack(data)
-    return pid, user
+        if not self.address.startswith("@"):
+            remove(self.address)
 
 
 def address_of(text: str) -> str:

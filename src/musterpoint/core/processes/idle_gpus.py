@@ -7,12 +7,19 @@ whose process list is empty in most. A program that opens every GPU and uses one
 from __future__ import annotations
 
 import os
-from typing import Callable, Collection
+from typing import Callable, Collection, Mapping
 
+from musterpoint.base.loop import Loop
+from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
 from musterpoint.core.processes import tree
 
 AFTER = 120.0
 """Seconds after the start: programs import, load data and only then touch a GPU."""
+
+
+def look_later(loop: Loop, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Looks :data:`AFTER` seconds from now, and says which of the GPUs that the program may use are idle."""
+    loop.call_later(AFTER, lambda: warn_of_idle([gpu.number for gpu in seen_gpus(survey_gpus(), environ)], say))
 
 
 def warn_of_idle(gpus: Collection[int], say: Callable[[str], None], root: str = "/", pid: int = 0) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import signal
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -104,7 +105,7 @@ class Pump:
 
     def start(self) -> None:
         """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
-        from threading import Lock, Thread  # the user's program runs by now: it need not wait for this
+        from threading import Lock, Thread  # the user's program runs by now and needn't wait for it
 
         self._lock = Lock()
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
@@ -357,7 +358,5 @@ class Pump:
 
 def _block_signals() -> None:
     """Leaves every signal to the main thread."""
-    import signal
-
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -127,8 +127,6 @@ def _locked(folder: str) -> int:
 
 def remove_dead(folder: str) -> None:
     """Removes the keys that killed jobs of this user have left beside ``folder``: nobody holds their locks."""
-    import shutil
-
     above = os.path.dirname(folder)
     try:
         names = [name for name in os.listdir(above) if _OURS.fullmatch(name)]

@@ -8,6 +8,7 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple
 
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
 from musterpoint.base.timeline import Timeline
+from musterpoint.core import diagnosis
 from musterpoint.core.job.model import Paths
 from musterpoint.core.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
 from musterpoint.core.supervise.state import Outcome
@@ -129,13 +130,11 @@ class OutcomeRecord(NamedTuple):
     def from_outcome(cls, outcome: Outcome) -> "OutcomeRecord":
         failure, made = outcome.failure, (outcome.attempts, outcome.attempts)
         if failure is not None:
-            from musterpoint.core.diagnosis.retry import why_not_again  # only failures need it
-
             return cls(
                 outcome.code,
                 failure.cause,
                 failure.kind,
-                not why_not_again(failure),
+                not diagnosis.retry.why_not_again(failure),
                 failure.host,
                 failure.rank,
                 failure.signal,

@@ -6,12 +6,14 @@ Callers that have sent neither are limited: in number, in bytes, and to a few se
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import sys
 from typing import Any, Callable, NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import READ
+from musterpoint.base.posix import resource
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address
 from musterpoint.core.channel.secret import Seal, check
@@ -69,9 +71,7 @@ def listening(port: int) -> socket.socket:
 
 def raise_file_limit(connections: int) -> None:
     """Raises this process's limit of open files, if ``connections`` would exceed it."""
-    try:
-        import resource
-    except ImportError:
+    if os.name != "posix":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 512

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Context, Link
-from musterpoint.core.channel.session import OVER, Resume, same_token
+from musterpoint.core.channel.session import OVER, Resume
 from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.rollcall.admission import Call, Claim, Holder, ruling
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello

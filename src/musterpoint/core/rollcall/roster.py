@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musterpoint.base.settings import ROLLCALL_PORT, Settings
+from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.job.model import Job, UnnamedHosts
 
 if TYPE_CHECKING:
@@ -191,8 +192,6 @@ class Roster(NamedTuple):
 
         ``me``: this host's name, or the place of its seat where it learns its name from the roster.
         """
-        from musterpoint.base.untrusted import check_types, is_host_name
-
         try:
             if isinstance(me, int):
                 me = value["seats"][me][0]

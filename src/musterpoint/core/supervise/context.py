@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.base.loop import Loop
+from musterpoint.core import diagnosis
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
@@ -54,6 +55,7 @@ class SupervisorContext(NamedTuple):
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh.
+    ``token``: the control socket's, empty for a new one.
     """
 
     loop: Loop
@@ -71,12 +73,13 @@ class SupervisorContext(NamedTuple):
     about_job: "Callable[[], JobFacts] | None" = None
     terminal: "RankTerminal | None" = None
     ssh: "SshDoor | None" = None
+    token: str = ""
 
     @property
     def diagnosis(self) -> "DiagnosisContext":
         """What a diagnosis on this host needs; only failures do."""
-        from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
         from musterpoint.core.supervise.program_files import CodeDirectory
 
-        facts = self.about_job() if self.about_job is not None else JobFacts()
-        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code, self.code_copy_of), job=facts)
+        facts = self.about_job() if self.about_job is not None else diagnosis.facts.JobFacts()
+        files = CodeDirectory(self.code, self.code_copy_of)
+        return diagnosis.facts.DiagnosisContext(self.host, self.mask, files, job=facts)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
 from musterpoint.base.failure import Failure
+from musterpoint.core import diagnosis
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
@@ -75,7 +76,7 @@ class HostProcesses:
         self._terminal = Terminal()
         self._texts = Texts()
         self._temporary = TemporaryDirectory()
-        self.control_socket = ControlSocket(context.loop, self._connected, context.say)
+        self.control_socket = ControlSocket(context.loop, self._connected, context.say, context.token)
 
     # -- starting --
 
@@ -116,9 +117,7 @@ class HostProcesses:
             return
         self._context.record("entry-point-lost", rank=number, local_rank=key[1])
         if not self._ranks.lost_entry_point(key):
-            from musterpoint.core.diagnosis import failures
-
-            self._emit(Broken(failures.lost_entry_point(number, key[1], self._context.diagnosis)))
+            self._emit(Broken(diagnosis.failures.lost_entry_point(number, key[1], self._context.diagnosis)))
 
     def _start_planned(self, session: Session, process: ProcessPlan) -> None:
         try:
@@ -127,9 +126,7 @@ class HostProcesses:
             else:
                 self.start_service_or_launcher(session.number, process)
         except CannotStart as error:
-            from musterpoint.core.diagnosis import failures
-
-            failure = failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
+            failure = diagnosis.failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
             if process.role != "rank":
                 self._emit(Broken(failure))
                 return
@@ -322,11 +319,9 @@ class HostProcesses:
         plan, local_rank = session.plan, key[1]
         if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
             return None
-        from musterpoint.core.diagnosis import failures
-
         if world != plan.world_size:
-            return failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
-        return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+            return diagnosis.failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return diagnosis.failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
@@ -414,10 +409,7 @@ class HostProcesses:
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):
-            from musterpoint.core.diagnosis import failures
-            from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
-
-            end = ServiceOrLauncherEnd(
+            end = diagnosis.facts.ServiceOrLauncherEnd(
                 process.name,
                 process.role,
                 status,
@@ -427,7 +419,7 @@ class HostProcesses:
                 mpi,
                 self._ranks.oom_struck(status),
             )
-            failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
+            failure = diagnosis.failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
             failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
         vital = mpi or (process.role == "service" and not process.optional)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.base.failure import Failure
+from musterpoint.core import diagnosis
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.ranks import Rank, Ranks
@@ -51,10 +52,8 @@ class MpiExits:
         """Reports a failure, since no rank has: mpirun would wait for ever."""
         if self._refusing() or not self._ranks.is_expected(rank):
             return
-        from musterpoint.core.diagnosis import failures
-
         left, _ = self._left.get(rank.session, (None, 0.0))
-        failure_of = failures.ended_by_mpi if left is None else failures.left_without_finalize
+        failure_of = diagnosis.failures.ended_by_mpi if left is None else diagnosis.failures.left_without_finalize
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
@@ -66,7 +65,5 @@ class MpiExits:
         if status == 0 and "pmi_proxy" in name and not self._ranks.running(session):
             return None  # Hydra's daemon ends with its last rank
         if self._context.loop.clock() - at < BLAMED:
-            from musterpoint.core.diagnosis import failures
-
-            return failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+            return diagnosis.failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

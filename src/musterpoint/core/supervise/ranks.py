@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Sequence
 
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
+from musterpoint.core import diagnosis
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise.context import SupervisorContext
@@ -212,11 +213,9 @@ class Ranks:
         if not rank.prints_abort or rank.connection is not None:
             return None
         for tail in (self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)):
-            if ABORTED in tail:
-                from musterpoint.core.diagnosis.program_output import abort_code
-
-                if (code := abort_code(tail, rank.number)) is not None:
-                    return code
+            code = diagnosis.program_output.abort_code(tail, rank.number) if ABORTED in tail else None
+            if code is not None:
+                return code
         return None
 
     def ended(self, rank: Rank, status: int | None) -> None:
@@ -244,11 +243,11 @@ class Ranks:
             self._pump.show(rank.number, rank.name)
         end = failure = None
         if failed or self._wait_for_orphans:
-            from musterpoint.core.diagnosis.facts import RankEnd
-
             tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
             given_up = rank.mpi and rank.connection is None and aborted is None
-            end = RankEnd(rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up)
+            end = diagnosis.facts.RankEnd(
+                rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up
+            )
             end = end._replace(aborted=aborted is not None, ends_anyhow=rank.prints_abort)
             end = end._replace(raised=rank.raised)
             failure = self._failure_of(rank.session, end) if failed else None
@@ -269,10 +268,10 @@ class Ranks:
         self._context.record("rank-raised", rank=rank.number)
         if rank.key in self._signalled:
             return None
-        from musterpoint.core.diagnosis.facts import RankEnd
-
         tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
-        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        end = diagnosis.facts.RankEnd(
+            rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
+        )
         failure = self._failure_of(rank.session, end)
         if failure.is_symptom or failure.host != self._context.host or failure.code != 1:
             return None
@@ -285,9 +284,7 @@ class Ranks:
 
     def _failure_of(self, session: int, end: RankEnd) -> Failure:
         """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error."""
-        from musterpoint.core.diagnosis import failures
-
-        failure = failures.failure_of_rank(end, self._context.diagnosis)
+        failure = diagnosis.failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         if reported is not None and reported.code == failure.code:
             return reported
@@ -317,12 +314,10 @@ class Ranks:
 
     def _failure_of_orphans(self, end: RankEnd, name: str) -> Failure | None:
         """The failure of processes that a stopped rank left behind, from what they wrote since; None if none failed."""
-        from musterpoint.core.diagnosis import failures
-
         since = self._pump.tail(end.rank, name).removeprefix(end.tail)
         since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
         end = end._replace(status=1, tail=since, stdout_tail=since_out)
-        return failures.failure_of_orphans(end, self._context.diagnosis)
+        return diagnosis.failures.failure_of_orphans(end, self._context.diagnosis)
 
     def _own_children(self) -> set[int]:
         """Pids of our children that are no orphans."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
+from musterpoint.core import diagnosis
 from musterpoint.core.channel.peers import (
     AllDone,
     Arrived,
@@ -142,9 +143,8 @@ class Supervisor:
             self._pump.start()
         except OSError as error:
             if plan is not None:
-                from musterpoint.core.diagnosis.failures import cannot_start
-
-                self.on_event(ev.Broken(cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)))
+                failure = diagnosis.failures.cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)
+                self.on_event(ev.Broken(failure))
 
     @property
     def _daemons(self) -> MpiDaemons:
@@ -295,18 +295,15 @@ class Supervisor:
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
-        from musterpoint.core.diagnosis.failures import failure_of_nested_launcher
-
-        self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
+        failure = handover.failure_from(line)
+        self._processes.reported(diagnosis.failures.failure_of_nested_launcher(failure, self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
         return True
 
     def _raised(self, connection: Connection, line: str) -> bool:
         """A rank is on its way out by an exception: the cause, should others fail for it before it has ended."""
-        from musterpoint.core.diagnosis.raised_facts import RaisedFacts
-
-        failure = self._processes.has_raised(RaisedFacts.from_line(line))
+        failure = self._processes.has_raised(diagnosis.raised_facts.RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")
         goes_on = self._state.phase in ("running", "judging") and not self._state.stopped_by

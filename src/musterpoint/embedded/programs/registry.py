@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import sys
-from typing import Literal, get_args
+from typing import Any, Literal, Mapping, Sequence, get_args
 
 Program = Literal[
     "rank_stub",
@@ -23,6 +24,11 @@ Program = Literal[
     "upload_ledger",
     "upload_bucket",
     "uploader",
+    "stores",
+    "store_s3",
+    "open_store",
+    "transfers",
+    "mover",
     "stack_sampler",
     "ray_node",
     "ray_driver",
@@ -30,6 +36,7 @@ Program = Literal[
     "accelerate_settings",
     "log_matcher",
     "gpu_activity",
+    "native_calls",
     "collectives",
     "ssh_session",
 ]
@@ -45,6 +52,19 @@ PLANNED: tuple[Program, ...] = (
 """Those that a launch plan may name."""
 UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
+MOVER: tuple[Program, ...] = ("stores", "store_s3", "open_store", "transfers", "mover")
+"""The parts of the mover of channels, outputs and checkpoints, likewise."""
+STARTER = """
+import json, sys, types
+with open(sys.argv[1]) as file:
+    texts, request = json.load(file)
+for name, path in texts:
+    module = sys.modules[name] = types.ModuleType(name)
+    with open(path, encoding="utf-8") as file:
+        exec(compile(file.read(), name, "exec"), module.__dict__)
+sys.exit(module.main(request))
+"""
+"""Loads a program's modules from their texts: its Python need not have musterpoint."""
 SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
 """Programs that are executed by path, so they need a ``#!`` line."""
 
@@ -67,6 +87,7 @@ class Texts:
         self._paths: dict[str, str] = {}
         self._fds: list[int] = []
         self._folder = ""
+        self._requests = 0
 
     def path(self, name: Program) -> str:
         """The file of the program's text; executable if it is one of :data:`SCRIPTS`."""
@@ -78,6 +99,13 @@ class Texts:
         """Holds any other text; returns its path. A program may write to it."""
         self._paths[name] = self._write(name, text)
         return self._paths[name]
+
+    def command(self, python: str, parts: Sequence[Program], request: Mapping[str, Any]) -> tuple[str, ...]:
+        """What starts a program of several ``parts`` with ``request``; the last part has its ``main``."""
+        self._requests += 1
+        texts = [(module_of(name), self.path(name)) for name in parts]
+        written = self.hold(f"{parts[-1]}-request-{self._requests}", json.dumps([texts, request]))
+        return (python, "-W", "ignore", "-c", STARTER, written)
 
     def _script(self, name: Program) -> str:
         first = f"#!{sys.executable} -IS"

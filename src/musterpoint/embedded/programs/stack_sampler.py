@@ -1,9 +1,9 @@
-"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS RESULT RANK=PID...``.
+"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS CALLS RESULT RANK=PID...``.
 
 Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
 :func:`musterpoint.core.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program
-that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are. The
-job's processes are looked at, never stopped.
+that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are; CALLS
+the one that says whether a process is in an MPI. It alone stops a thread, while its registers are read.
 
 Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
 """
@@ -59,6 +59,12 @@ GO_ON = ("0", "pipe_read", "anon_pipe_read", "futex_wait_queue", "futex_wait_que
 MPI_LIBRARY = re.compile(r"/lib(?:mpi|mpich|mpi_cxx|pmpi|open-pal)[\w.-]*\.so", re.MULTILINE)
 FEW_FAULTS = 16
 """Pages that a process which only looks for messages touches for the first time, between two looks."""
+CALLS_SECONDS = 5.0
+"""For the end of the program that looks at native code, beside the time between the looks."""
+FEW_CALLS = 5
+"""So many moments at least, all of them in an MPI, say that a thread was there all the time."""
+RETURNS = "muster-returns"
+"""How the name of the memory file begins in which a rank notes that its main thread runs Python again."""
 FLIGHT_FILE = "muster-flight"
 """How the name of the memory file begins into which a rank writes what torch's flight recorder knows."""
 FLIGHT_COUNT, FLIGHT_WRITING = 8, 1 << 63
@@ -356,6 +362,71 @@ class Flight:
             self.found, self.done = data[FLIGHT_COUNT:], count > self._before + 1
 
 
+class Returns:
+    """Whether the main thread of a process has run Python since it was asked. A question that it hasn't answered isn't
+    asked again: then its number says that it has been in one and the same call since.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._path = ""
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                target = link(f"{folder}/{name}").partition(" ")[0]
+                if target.startswith(f"/memfd:{RETURNS}-"):
+                    self._path = f"{folder}/{name}"
+                    if not self.call():
+                        poke(f"{folder}/{int(target.rpartition('-')[2])}")
+        except (OSError, ValueError):
+            pass
+
+    def call(self) -> int:
+        """The number of the question that is open; 0: none is, or none could be asked."""
+        try:
+            with open(self._path, "rb") as file:
+                asked, came = file.read(8), file.read(8)
+        except OSError:
+            return 0
+        return int.from_bytes(asked, "big") if asked != came else 0
+
+
+class Calls:
+    """Where in native code the processes are, from now on for ``seconds``; those that have no MPI aren't looked at."""
+
+    def __init__(self, program: str, seconds: float, pids: list[int]) -> None:
+        self._returns = {pid: Returns(pid) for pid in pids if MPI_LIBRARY.search(read(f"/proc/{pid}/maps"))}
+        self._ticks = {pid: self._others(pid) for pid in self._returns}
+        self._seconds = seconds
+        words = [sys.executable, "-I", "-S", program, str(seconds), *map(str, self._returns)]
+        self._child = (
+            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            if self._returns
+            else None
+        )
+
+    @staticmethod
+    def _others(pid: int) -> int:
+        """Processor time of all threads but the main one."""
+        return ticks_of(stat_of(pid)) - ticks_of(stat_of(f"{pid}/task/{pid}"))
+
+    def in_mpi(self) -> dict[int, int]:
+        """The processes that were in an MPI's libraries whenever they were looked at, with the number of their call."""
+        if self._child is None:
+            return {}
+        try:
+            counts = json.loads(self._child.communicate(timeout=CALLS_SECONDS)[0])
+        except (subprocess.TimeoutExpired, ValueError):  # a thread didn't stop, or nothing is known of this machine
+            self._child.kill()
+            return {}
+        found = {}
+        for pid, returns in self._returns.items():
+            inside, outside = counts[str(pid)]
+            others = self._others(pid) - self._ticks[pid]
+            if inside >= FEW_CALLS and not outside and others <= max(2.0, self._seconds * TICKS_PER_SECOND):
+                found[pid] = returns.call()
+        return found
+
+
 def poke(path: str) -> bool:
     """Writes a byte into a pipe that somebody reads; false where there is none."""
     try:
@@ -420,14 +491,17 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
 
 
 def main() -> None:
-    seconds, py_spy, gpus, result = float(sys.argv[1]), *sys.argv[2:5]
-    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[5:])}
+    seconds, py_spy, gpus, calls, result = float(sys.argv[1]), *sys.argv[2:6]
+    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[6:])}
     watched = subprocess.Popen(
         [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     first = look(ranks, py_spy)
     faults = {rank: faults_of(pid) for rank, pid in ranks.items()}
+    children = children_of()
+    native = Calls(calls, seconds, [one for pid in ranks.values() for one in tree(pid, children)])
     threading.Event().wait(seconds)
+    in_mpi = native.in_mpi()
     faults = {rank: faults_of(pid) - faults[rank] for rank, pid in ranks.items()}
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
@@ -440,6 +514,8 @@ def main() -> None:
         facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
         facts["one_call"] = facts["mpi"] and "threads" in facts and size <= IDLE_BYTES and not computes
         facts["one_call"] &= main_thread(before) == main_thread(facts) and faults[rank] <= FEW_FAULTS
+        waiting = [number for one, number in in_mpi.items() if one in tree(ranks[rank], children)]
+        facts["mpi_call"] = waiting[0] if len(waiting) == 1 and facts["one_call"] else 0
         facts["gpus"] = busy
         found[str(rank)] = facts
     for rank, record in flights(ranks).items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import shown, wrong
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job import HostNaming, LocalJob
 from musterpoint.local.platforms import directory
-from musterpoint.local.platforms.platform import HostProcess, PlayedHost
+from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
 
@@ -62,3 +62,27 @@ def no_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str, A
             f"--distribution is {shown(dict(distribution))}, expected none: --launcher says how ranks start"
         )
     return {}
+
+
+def launching(
+    host_names: Callable[[int, HostNaming], tuple[str, ...]], environment: Callable[[PlayedHost], dict[str, str]]
+) -> LocalPlatform:
+    """How a platform is played that starts ``muster launch`` once on every host, with variables of its own."""
+    return LocalPlatform(
+        host_names=host_names,
+        read_distribution=no_distribution,
+        check=check,
+        prepare=prepare,
+        environment=lambda host: {**environment(host), "SAGEMAKER_BASE_DIR": host.tree},
+        processes=launched,
+    )
+
+
+def nodes(number: int, _naming: HostNaming) -> tuple[str, ...]:
+    """``node1``, ``node2``, …"""
+    return tuple(f"node{place}" for place in range(1, number + 1))
+
+
+def address(host: PlayedHost, name: str) -> str:
+    """The address of the host ``name``; its name where addresses are known only later."""
+    return host.addresses.get(name, name)

@@ -10,15 +10,18 @@ from typing import Callable
 
 from musterpoint.base.errors import CheckError
 from musterpoint.base.loop import Loop
+from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import Peers, Report
 from musterpoint.core.channel.topics import consultations
+from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.runtime import Request, Runtime
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import job_findings
 from musterpoint.tools.check.records import from_json, to_json
-from musterpoint.tools.check.subject import Subject
+from musterpoint.tools.check.subject import Subject, subject_of
 
 POINT = "check"
 SECONDS = 10.0
@@ -43,6 +46,17 @@ class Waiting:
                 break
             self._loop.turn(left)
         return answers[0] if answers else None
+
+
+def look_at_all(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:
+    """The check of a job that is about to start.
+
+    Raises:
+        CheckError: as of :func:`check_before_launch`.
+    """
+    subject = subject_of(job, options, request.environ, runtime.ask)
+    waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+    check_before_launch(subject, roster, waiting, runtime.console.say)
 
 
 def check_before_launch(subject: Subject, roster: Roster, waiting: Waiting, say: Callable[[str], None]) -> None:

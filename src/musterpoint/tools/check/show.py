@@ -77,15 +77,13 @@ def _show_rich(rows: Iterable[tuple[str, ...]], out: TextIO) -> bool:
     if not out.isatty():
         return False
     try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from rich import console, table, text
     except ImportError:
         return False
-    table = Table(*_HEAD, box=None, pad_edge=False)
+    rows_of = table.Table(*_HEAD, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(Text(row[0], _COLOURS[row[0]]), *map(Text, row[1:]))
-    Console(file=out).print(table)
+        rows_of.add_row(text.Text(row[0], _COLOURS[row[0]]), *map(text.Text, row[1:]))
+    console.Console(file=out).print(rows_of)
     return True
 
 

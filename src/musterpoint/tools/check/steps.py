@@ -14,6 +14,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import Report
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.tools.check.bandwidth import measure
 from musterpoint.tools.check.blame import called_by
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, finding, in_order
@@ -101,8 +102,6 @@ class Steps:
             self._joint.step(point, repr(self._subject.system.time()), self._hear_clock, CLOCK)
         measured: tuple[Measured, ...] = ()
         if self._subject.wanted.bandwidth:
-            from musterpoint.tools.check.bandwidth import measure
-
             measured, found = measure(self._loop, self._subject, self._roster, self._joint)
             self._found += found
         now = survey_links(facts.links.toward, self._subject.system.root)

@@ -6,6 +6,8 @@ import os
 import time
 from typing import NamedTuple
 
+from musterpoint.base.posix import resource
+
 
 class Space(NamedTuple):
     """A file system: bytes, free inodes (-1: it doesn't count them), and whether it is mounted read-only."""
@@ -43,12 +45,10 @@ class System:
 
     def limit(self, name: str) -> int:
         """The soft limit ``RLIMIT_<name>`` of this process; :data:`UNLIMITED` where there is none."""
-        try:
-            import resource
-
-            value = resource.getrlimit(getattr(resource, "RLIMIT_" + name))[0]
-        except (ImportError, AttributeError):
+        which = getattr(resource, "RLIMIT_" + name, None)
+        if which is None:
             return UNLIMITED
+        value = resource.getrlimit(which)[0]
         return UNLIMITED if value == resource.RLIM_INFINITY else int(value)
 
     def time(self) -> float:

@@ -17,7 +17,6 @@ from musterpoint.core.job.model import InstanceGroup, Job
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, platform_of, read_job
 from musterpoint.core.job.sagemaker_files import RESOURCES
-from musterpoint.core.job.unnamed import misplaced
 from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.identity import IDENTITY
@@ -92,7 +91,7 @@ def preview_request(request: Request) -> Preview:
         )
     watched = Watched(request.environ)
     job = read_job(watched, options, "", request.program, request.arguments, request.module)
-    if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
+    if job.unnamed is not None and (wrong := job.unnamed.misplaced):
         raise wrong
     made = preview(views_of(job, options, request.environ), request.typed, request.given)._replace(job=job)
     return made._replace(used=used_variables(job, watched, made.of(job.current_host)[1]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Iterable, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
-from musterpoint.base.untrusted import shell_word
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 
@@ -125,3 +125,18 @@ def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[
         {"name": name, "value": masker.mask_value(name, value), "reason": masker.mask(reason)}
         for name, value, reason, _ours in settings
     ]
+
+
+def shell_word(text: str) -> str:
+    """``text``, quoted for a shell, as it can be copied: control characters as bash and zsh read them (``$'...'``)."""
+    if text.isprintable():
+        return shlex.quote(text) if text else "''"
+    marks = (mark if mark.isprintable() and mark not in "'\\" else _in_shell(mark) for mark in text)
+    return f"$'{''.join(marks)}'"
+
+
+def _in_shell(mark: str) -> str:
+    if mark in "'\\":
+        return "\\" + mark
+    lost = "surrogateescape" if "\udc80" <= mark <= "\udcff" else "replace"  # stands for a byte that is no UTF-8
+    return "".join(f"\\x{byte:02x}" for byte in mark.encode("utf-8", lost))

@@ -11,6 +11,7 @@ from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import checked, escaped, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
+from musterpoint.tools.viewer.curves import Curve, read_curves
 from musterpoint.tools.viewer.faults import Fault, faults_of
 from musterpoint.tools.viewer.moments import Event, Moment, placed
 
@@ -31,7 +32,7 @@ class History(NamedTuple):
     ``hosts``: in rank order. ``moments``: of all hosts and of the control plane, oldest first.
     ``outcome``: the fields of ``outcome.json`` (of ``job.json`` where that is lacking); empty: nothing is known.
     ``shifts``: seconds by which the clocks of hosts were put right. ``attempts``: how often all ranks were started.
-    ``faults``: what ended attempts, in their order.
+    ``faults``: what ended attempts, in their order. ``curves``: of the metrics that it printed.
     """
 
     name: str
@@ -42,6 +43,7 @@ class History(NamedTuple):
     shifts: Mapping[str, float]
     attempts: int
     faults: tuple[Fault, ...]
+    curves: tuple[Curve, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -61,10 +63,12 @@ def read_history(paths: Sequence[str]) -> History:
     """
     rows: list[dict[str, Any]] = []
     found_in: dict[str, str] = {}
+    folders: list[str] = []
     outcome: dict[str, Any] = {}
     name = ""
     for path in paths:
         file = _timeline_of(path)
+        folders.append(os.path.dirname(file))
         found = _rows(file)
         _only_one_job(found, path, found_in)
         rows += found
@@ -84,7 +88,9 @@ def read_history(paths: Sequence[str]) -> History:
     name = name or os.path.basename(os.path.abspath(paths[0]))
     attempts = max(moment.attempt for moment in moments)
     faults = faults_of(moments, outcome)
-    return History(printable(name, _LONGEST_NAME), began, hosts, moments, outcome, shifts, attempts, faults)
+    curves = tuple(curve for folder in folders for curve in read_curves(folder, began))
+    shown = printable(name, _LONGEST_NAME)
+    return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, curves)
 
 
 def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any, Sequence
 
 from musterpoint.tools.viewer.answers import answers
+from musterpoint.tools.viewer.curves import to_json
 from musterpoint.tools.viewer.events import numbered
 from musterpoint.tools.viewer.history import History
 from musterpoint.tools.viewer.lanes import Lane, Row, Span
@@ -23,8 +24,13 @@ def to_html(history: History, lanes: Sequence[Lane]) -> str:
     data = json.dumps(_data(history, lanes), separators=(",", ":"), allow_nan=False)
     for mark, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         data = data.replace(mark, escaped)
-    text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return text.replace("{{title}}", html.escape(history.name)).replace("{{data}}", data)
+    page, curves = own_file("page.html"), own_file("curves.js")
+    return page.replace("{{title}}", html.escape(history.name)).replace("{{curves}}", curves).replace("{{data}}", data)
+
+
+def own_file(name: str) -> str:
+    """The text of a file beside this module."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
@@ -38,6 +44,7 @@ def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
         "answers": answers(history, lanes),
         "attempts": _attempts(history),
         "moved": large and any(lane.faults for lane in lanes),
+        "curves": to_json(history.curves),
         "lanes": [_lane(lane, large) for lane in (_culprits_first(lanes) if large else lanes)],
         "events": sorted(marks)[:MOST_EVENTS],
         "left_out": max(0, len(marks) - MOST_EVENTS),

@@ -41,7 +41,7 @@ WITHOUT_VALUE = frozenset({
 })  # fmt: skip
 """Functions that move and copy models, or need nothing but what a tensor says of itself: for parameters that get their
 values later or in parts."""
-_FACTS = frozenset({
+FACTS = frozenset({
     "__len__", "__hash__", "_has_compatible_shallow_copy_type", "_make_subclass", "_is_view",
     "__dir__", "dim", "ndimension", "nelement", "numel", "size", "stride", "element_size", "storage_offset",
     "get_device", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_same_size", "is_inference",
@@ -50,7 +50,7 @@ _FACTS = frozenset({
     "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "is_tensor", "is_conj", "is_neg",
 })  # fmt: skip
 """Functions that need nothing but what a tensor says about itself; an absent one takes no others as it is."""
-_PROPERTIES = frozenset({
+PROPERTIES = frozenset({
     "grad", "grad_fn", "requires_grad", "shape", "dtype", "device", "layout", "ndim", "is_leaf", "itemsize", "nbytes",
     "names", "name", "output_nr", "retains_grad", "is_cpu", "is_cuda", "is_xpu", "is_xla", "is_ipu", "is_mps", "is_hpu",
     "is_mtia", "is_maia", "is_vulkan", "is_meta", "is_sparse", "is_sparse_csr", "is_mkldnn", "is_quantized",
@@ -73,8 +73,8 @@ class _Absent:
         own = getattr(getattr(func, "__self__", None), "__name__", "")
         if (
             _moving
-            or name in _FACTS
-            or (name == "__get__" and own in _PROPERTIES)
+            or name in FACTS
+            or (name == "__get__" and own in PROPERTIES)
             or (name in ("__set__", "__delete__") and own in _GRADIENTS)
         ):
             with torch._C.DisableTorchFunctionSubclass():

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from . import passes, randomness
+from . import part_reads, passes, randomness
 from .messages import Backward, CallId, Forward, Gradients, Result
 from .nodes import Entry, Received, Saved
 from .packing import Names, pack, unpack
@@ -48,7 +48,8 @@ class Callee:
             entries = [get_gradient_edge(each) if received else None for each, received in zip(entered, arguments)]
             versions = [_version(tensor) for tensor in entered]
             args, kwargs = unpack(request.arguments, entered, self._names)
-            value = self._function(call.links[position].target)(*args, **kwargs)
+            with part_reads.refused():
+                value = self._function(call.links[position].target)(*args, **kwargs)
         last = position + 1 == len(call.links)
         value = value if last else ((value,), {})
         packed = pack(value, self._names, f"the result of {call.links[position].target}", results=last)

@@ -25,6 +25,8 @@ _NAME = "_get_total_norm"
 """What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
 _SCALE = "_clip_grads_with_norm_"
 """What it scales gradients with."""
+_GROUPS = "_group_tensors_by_device_and_dtype"
+"""What ``clip_grad_value_`` sorts gradients by, of which a rank's part of the model may have none."""
 
 
 def install() -> None:
@@ -54,6 +56,13 @@ def install() -> None:
     vars(total_norm)["of_one_rank"] = original
     setattr(clip_grad, _NAME, total_norm)
     setattr(clip_grad, _SCALE, functools.partial(_scaled, getattr(clip_grad, _SCALE)))
+    if hasattr(clip_grad, _GROUPS):
+        setattr(clip_grad, _GROUPS, functools.partial(_grouped, getattr(clip_grad, _GROUPS)))
+
+
+def _grouped(original: Any, tensors: Any, *args: Any) -> Any:
+    """Torch's own, which wants one tensor at least, where a rank has none of the divided model's gradients."""
+    return original(tensors, *args) if tensors[0] or not _of_the_model([]) else {}
 
 
 def total_norm(gradients: list[torch.Tensor], order: float) -> torch.Tensor:

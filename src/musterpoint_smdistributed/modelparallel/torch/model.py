@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -22,8 +23,10 @@ from . import (
     communication,
     delayed,
     log,
+    part_reads,
     precision,
     reducer,
+    shard_names,
     sharding,
     tensor_parallel,
     values,
@@ -124,6 +127,7 @@ class DistributedModel(nn.Module):
         self._averages, self._shares_buffers = average_grads_across_microbatches, broadcast_buffers
         self._is_whole = False
         self._steps = 0
+        self._begun: Counter[str] = Counter()
         self._called = False
         self._owner: Mapping[str, int] = {}
         self._local: dict[str, nn.Parameter] = {}
@@ -180,7 +184,8 @@ class DistributedModel(nn.Module):
             self._server.announce(chains)
         finally:
             state.tracing = False
-        self._release()
+        with part_reads.allowed():
+            self._release()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -216,6 +221,8 @@ class DistributedModel(nn.Module):
             self._divide()
         self._called = False
         server = self._server
+        part_reads.begin(self._begun[step])
+        self._begun[step] += 1
 
         def merged(results: list[Any]) -> Any:
             if not self._called:
@@ -226,12 +233,12 @@ class DistributedModel(nn.Module):
         if server is None:
             self._begin(torch.is_grad_enabled())
             with agreement.alike(step, arguments), self.sharding.step(step) if self.sharding else nullcontext():
-                outputs = merged([body() for body in bodies()])
+                outputs = merged([_looked_at(body) for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
             with server.failing_together(), agreement.alike(step, arguments):
-                outcome = server.lead(step, bodies, merged)
+                outcome = server.lead(step, lambda: [functools.partial(_looked_at, body) for body in bodies()], merged)
         else:
             outcome = server.serve(step, self._serving)
         self._finish(outcome.backward)
@@ -314,6 +321,7 @@ class DistributedModel(nn.Module):
             self.to(device)
         if state.cfg.sharded_data_parallel_degree > 1:
             self.sharding = _sharding(self.module, device)
+            shard_names.note(self.module.parameters())
             clipping.install()
         self._find_local()
         self._reducer = self._new_reducer()
@@ -372,7 +380,7 @@ class DistributedModel(nn.Module):
     # ---- this rank's part
 
     def local_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        return (parameter for _, parameter in self.local_named_parameters())
+        return (parameter for _, parameter in self.local_named_parameters(recurse=recurse))
 
     def local_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters that this rank has.
@@ -381,14 +389,14 @@ class DistributedModel(nn.Module):
             SMPStepError: the model isn't divided yet.
         """
         self._must_be_divided()
-        return ((f"{prefix}.{name}" if prefix else name, each) for name, each in self._local.items())
+        return _named(self._local, prefix, recurse)
 
     def local_buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
-        return (buffer for _, buffer in self.local_named_buffers())
+        return (buffer for _, buffer in self.local_named_buffers(recurse=recurse))
 
     def local_named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         self._must_be_divided()
-        return ((f"{prefix}.{name}" if prefix else name, each) for name, each in self._local_buffers.items())
+        return _named(self._local_buffers, prefix, recurse)
 
     def local_modules(self) -> Iterator[nn.Module]:
         return (module for _, module in self.local_named_modules())
@@ -479,7 +487,7 @@ class DistributedModel(nn.Module):
                 values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
             return huggingface.to_theirs(self.module, whole_values(self.module, values))
 
-    def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+    def local_state_dict(self) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
         self._must_be_divided()
         if self.sharding is not None:
@@ -495,7 +503,10 @@ class DistributedModel(nn.Module):
 
         Raises:
             RuntimeError: keys or shapes don't fit.
+            SMPUnsupportedError: ``assign``, which would give the model other parameters than the optimizer's.
         """
+        if assign:
+            raise SMPUnsupportedError("model.load_state_dict(assign=True): values are copied only; leave it out")
         if not state_dict.get(PARTIAL):
             state_dict = huggingface.to_ours(self.module, without_mark(state_dict))
         if not self.partitioned:
@@ -554,6 +565,17 @@ class DistributedModel(nn.Module):
             "model.join: every replica must run the same number of steps. Give each the same number of batches, as "
             "torch's DistributedSampler does, with drop_last=True in the DataLoader"
         )
+
+
+def _looked_at(body: Callable[[], Any]) -> Any:
+    with part_reads.refused():
+        return body()
+
+
+def _named(tensors: Mapping[str, Any], prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+    """As torch names tensors; without ``recurse`` those of the model itself."""
+    chosen = ((name, each) for name, each in tensors.items() if recurse or "." not in name)
+    return ((f"{prefix}.{name}" if prefix else name, each) for name, each in chosen)
 
 
 def _checkpoint_attentions(module: nn.Module) -> None:

@@ -12,9 +12,11 @@ import torch.distributed as dist
 
 from . import clipping, log, sharding
 from .distributed_parameters import division, take_replaced
+from .errors import SMPStepError
 from .leaves import Leaves
 from .loss_scale import LossScale
 from .optimizer_state import OptimizerState, is_divided
+from .shard_names import FlatGroup
 from .state import state
 
 
@@ -101,6 +103,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @defaults.setter
     def defaults(self, value: dict[str, Any]) -> None:
         self.optimizer.defaults = value
+
+    @property
+    def fp32_partitioned_groups_flat(self) -> list[FlatGroup]:
+        """What this rank has of each group, by AWS's name; with sharded data parallelism only."""
+        self._in_shards("fp32_partitioned_groups_flat")
+        return [FlatGroup(group["params"]) for group in self.param_groups]
+
+    @property
+    def ds_param_shard_group(self) -> Any:
+        """The ranks of one copy of the model, by AWS's name; with sharded data parallelism only."""
+        return self._in_shards("ds_param_shard_group").mesh["shard"].get_group()
+
+    def _in_shards(self, name: str) -> sharding.Sharding:
+        found: sharding.Sharding | None = state.model.sharding if state.model is not None else None
+        if found is None:
+            raise SMPStepError(f"optimizer.{name}: there are no shards; it needs sharded_data_parallel_degree over 1")
+        return found
 
     @property
     def sharded(self) -> bool:

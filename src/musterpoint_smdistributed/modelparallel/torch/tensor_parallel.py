@@ -18,7 +18,7 @@ from torch import nn
 
 from . import absent, delayed, log, values
 from .marks import Marks
-from .nn.base import DistributedModule, IndivisibleError
+from .nn.base import DistributedModule, IndivisibleError, refuse_unknown
 from .nn.embedding import DistributedEmbedding
 from .nn.huggingface import families
 from .nn.linear import DistributedLinear
@@ -61,7 +61,11 @@ def tensor_parallelism(enabled: bool = True, **tp_config: Any) -> Iterator[None]
     """Supported modules made inside are distributed, or are not; of nested contexts the innermost counts.
 
     ``tp_config``: arguments of the distributed modules; those count more than what a registered class's hook says.
+
+    Raises:
+        TypeError: an argument that no distributed module has, neither of ``smp.nn`` nor of those registered so far.
     """
+    _refuse_unknown("smp.tensor_parallelism", tp_config)
     with _marks.on_modules_made_inside(Mark(enabled, tp_config)):
         yield
 
@@ -71,10 +75,18 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config:
 
     Raises:
         ValueError: the model has been wrapped already.
+        TypeError: as in that context.
     """
+    _refuse_unknown("smp.set_tensor_parallelism", tp_config)
     if state.model is not None and any(module is each for each in state.model.modules()):
         raise ValueError("smp.set_tensor_parallelism: call it before smp.DistributedModel wraps the model")
     _marks.put_on(module, Mark(enabled, tp_config))
+
+
+def _refuse_unknown(what: str, given: Mapping[str, Any]) -> None:
+    """Raises TypeError for arguments that no distributed module has, where each of them says which it has."""
+    if all(_arguments_of(each.module) is not None for each in _registered.values()):
+        refuse_unknown(what, given)
 
 
 def tp_register(

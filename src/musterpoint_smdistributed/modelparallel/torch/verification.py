@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from . import part_reads
 from .attributes import Copies
 from .packing import pack, unpack
 from .stages import Chain
@@ -68,7 +69,8 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         seeds = [torch.rand(leaf.shape, generator=generator).to(leaf) for leaf in results]
         gradients: Sequence[torch.Tensor | None] = ()
         if results and wanted:
-            gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
+            with part_reads.allowed():
+                gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
     return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), gradients)
 
 
@@ -146,7 +148,8 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._parameters = [(each, each.detach()) for each in parameters]
+        with part_reads.allowed():
+            self._parameters = [(each, each.detach()) for each in parameters]
         with torch._C.DisableTorchFunctionSubclass():
             self._storages = {_storage(data): data for _, data in self._parameters}
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -162,13 +165,13 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def any(self) -> bool:
         """Whether there are any."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass(), part_reads.allowed():
             moved = any(parameter.data_ptr() != data.data_ptr() for parameter, data in self._parameters)
         return moved or bool(self._before)
 
     def put_back(self) -> None:
         """Parameters are what they were before."""
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), part_reads.allowed():
             for parameter, data in self._parameters:
                 if parameter.data_ptr() != data.data_ptr():
                     parameter.data = data

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
+from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.connection_log import ConnectionLog
 from musterpoint.core.channel.dial import NOTHING, REFUSED, VANISHED
@@ -23,7 +24,6 @@ from musterpoint.core.channel.session import (
     Session,
     Silent,
     random_token,
-    same_token,
 )
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.wire import WireError

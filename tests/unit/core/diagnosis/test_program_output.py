@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ CULPRITS = {
     "group": ("ExceptionGroup: loading failed (2 sub-exceptions)\nValueError: bad shard 3 (and 1 other)", "group.py:1",
               "exception"),
     "gloo_exit": ("Fatal Python error: Aborted", "", "fatal"),
+    "raised_gloo_exit": ("ValueError: the loss is nan", "train.py:12", "exception"),
     "gloo_exit_bare": ("saved model.pt", "", "last"),
     "ignored": ("RuntimeError: the real one", "ignored.py:5", "exception"),
     "ignored_after": ("RuntimeError: the real one", "ignored_after.py:4", "exception"),
@@ -72,6 +74,7 @@ CULPRITS = {
     "task": ("RuntimeError: the real one", "task.py:5", "exception"),
     "thread": ("RuntimeError: loss is NaN at step 12", "thread.py:4", "exception"),
     "horovodrun_raise": ("LookupError: no such shard: 17", "train.py:8", "exception"),
+    "horovodrun_shut_down": ("LookupError: no such shard: 17", "train.py:7", "exception"),
     "horovodrun_exit7": ("the program's own horovodrun says: its rank 1 ended with exit code 7", "", "line"),
     "horovodrun_kill": ("the program's own horovodrun says: its rank 1 was killed by signal 9", "", "line"),
     "torchrun_exit": ("the program's own torchrun says: its rank 1 ended with exit code 7", "", "line"),
@@ -135,8 +138,26 @@ def test_only_wrappers_are_called_so() -> None:
     wrappers = {name for name in CULPRITS if (error := find_error(TAILS[name])) is not None and error.wrapper}
     assert wrappers == {
         "exited", "killedworker", "launcher", "launcher_git", "launcher_kill", "torchrun_exit", "torchrun_raise",
-        "torchrun_record", "horovodrun_raise", "horovodrun_exit7", "horovodrun_kill",
+        "torchrun_record", "horovodrun_raise", "horovodrun_shut_down", "horovodrun_exit7", "horovodrun_kill",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("name", ["horovodrun_raise", "horovodrun_shut_down"])
+def test_the_rank_that_raised_leads_whoever_ends_and_prints_first(name: str, seed: int) -> None:
+    """horovodrun passes on the lines of its ranks, and its own, in any order."""
+    lines = TAILS[name].splitlines(keepends=True)
+    queues = [[line for line in lines if line[:4] == tag] for tag in (b"[0]<", b"[1]<")]
+    ends = next(at for at, line in enumerate(lines) if line.startswith(b"Traceback"))
+    queues.append([line for line in lines[:ends] if not line.startswith(b"[")])
+    chooser, mixed = random.Random(seed), []
+    while any(queues):
+        queue = chooser.choice([one for one in queues if one])
+        for _ in range(min(len(queue), chooser.choice((1, 3, 30)))):
+            mixed.append(queue.pop(0))
+    error = find_error(b"".join([*mixed, *lines[ends:]]), 1)
+    assert error is not None
+    assert (error.text, error.rank) == ("LookupError: no such shard: 17", 1)
 
 
 RESET = "RuntimeError: TCPStore: connection reset by peer"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from musterpoint.base.position import LONGEST, Position, PositionKind
 from musterpoint.core.diagnosis.stalls import (
     LOOKS,
+    LongCalls,
     busy_sentence,
     got_on,
     numbers,
@@ -143,6 +144,22 @@ def test_a_call_without_a_name_is_a_wait_once_nobody_can_be_waited_for(
     positions: list[Position], looks: int, still: bool
 ) -> None:
     assert stands_still(positions, looks) is still
+
+
+def test_a_rank_that_stays_in_one_call_of_an_mpi_waits_after_three_looks() -> None:
+    def looked(*numbers: int) -> list[Position]:
+        calls, found = LongCalls(), []
+        for number in numbers:
+            seen = facts(("sync", "train.py", 9), mpi_call=number, moving=True, mpi=True, one_call=True)
+            calls.looked({"1": seen})
+            found.append(position(1, seen))
+        return found
+
+    waits = Position(1, "collective", "a call of its MPI", "train.py:9")
+    assert [one == waits for one in looked(4, 4, 4, 4)] == [False, False, True, True]
+    assert [one == waits for one in looked(4, 4, 5, 5, 5, 0, 5, 5)] == [False] * 4 + [True] + [False] * 3
+    assert stands_still([waits, waits._replace(rank=2)])
+    assert not stands_still([waits, CALL])  # the other one may compute
 
 
 def test_places_are_the_same_though_a_busy_wait_did_not_get_the_processor() -> None:

@@ -49,7 +49,7 @@ WORLDS: dict[str, tuple[dict[str, str], str, str, int]] = {
     ),
     "HyperPod on EKS": (
         {**POD, **MASTER, "PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "job-pods-0",
-         "PET_MASTER_PORT": "23456", "MASTER_ADDR": "job-pods-0", "HOSTNAME": "job-pods-1"}, "plain", "node-1", 2,
+         "PET_MASTER_PORT": "23456", "MASTER_ADDR": "job-pods-0", "HOSTNAME": "job-pods-1"}, "hyperpod", "node-1", 2,
     ),
     "PAI": ({**MASTER, "MASTER_ADDR": "dlc1-master-0", "HOSTNAME": "dlc1-worker-0"}, "kubeflow", "dlc1-worker-0", 2),
     "Polyaxon": ({**MASTER, "MASTER_ADDR": "plx-master-0", "POLYAXON_RUN_UUID": "u"}, "kubeflow", "plx-worker-0", 2),
@@ -87,6 +87,15 @@ WORLDS: dict[str, tuple[dict[str, str], str, str, int]] = {
         {**STEP, "SLURM_STEP_NODELIST": "ip-10-1-2-[3,44]", "SLURM_JOB_NODELIST": "ip-10-1-2-[3,44]",
          "SLURMD_NODENAME": "ip-10-1-2-44"}, "slurm", "ip-10-1-2-44", 2,
     ),
+    "ModelArts": ({"VC_WORKER_HOSTS": "a-0.a,a-1.a", "MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}, "volcano", "a-1.a", 2),
+    "jsrun's tasks": (
+        {"LSB_MCPU_HOSTS": "batch5 1 a01n01 42 a01n02 42", "JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_RANK": "1"},
+        "lsf", "a01n02", 2,
+    ),
+    "a TFJob": (
+        {**POD, "TF_CONFIG": '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 1}}'},
+        "tfconfig", "b", 2,
+    ),
     "an array of Slurm jobs": (
         {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": "4",
          "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1", "SLURM_PROCID": "0"},
@@ -94,7 +103,9 @@ WORLDS: dict[str, tuple[dict[str, str], str, str, int]] = {
     ),
 }  # fmt: skip
 REFUSED = {
-    "a TFJob": ({**POD, "TF_CONFIG": '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {}}'}, "TF_CONFIG"),
+    "a cluster without a task": (
+        {**POD, "TF_CONFIG": '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {}}'}, "TF_CONFIG",
+    ),
     "an MXJob": ({**POD, "DMLC_PS_ROOT_URI": "mx-scheduler-0", "DMLC_NUM_WORKER": "2"}, "DMLC_NUM_WORKER=2"),
     "an elastic PyTorchJob": (
         {**POD, "PET_RDZV_ENDPOINT": "el-worker-0:23456", "PET_NNODES": "1:3", "HOSTNAME": "el-worker-0"},
@@ -113,7 +124,6 @@ REFUSED = {
     "Databricks' distributor": (
         {"MASTER_ADDR": "10.0.0.4", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "0"}, "RANK=1, LOCAL_RANK=0",
     ),
-    "ModelArts": ({"VC_WORKER_HOSTS": "a-0.a,a-1.a", "MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}, "VC_WORKER_HOSTS="),
     "slices of TPUs": ({"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1"}, "MEGASCALE_NUM_SLICES=2"),
     "a container in a step": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_NNODES": "2"}, "SLURM_JOB_NODELIST"),
     "Slurm's tasks in turn": (
@@ -122,9 +132,9 @@ REFUSED = {
     ),
     "PALS": ({"PALS_RANKID": "1", "PMI_RANK": "1", "PMI_SIZE": "8", "PMI_LOCAL_SIZE": "4"}, "PMI_SIZE=8"),
     "Flux": ({"FLUX_JOB_NNODES": "2", "FLUX_JOB_SIZE": "16", "FLUX_TASK_RANK": "0"}, "FLUX_JOB_NNODES=2"),
-    "jsrun": (
-        {"LSB_MCPU_HOSTS": "batch5 1 a01n01 42 a01n02 42", "JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_RANK": "1"},
-        "JSM_NAMESPACE_SIZE=2",
+    "jsrun's ranks": (
+        {"LSB_MCPU_HOSTS": "batch5 1 a01n01 42 a01n02 42", "JSM_NAMESPACE_SIZE": "12", "JSM_NAMESPACE_RANK": "1"},
+        "JSM_NAMESPACE_SIZE=12",
     ),
     "AzureML's tasks without a list of hosts": (
         {**RUN, "MASTER_ADDR": "10.0.0.4", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "NODE_RANK": "0"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, get_args, get_type_hints
 
 import pytest
 
@@ -13,6 +13,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
+from musterpoint.local.options import Options
 from musterpoint.local.platforms import table
 from musterpoint.local.platforms.platform import LocalPlatform
 
@@ -26,7 +27,7 @@ OTHER_MEANINGS = {
     "core/code/install.py": {"sagemaker"},  # a module of ours
     "local/options.py": set(PLATFORMS),  # the values of an option, for type checkers
     "integrations/sagemaker_drivers.py": {"sagemaker"},  # a package of AWS's
-    "core/launch/mpi/open_mpi.py": {"slurm"},  # Open MPI's own name for a part of it
+    "core/launch/mpi/open_mpi.py": {"slurm", "lsf"},  # Open MPI's own names for its parts
 }
 """Texts that are called as a platform is and mean something else."""
 
@@ -62,7 +63,8 @@ def test_the_tables_agree() -> None:
         assert platforms.load(name).name == name
         assert platforms.load(name).row.start
     played = {name: table.played(name) for name in table.playable()}
-    assert list(played) == ["sagemaker", "azureml", "slurm", "kubeflow", "kubernetes"]
+    assert set(platforms.NAMES) - set(played) == {"vertex", "determined", "plain"}
+    assert set(get_args(get_type_hints(Options)["platform"])) == set(played)
     assert all(isinstance(made, LocalPlatform) for made in played.values())
 
 
@@ -89,6 +91,26 @@ def test_what_cannot_be_played_is_told() -> None:
         ({"PET_RDZV_ENDPOINT": "a-worker-0:1", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubeflow"),
         ({"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:1"]}, "task": {"type": "workerpool0"}}'}, "vertex"),
         ({"JOB_COMPLETION_INDEX": "0"}, "kubernetes"),
+        ({"LWS_GROUP_SIZE": "2", "MASTER_ADDR": "a-master-0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "lws"),
+        ({"PET_MASTER_ADDR": "a-pods-0", "PET_NNODES": "2", "HOSTNAME": "a-pods-1"}, "hyperpod"),
+        ({"PET_MASTER_ADDR": "a-pods-0", "PET_NNODES": "2", "HOSTNAME": "b"}, "plain"),
+        ({"VC_WORKER_HOSTS": "a,b", "TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, "tfconfig"),
+        ({"VC_WORKER_HOSTS": "a,b"}, "volcano"),
+        ({"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5", "AZ_BATCH_TASK_ID": "t"}, "azurebatch"),
+        ({"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5"}, "azureml"),
+        ({"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5", "AZ_BATCH_TASK_ID": "t", "AZUREML_RUN_ID": "x"}, "azureml"),
+        ({"AWS_BATCH_JOB_NUM_NODES": "2"}, "awsbatch"),
+        ({"AWS_BATCH_JOB_ID": "1", "AWS_BATCH_JOB_ARRAY_INDEX": "1"}, "plain"),
+        ({"SKYPILOT_NODE_RANK": "0"}, "skypilot"),
+        ({"DSTACK_NODES_NUM": "2"}, "dstack"),
+        ({"FLUX_JOB_NNODES": "2"}, "flux"),
+        ({"FLUX_URI": "local:///x"}, "plain"),
+        ({"LSB_HOSTS": "a b"}, "lsf"),
+        ({"PBS_JOBID": "1.s"}, "pbs"),
+        ({"PBS_NODEFILE": "/nonexistent"}, "plain"),
+        ({"NOMAD_ALLOC_INDEX": "0", "MUSTER_NNODES": "2"}, "nomad"),
+        ({"NOMAD_ALLOC_INDEX": "0"}, "plain"),
+        ({"SLURM_JOB_ID": "1", "PBS_JOBID": "1", "LSB_HOSTS": "a"}, "slurm"),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "MUSTER_NNODES": "2"}, "kubernetes"),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "plain"),
         ({"SLURM_JOB_ID": ""}, "plain"),

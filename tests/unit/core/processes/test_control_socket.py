@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
+from pathlib import Path
 from typing import Callable, Iterator
 
 import pytest
@@ -19,6 +21,7 @@ from musterpoint.core.processes.control_socket import (
     ControlSocket,
     address_of,
 )
+from musterpoint.core.processes.private_folder import private_folder
 
 from ...turning import turn_until
 
@@ -333,8 +336,47 @@ def test_descriptors_that_nobody_asked_for_are_closed(listening: Listening, when
         socket.send_fds(sock, [first], [write] * 100)
         sock.sendall(after[len(first) :] + b"done\n")
         listening.until(lambda: "done" in listening.said)
-        assert descriptors() == held
+        assert descriptors() <= held
         os.close(write)
         os.set_blocking(read, False)
         assert os.read(read, 1) == b"", "nobody has the other end"
     os.close(read)
+
+
+def test_it_is_a_file_that_only_this_user_reaches(listening: Listening) -> None:
+    path = Path(listening.control_socket.address)
+    assert path.is_socket()
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    listening.control_socket.close()
+    assert not path.exists()
+
+
+def test_what_a_killed_job_has_left_is_removed_and_what_lives_is_not(listening: Listening) -> None:
+    folder = Path(listening.control_socket.address).parent
+    left = folder / "control-1-left.socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(left))
+    (folder / "control-1-left.token").touch()
+    other = Listening()
+    assert not left.exists()
+    assert not left.with_suffix(".token").exists()
+    listening.identified().close()
+    other.control_socket.close()
+    other.loop.close()
+
+
+def test_without_a_directory_it_has_a_name_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "private_folder", lambda: private_folder((str(tmp_path / "none"),)))
+    listening = Listening()
+    assert listening.control_socket.address.startswith("@")
+    listening.identified().close()
+    listening.control_socket.close()
+    listening.loop.close()
+
+
+def test_a_token_that_is_known_already_is_used() -> None:
+    loop = Loop()
+    made = ControlSocket(loop, lambda connection: None, token="known")
+    assert made.token == "known"
+    made.close()
+    loop.close()

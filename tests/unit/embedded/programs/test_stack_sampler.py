@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.embedded.programs import gpu_activity, stack_sampler
+from musterpoint.embedded.programs import gpu_activity, native_calls, stack_sampler
 
 PROGRAM = """
 import os, subprocess, sys, threading, time
@@ -101,8 +101,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 def sample(tmp_path: Path, ranks: Started, reader: str, seconds: str = "1", **environ: str) -> dict[str, Any]:
     result = tmp_path / "result.json"
     words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
+    programs = gpu_activity.__file__, native_calls.__file__
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, gpu_activity.__file__, result, *words],
+        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, *programs, result, *words],
         stdin=subprocess.PIPE, env={**os.environ, **environ},
     )  # fmt: skip
     assert sampler.wait(500) == 0
@@ -211,11 +212,83 @@ def test_memory_of_a_gpu_in_use_is_work_and_a_kernel_that_waits_is_none(
 
 def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", gpu_activity.__file__, str(tmp_path / "r")],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            stack_sampler.__file__,
+            "600",
+            "-",
+            gpu_activity.__file__,
+            native_calls.__file__,
+            str(tmp_path / "r"),
+        ],
         stdin=subprocess.PIPE,
     )
     sampler.communicate(timeout=500)
     assert sampler.returncode == 1
+
+
+LOOKS_FOR_MESSAGES = """
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int loop(unsigned long times) {
+    for (volatile unsigned long n = 0; n < times; n++) syscall(SYS_sched_yield);
+    return 0;
+}
+int wait_for_ever(void) { return loop(-1ul); }
+int send_a_little(void) { return loop(100); }
+"""
+CALLER = """
+import ctypes, os, sys
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), {"__name__": "stack_dumps"})
+here = [ctypes.CDLL(os.path.join(os.getcwd(), name)) for name in ("libmpi.so", "libother.so")]
+library, call = here[int(sys.argv[2])], sys.argv[3]
+waits, sends = library.wait_for_ever, library.send_a_little
+print("ready", flush=True)
+if call == "waits":
+    waits()
+while True: sends()
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "call", "in_mpi"), [("0", "waits", True), ("1", "waits", False), ("0", "sends", False)]
+)
+def test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries(
+    tmp_path: Path, start: Callable[..., Started], library: str, call: str, in_mpi: bool
+) -> None:
+    """Both are at one line all the time, and use the processor."""
+    (tmp_path / "wait.c").write_text(LOOKS_FOR_MESSAGES)
+    for name in ("libmpi.so", "libother.so"):
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / name, tmp_path / "wait.c"], check=True)
+    (tmp_path / "caller.py").write_text(CALLER)
+    words = [sys.executable, "caller.py", STACK_DUMPS, library, call]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=tmp_path) as rank:
+        try:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == b"ready\n"
+            calls = [sample(tmp_path, {"rank": rank}, "-", "2")["rank"]["mpi_call"] for _ in range(3)]
+        finally:
+            rank.kill()
+    assert (calls == [1, 1, 1]) is in_mpi  # a busy machine may make one of the short calls a long one
+
+
+def test_what_lies_in_an_mpi() -> None:
+    code = [(10, 20, "/usr/lib/libc.so.6"), (20, 30, "/opt/lib/libmpi.so.40"), (30, 40, "/usr/lib/libopenblas.so.0")]
+    code += [(40, 50, "/usr/lib/openmpi/lib/mca_btl_tcp.so"), (50, 60, "[vdso]"), (60, 70, "")]
+    for addresses, inside in (
+        ([25, 35], True),
+        ([15, 55, 1000, 45, 35], True),  # who calls the C library counts; other words of the stack don't
+        ([35, 25], False),
+        ([15, 35, 25], False),
+        ([65, 25], False),  # code that was made while the program ran
+        ([1000, 25], False),
+        ([15, 15], False),
+        ([], False),
+    ):
+        assert native_calls.is_in_mpi(addresses, code) is inside
 
 
 DUMPS = """

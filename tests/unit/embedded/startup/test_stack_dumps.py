@@ -113,3 +113,4 @@ def test_both_sides_mean_the_same(root: Path) -> None:
     text = (root / "src/musterpoint/embedded/startup/stack_dumps.py").read_text()
     assert f"SIGNAL = {stack_sampler.SIGNAL}\n" in text
     assert f'FILE = "{stack_sampler.STACKS_FILE}"\n' in text
+    assert f'RETURNS = "{stack_sampler.RETURNS}"\n' in text

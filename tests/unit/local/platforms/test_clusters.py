@@ -1,4 +1,4 @@
-"""Slurm, Kubernetes and Kubeflow as ``muster local`` plays them: their readers find the job that was asked for."""
+"""Platforms that start one command per host, as ``muster local`` plays them: readers find the job asked for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ JOBS: list[tuple[str, dict[str, object], int | None]] = [
     ("kubeflow", {"runtime": "torch", "numProcPerNode": 4}, 4),
     ("kubeflow", {"runtime": "jax"}, None),
     ("kubeflow", {"runtime": "xgboost"}, None),
+    *((name, {}, None) for name in ("volcano", "skypilot", "dstack", "pbs", "lsf", "tfconfig")),
 ]
+COUNTED = ("lws", "hyperpod", "awsbatch", "azurebatch", "flux", "nomad")
+"""Platforms whose hosts learn each other's names in the roll call."""
+ALONE = {"tfconfig", "hyperpod"}
+"""Platforms that give a job's only host no variables."""
 
 
 def hosts_of(platform: LocalPlatform, folder: Path, distribution: dict[str, object], number: int) -> list[PlayedHost]:
@@ -32,20 +37,46 @@ def hosts_of(platform: LocalPlatform, folder: Path, distribution: dict[str, obje
     return [PlayedHost(made, name, Layout(str(folder)), {}, str(folder / name)) for name in names]
 
 
+def made_for(host: PlayedHost, folder: Path) -> None:
+    """The file of hosts that is in the host's tree on PBS."""
+    (folder / host.name).mkdir()
+    (folder / host.name / "nodefile").write_text("".join(f"{name}\n" * 2 for name in host.job.hosts))
+
+
 @pytest.mark.parametrize("number", [1, 2, 11])
 @pytest.mark.parametrize(("name", "distribution", "slots"), JOBS)
 def test_every_host_finds_its_place(
     name: str, distribution: dict[str, object], slots: int | None, number: int, tmp_path: Path
 ) -> None:
     platform = played(name)
+    if number == 1 and name in ALONE:
+        name = "plain"
     for host in hosts_of(platform, tmp_path, distribution, number):
+        made_for(host, tmp_path)
         environ = platform.environment(host)
         hosts_file = tmp_path / "hosts"
         hosts_file.write_text(f"10.0.0.1 {host.name}\n")
         environ["MUSTER_HOSTS_FILE"] = str(hosts_file)
         job = read_job(environ, from_environ(environ), "", "t.py")
+        if name == "plain":
+            assert len(job.hosts) == 1
+            continue
         assert (job.platform, job.hosts, job.current_host) == (name, host.job.hosts, host.name)
         assert (job.distribution.processes_per_host, job.paths.base) == (slots, host.tree)
+
+
+@pytest.mark.parametrize("number", [1, 2, 11])
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_counted_host_finds_its_place_and_the_first(name: str, number: int, tmp_path: Path) -> None:
+    platform = played(name)
+    hosts = hosts_of(platform, tmp_path, {}, number)
+    for host in hosts:
+        environ = platform.environment(host)
+        job = read_job(environ, from_environ(environ), "", "t.py")
+        assert (job.platform, len(job.hosts)) == ("plain" if number == 1 and name in ALONE else name, number)
+        if job.unnamed is not None:
+            assert job.unnamed.node_rank in (host.rank, None)
+            assert job.unnamed.leader == hosts[0].name or not host.rank
 
 
 def test_the_host_gets_the_command_that_a_manifest_has(tmp_path: Path) -> None:

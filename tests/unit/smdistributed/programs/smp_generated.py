@@ -3,352 +3,287 @@
 The models come as a file of JSON, one a line; ``generated_models.py`` draws them.
 """
 
+import contextlib
 import copy
+import functools
 import gc
 import json
+import os
 import sys
+import traceback
 
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.distributed as dist
 from ending import leave
+from generated_blocks import CLASSES, MASKS, OTHER_CALL, Net
 from smdistributed.modelparallel.torch import absent
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
-WIDTH = 4
+STEPS = 3
+CHANGING = ("collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching")
+"""Blocks that change what they keep when they are computed again, in plain torch as well."""
 
 
-class Block(nn.Module):
-    """``others``: the blocks before this one."""
-
-    def __init__(self, others):
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x, others):
-        return torch.tanh(self.linear(x))
-
-
-class Norm(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.norm = nn.BatchNorm1d(WIDTH)
-
-    def forward(self, x, others):
-        return self.linear(self.norm(x))
-
-
-class Inplace(Block):
-    def forward(self, x, others):
-        y = self.linear(x)
-        y += x
-        return y.relu_()
-
-
-class Residual(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-
-    def forward(self, x, others):
-        return x + self.inner(self.linear(x)) * 0.5
-
-
-class Frozen(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.linear.requires_grad_(False)
-
-
-class Checkpointed(Block):
-    def forward(self, x, others):
-        return checkpoint(super().forward, x, others, use_reentrant=False)
-
-
-class Noted(Block):
-    """A running mean."""
-
-    def __init__(self, others):
-        super().__init__(others)
-        self.register_buffer("mean", torch.zeros(WIDTH))
-
-    def forward(self, x, others):
-        if self.training:
-            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
-        return super().forward(x - self.mean, others)
-
-
-class Counting(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.calls = 0
-
-    def forward(self, x, others):
-        self.calls += 1
-        return super().forward(x, others) * (1 + self.calls % 3)
-
-
-class Collecting(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.log = []
-
-    def forward(self, x, others):
-        self.log.append(float(x.detach().sum()))
-        return super().forward(x, others) + len(self.log) * 0.01
-
-
-class Keeping(Block):
-    def forward(self, x, others):
-        self.kept = super().forward(x, others)
-        return self.kept * 2
-
-
-class Borrowing(Block):
-    """Computes with a weight of another block."""
-
-    def forward(self, x, others):
-        return super().forward(
-            functional.linear(x, others[0].linear.weight.T if others else self.linear.weight), others
-        )
-
-
-class Shared(Block):
-    """Has the weight of another block."""
-
-    def __init__(self, others):
-        super().__init__(others)
-        if others:
-            self.linear.weight = others[0].linear.weight
-
-
-class Reading(Block):
-    """Reads what another block keeps."""
-
-    def forward(self, x, others):
-        found = 0.0
-        for each in others[:1]:
-            found = getattr(each, "calls", 0) * 0.1 + sum(getattr(each, "log", ())) * 0.01
-            if hasattr(each, "mean"):
-                found = found + each.mean.sum()
-        return super().forward(x, others) + found
-
-
-class Setting(Block):
-    """Sets an attribute of another block."""
-
-    def forward(self, x, others):
-        for each in others[:1]:
-            each.calls = getattr(each, "calls", 0) + 2
-        return super().forward(x, others)
-
-
-class Branching(Block):
-    def forward(self, x, others):
-        return super().forward(x, others) if x.sum() > 0 else self.linear(x).sin()
-
-
-class Twice(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.norm = nn.BatchNorm1d(WIDTH)
-
-    def forward(self, x, others):
-        x = self.norm(super().forward(x, others))
-        return self.norm(super().forward(x, others))
-
-
-class Watching(Block):
-    """Calls the block before once more."""
-
-    def forward(self, x, others):
-        if others and not isinstance(others[0], Watching):
-            x = x + others[0](x * 0.5, [])
-        return super().forward(x, others)
-
-
-class Structured(Block):
-    def forward(self, x, others):
-        pair = {"x": x, "more": [x.sin(), 3]}
-        return super().forward(pair["x"], others) + pair["more"][0] * pair["more"][1]
-
-
-class Extra(Block):
-    def __init__(self, others):
-        super().__init__(others)
-        self.steps = 0
-
-    def forward(self, x, others):
-        self.steps += self.training
-        return super().forward(x, others)
-
-    def get_extra_state(self):
-        return {"steps": self.steps}
-
-    def set_extra_state(self, state):
-        self.steps = state["steps"]
-
-
-CLASSES = {each.__name__.lower(): each for each in Block.__subclasses__()}
-CLASSES["linear"] = Block
-
-
-class Net(nn.Module):
-    def __init__(self, blocks):
-        super().__init__()
-        self.first, self.blocks = nn.Linear(3, WIDTH), nn.ModuleList()
-        self.others = []
-        for index, block in enumerate(blocks):
-            chosen = [block["other"] % index] if index else []
-            self.others.append(chosen)
-            self.blocks.append(CLASSES[block["kind"]]([self.blocks[each] for each in chosen]))
-        self.last = nn.Linear(WIDTH, 2)
-
-    def forward(self, x):
-        x = torch.tanh(self.first(x))
-        for block, others in zip(self.blocks, self.others):
-            x = block(x, [self.blocks[each] for each in others])
-        return self.last(x)
-
-
-def body(model, net, x, y, kind, backward):
-    if kind == "adversarial":
-        x = x.detach().requires_grad_()
-        (direction,) = torch.autograd.grad(functional.cross_entropy(model(x), y), x)
-        x = (x + 0.1 * direction).detach()
-    output = model(x)
-    loss = functional.cross_entropy(output, y)
-    if kind == "penalty":
-        loss = loss + 0.01 * sum(each.pow(2).sum() for each in net.blocks[-1].parameters())
-    if kind == "two":
-        backward(functional.cross_entropy(model(x * 2), y) * 0.5)
-    if kind == "split":
-        output.sum().mul(0.01).backward(retain_graph=True)
+def body(model, net, x, y, ids, spec, backward, teacher):
+    """One microbatch; ``model`` and ``net`` are the same in one process."""
+    kind = spec["loss"]
+    with torch.autocast("cpu", torch.bfloat16, enabled=spec["autocast"]):
+        if kind == "adversarial":
+            x = x.detach().requires_grad_()
+            (direction,) = torch.autograd.grad(functional.cross_entropy(model(x, ids), y), x)
+            x, ids = (x + 0.1 * direction).detach(), ids + OTHER_CALL
+        output = model(x, ids)
+        loss = functional.cross_entropy(output, y)
+        if kind == "penalty":
+            loss = loss + 0.01 * sum(each.pow(2).sum() for each in net.blocks[-1].parameters())
+        if kind == "teacher":
+            with torch.no_grad():
+                target = teacher(x)
+            loss = loss + functional.mse_loss(output, target)
+        if kind == "parts":
+            loss = loss + net.last(net.encode(x)).pow(2).mean()
+        if kind == "two":
+            backward(functional.cross_entropy(model(x * 2, ids + OTHER_CALL), y) * 0.5)
+        if kind == "split":
+            output.sum().mul(0.01).backward(retain_graph=True)
+        if kind == "weighted":  # by the norms of gradients, as GradNorm does
+            (norm,) = torch.autograd.grad(loss, net.first.weight, retain_graph=True)
+            loss = loss * (1 + norm.norm().detach())
     backward(loss)
     return loss
 
 
 @smp.step
-def train(model, x, y, kind):
-    return body(model, model.module, x, y, kind, model.backward)
+def train(model, x, y, ids, spec, teacher):
+    return body(model, model.module, x, y, ids, spec, model.backward, teacher)
 
 
 @smp.step
-def evaluate(model, x):
-    return model(x)
+def evaluate(model, x, ids):
+    return model(x, ids)
 
 
 def batch(spec, step, replica):
     generator = torch.Generator().manual_seed(spec["seed"] + 100 * step + replica)
-    return torch.randn(8, 3, generator=generator), torch.randint(2, (8,), generator=generator)
+    x = torch.randn(8, 3, generator=generator)
+    return x, torch.randint(2, (8,), generator=generator), torch.arange(8) + 8 * (replica + 8 * step)
 
 
-def optimizer_of(spec, parameters):
-    kind = getattr(torch.optim, spec["optimizer"])
-    return kind(parameters, 0.02, **({"eps": 1e-2} if spec["optimizer"] == "Adam" else {}))
+def optimizer_of(spec, net):
+    kind, more = {
+        "SGD": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        "Adam": (torch.optim.Adam, {"eps": 1e-2}), "AdamW": (torch.optim.AdamW, {"eps": 1e-2, "amsgrad": True}),
+    }[spec["optimizer"]]  # fmt: skip
+    groups = [{"params": list(net.parameters())}]
+    if spec["groups"]:
+        some = set(map(id, net.last.parameters()))
+        groups = [
+            {"params": [each for each in net.parameters() if id(each) not in some]},
+            {"params": list(net.last.parameters()), "lr": 0.05, "weight_decay": 0.1},
+        ]
+    return kind(groups, 0.02, **more)
 
 
-def alone(replicas, optimizer, spec, step, divided):
-    """One step of all replicas, in this process; the losses of each."""
-    count, losses = spec["world"]["microbatches"], []
-    for net in replicas:
-        for own, first in zip(net.buffers(), replicas[0].buffers()):
-            own.data.copy_(first)
-    for replica, net in enumerate(replicas):
-        x, y = batch(spec, step, replica)
-        for each in net.parameters():
-            each.grad = None
-        parts = zip(x.chunk(count), y.chunk(count))
-        losses.append([body(net, net, *part, spec["loss"], torch.Tensor.backward).detach() for part in parts])
-        for each in net.parameters():
-            if each.grad is not None:
-                each.grad = each.grad / (count * len(replicas))
-    for group in zip(*(net.parameters() for net in replicas)):
-        grads = [each.grad for each in group if each.grad is not None]
-        if grads:
-            group[0].grad = sum(grads)
-    return losses
+def told(world):
+    """The replicas' number of a world, and this rank's among them: those that have data of their own."""
+    if world.get("prescaled_batch"):
+        return smp.rdp_size(), smp.rdp_rank()
+    return smp.dp_size(), smp.dp_rank()
 
 
-def check(spec):
-    """The largest difference of losses, weights and buffers after three updates."""
+class Alone:
+    """The same in one process, one replica after the other."""
+
+    def __init__(self, spec, net, count):
+        self.spec, self.replicas = spec, [net, *(copy.deepcopy(net) for _ in range(count - 1))]
+        self.optimizer = optimizer_of(spec, net)
+
+    def accumulate(self, world, step, teacher):
+        """Adds the gradients of one batch of each replica; the losses of each."""
+        count, losses, first = world["microbatches"], [], self.replicas[0]
+        kept = {each: each.grad for each in first.parameters()}
+        for net in self.replicas:
+            for own, buffer in zip(net.buffers(), first.buffers()):
+                own.data.copy_(buffer)
+        for replica, net in enumerate(self.replicas):
+            for each in net.parameters():
+                each.grad = None
+            parts = zip(*(each.chunk(count) for each in batch(self.spec, step, replica)))
+            given = (self.spec, torch.Tensor.backward, teacher)
+            losses.append([body(net, net, *part, *given).detach() for part in parts])
+        divisor = len(self.replicas) * (count if self.spec["averages"] else 1)
+        for group in zip(*(net.parameters() for net in self.replicas)):
+            grads = [each.grad for each in group if each.grad is not None]
+            group[0].grad = sum(grads) / divisor if grads else None
+            if kept[group[0]] is not None:
+                group[0].grad = kept[group[0]] + (0 if group[0].grad is None else group[0].grad)
+        return losses
+
+    def update(self, world):
+        clip(self.spec, self.replicas[0])
+        if world.get("sdp_gradient_clipping"):
+            nn.utils.clip_grad_norm_(self.replicas[0].parameters(), world["sdp_gradient_clipping"])
+        self.optimizer.step()
+        with torch.no_grad():
+            for net in self.replicas[1:]:
+                for one, two in zip(net.parameters(), self.replicas[0].parameters()):
+                    one.copy_(two)
+
+
+def clip(spec, model):
+    if spec["clips"] == "norm":
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    if spec["clips"] == "value":
+        nn.utils.clip_grad_value_(model.parameters(), 0.02)
+
+
+def begin(world):
+    """As in a process of its own."""
     smp.state.model = smp.state.optimizer = absent.fetch = absent.describe = None
     smp.state.wait = lambda work, kind: work.wait()
     smp.state._world = None
-    smp.init(spec["world"])
-    torch.manual_seed(spec["seed"])
-    net = Net(spec["blocks"])
-    replicas = [copy.deepcopy(net) for _ in range(smp.dp_size())]
-    for block, told in zip(net.blocks, spec["blocks"]):
-        smp.set_partition(block, told["part"])
-    optimizer = smp.DistributedOptimizer(optimizer_of(spec, net.parameters()))
-    model = smp.DistributedModel(net)
-    plain = optimizer_of(spec, replicas[0].parameters())
-    schedules = [torch.optim.lr_scheduler.StepLR(each, 1, 0.5) for each in (optimizer, plain) if spec["schedules"]]
+    MASKS.drawn.clear()
+    smp.init(world)
+
+
+def divided(spec, world, seed):
+    """The model, its optimizer, and the same model in one process."""
+    torch.manual_seed(seed)
+    plain = Net(spec["blocks"])
+    torch.manual_seed(seed)
+    with smp.delay_param_initialization() if spec["delayed"] else contextlib.nullcontext():
+        net = Net(spec["blocks"])
+    for block, said in zip(net.blocks, spec["blocks"]):
+        smp.set_partition(block, said["part"] % world["partitions"])
+        if isinstance(getattr(block, "inner", None), nn.Module):
+            smp.set_partition(block.inner, said["inner"] % world["partitions"])
+        if world.get("tensor_parallel_degree") and said["tensor"]:
+            smp.set_tensor_parallelism(block)
+    made = optimizer_of(spec, net) if spec["made_before"] else None
+    more = {"average_grads_across_microbatches": spec["averages"], "overlapping_allreduce": spec["overlaps"]}
+    model = smp.DistributedModel(net, **more)
+    optimizer = smp.DistributedOptimizer(made or optimizer_of(spec, model.module))
+    for block, said in zip(net.blocks, spec["blocks"]):
+        if said["again"] and said["kind"] not in CHANGING:
+            smp.set_activation_checkpointing(block)
+    return model, optimizer, plain
+
+
+def distance(one, two):
+    return max((one.double() - two.double()).abs().max().item(), 0.0) if one.numel() else 0.0
+
+
+def steps(spec, world, model, optimizer, alone, numbers):
+    """The largest difference of losses and outputs over some steps."""
     worst = 0.0
-    for step in range(3):
-        optimizer.zero_grad()
-        plain.zero_grad()
-        kept = {}
+    own = told(world)[1]
+    teacher = nn.Linear(3, 2).requires_grad_(False)
+    for each in teacher.parameters():
+        each.fill_(0.25)
+    both = (optimizer, alone.optimizer)
+    schedules = [torch.optim.lr_scheduler.StepLR(each, 1, 0.5) for each in both if spec["schedules"]]
+    for step in numbers:
+        for each in both:
+            each.zero_grad()
         for part in range(spec["accumulates"]):
             number = step * 2 + part
-            x, y = batch(spec, number, smp.dp_rank())
-            losses = train(model, x, y, spec["loss"]).outputs
-            expected = alone(replicas, plain, spec, number, part)[smp.dp_rank()]
-            worst = max(worst, *((one - two).abs().item() for one, two in zip(losses, expected)))
-            for each in replicas[0].parameters():
-                if each in kept:
-                    each.grad = kept[each] if each.grad is None else each.grad + kept[each]
-                if each.grad is not None:
-                    kept[each] = each.grad
-                each.grad = None
-        for each, grad in kept.items():
-            each.grad = grad
-        if spec["clips"]:
-            for one in (model, replicas[0]):
-                nn.utils.clip_grad_norm_(one.parameters(), 0.1)
+            losses = train(model, *batch(spec, number, own), spec, teacher).outputs
+            masks()
+            expected = alone.accumulate(world, number, teacher)[own]
+            MASKS.replays = False
+            worst = max(worst, *(distance(one, two) for one, two in zip(losses, expected)))
+        clip(spec, model)
         optimizer.step()
-        plain.step()
+        alone.update(world)
         for schedule in schedules:
             schedule.step()
-        with torch.no_grad():
-            for other in replicas[1:]:
-                for one, two in zip(other.parameters(), replicas[0].parameters()):
-                    one.copy_(two)
         if spec["evaluates"]:
-            model.eval()
+            for each in (model, *alone.replicas):
+                each.eval()
             with torch.no_grad():
-                x, _ = batch(spec, 77, smp.dp_rank())
-                output = evaluate(model, x).concat()
-                for each in replicas:
-                    each.eval()
-                own = replicas[smp.dp_rank()]
-                parts = [[each(part) for part in batch(spec, 77, index)[0].chunk(spec["world"]["microbatches"])]
-                         for index, each in enumerate(replicas)]  # fmt: skip
-                assert own is not None
-                worst = max(worst, (output - torch.cat(parts[smp.dp_rank()])).abs().max().item())
-            for each in (model, *replicas):
+                output = evaluate(model, *batch(spec, 77, own)[::2]).concat()
+                parts = [
+                    [
+                        net(*part)
+                        for part in zip(*(each.chunk(world["microbatches"]) for each in batch(spec, 77, index)[::2]))
+                    ]
+                    for index, net in enumerate(alone.replicas)
+                ]
+            worst = max(worst, distance(output, torch.cat(parts[own])))
+            for each in (model, *alone.replicas):
                 each.train()
-    state, expected = model.state_dict(), replicas[smp.dp_rank()].state_dict()
-    assert list(state) == list(expected)
+    return worst
+
+
+def masks():
+    """Gives every rank what dropout drew on all of them."""
+    if any(isinstance(each, CLASSES["dropping"]) for each in smp.state.model.modules()):
+        for drawn in smp.allgather(MASKS.drawn, smp.WORLD):
+            for key, mask in drawn.items():
+                MASKS.note(key, mask)
+    MASKS.replays = True
+
+
+def compared(model, net):
+    """The largest difference of weights, buffers and extra state."""
+    state, expected = model.state_dict(), net.state_dict()
+    assert list(state) == list(expected), (list(state), list(expected))
+    worst = 0.0
     for name, value in expected.items():
         if isinstance(value, torch.Tensor):
-            worst = max(worst, (state[name].double() - value.double()).abs().max().item())
+            worst = max(worst, distance(state[name], value))
         else:
             assert state[name] == value, (name, state[name], value)
     return worst
 
 
-found = []
-with open(sys.argv[1], encoding="utf-8") as file:
-    for line in file:
-        try:
-            found.append(check(json.loads(line)))
-        except Exception as error:
-            found.append(f"{type(error).__name__}: {error}")
-        gc.collect()
-        torch.distributed.barrier() if not isinstance(found[-1], str) else None
-leave(found=found)
+def check(spec, folder):
+    """The largest difference of losses, weights and buffers after three updates, and one more at another degree."""
+    torch.set_default_dtype(torch.float32 if spec["autocast"] else torch.float64)
+    MASKS.replays = False
+    world = spec["world"]
+    begin(world)
+    model, optimizer, plain = divided(spec, world, spec["seed"])
+    count, own = told(world)
+    alone = Alone(spec, plain, count)
+    if spec["autocast"]:
+        return max(steps(spec, world, model, optimizer, alone, range(1)), compared(model, alone.replicas[own]))
+    worst = max(steps(spec, world, model, optimizer, alone, range(STEPS)), compared(model, alone.replicas[own]))
+    if spec["resumed"]:
+        place = os.path.join(folder, "checkpoint")
+        smp.save_checkpoint(place, "all", partial=False, model=model, optimizer=optimizer)
+        kept = copy.deepcopy((alone.replicas[0].state_dict(), alone.optimizer.state_dict()))
+        world = spec["resumed"]
+        begin(world)
+        model, optimizer, plain = divided(spec, world, spec["seed"] + 1)
+        plain.load_state_dict(kept[0])
+        smp.resume_from_checkpoint(place, "all", partial=False)
+        count, own = told(world)
+        alone = Alone(spec, plain, count)
+        alone.optimizer.load_state_dict(kept[1])
+        again = steps(spec, world, model, optimizer, alone, range(STEPS, STEPS + 1))
+        worst = max(worst, again, compared(model, alone.replicas[own]))
+    return worst
+
+
+def main():
+    # Groups of the same ranks are made once: each costs as much as a model.
+    made = functools.cache(dist.new_group)
+    dist.new_group = lambda ranks, **more: made(tuple(ranks), **more)
+    found = []
+    with open(sys.argv[1], encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            try:
+                found.append(check(json.loads(line), f"{sys.argv[1]}.{number}"))
+            except Exception as error:
+                found.append(f"{type(error).__name__}: {error}")
+                traceback.print_exc()
+            gc.collect()
+            dist.barrier()
+    leave(found=found)
+
+
+main()

@@ -199,6 +199,19 @@ def new(seed, width=None):
     return model, smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01))
 
 
+def by_their_names(model, optimizer):
+    """The norms of parameters, as AWS's scripts compute them from what this rank has."""
+    (flat,), place = optimizer.fp32_partitioned_groups_flat, 0
+    for parameter in optimizer.param_groups[0]["params"]:
+        size = parameter.ds_tensor.ds_numel
+        for own in (flat.narrow(0, place, size), parameter.ds_tensor.data):
+            norm = torch.linalg.norm(own) ** 2
+            torch.distributed.all_reduce(norm, group=optimizer.ds_param_shard_group)
+            assert distance(norm, parameter.detach().full_tensor().norm() ** 2) < 1e-12
+        place += size
+    assert flat.numel() == place
+
+
 def memory(degree):
     """How many elements this rank keeps of parameters, gradients and the optimizer's state."""
     world(degree)
@@ -210,6 +223,8 @@ def memory(degree):
 
     step(model, torch.randn(4, 64))
     optimizer.step()
+    if degree > 1:
+        by_their_names(model, optimizer)
     kept = [value for values in optimizer.state.values() for value in values.values() if value.dim()]
     return elements([*model.parameters(), *(each.grad for each in model.parameters()), *kept])
 

@@ -166,7 +166,7 @@ def test_nothing_of_the_job_becomes_markup(history: History) -> None:
     page = to_html(history, lanes_of(history))
     parser = Scripts()
     parser.feed(page)
-    assert (parser.tags.count("script"), parser.tags.count("b")) == (2, 0)
+    assert (parser.tags.count("script"), parser.tags.count("b")) == (3, 0)
     assert json.loads(parser.data)["reason"] == "ValueError: </script><b>&\nrank 1"
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", ""), "it needs no network"
 

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Mapping, NamedTuple
 
+from musterpoint.base import plugins
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.core.job.platform import Platform
 
@@ -19,10 +20,23 @@ class _Entry(NamedTuple):
 
 _TABLE = (
     _Entry("sagemaker"),
+    _Entry("azurebatch", ("AZ_BATCH_",)),
     _Entry("azureml", ("AZUREML_", "AZ_BATCH")),
     _Entry("slurm", ("SLURM",)),
+    _Entry("lws", ("LWS_",)),
+    _Entry("hyperpod", ("PET_MASTER_ADDR",)),
     _Entry("kubeflow", ("PET_", "JAX_", "DMLC_", "MASTER_ADDR", "K_MPI_", "OMPI_MCA_", "I_MPI_HYDRA_", "HYDRA_")),
     _Entry("vertex", ("CLUSTER_SPEC",)),
+    _Entry("awsbatch", ("AWS_BATCH_JOB_N",)),
+    _Entry("skypilot", ("SKYPILOT_NUM_NODES", "SKYPILOT_NODE_")),
+    _Entry("dstack", ("DSTACK_NODE",)),
+    _Entry("determined", ("DET_",)),
+    _Entry("tfconfig", ("TF_CONFIG",)),
+    _Entry("volcano", ("VC_",)),
+    _Entry("flux", ("FLUX_",)),
+    _Entry("lsf", ("LSB_",)),
+    _Entry("pbs", ("PBS_",)),
+    _Entry("nomad", ("NOMAD_",)),
     _Entry("kubernetes", ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
     _Entry("plain"),
 )
@@ -38,8 +52,6 @@ def load(name: str) -> Platform:
     if name in NAMES:
         platform: Platform = import_module(f"{__name__}.{name}").PLATFORM
         return platform
-    from musterpoint.base import plugins
-
     return plugins.load(plugins.PLATFORMS, BY_FIELD["platform"].read(name, "--platform"), Platform)
 
 

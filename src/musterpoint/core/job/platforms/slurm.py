@@ -15,6 +15,7 @@ from musterpoint.core.job.model import Counted, Distribution, EntryPoint, Job, N
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.core.job.platform import Numbers, Platform, RankPlace, Row, StartedBy
+from musterpoint.core.job.rosters import port_of
 from musterpoint.core.job.slurm_step import (
     NODES_OF_JOB,
     NODES_OF_STEP,
@@ -31,7 +32,6 @@ CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/s
 """Where Slurm has its configuration, if SLURM_CONF doesn't say so."""
 _KILL_WAIT = 30.0
 """Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
-_FIRST_PORT, _PORTS = 20000, 12000
 _THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
 _GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 
@@ -83,16 +83,8 @@ def kill_wait(environ: Mapping[str, str]) -> float:
 
 
 def _port(environ: Mapping[str, str]) -> int:
-    """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
-    job, step = job_id(environ), environ.get("SLURM_STEP_ID", "")
-    if not _is_number(job):
-        return 0
-    return _FIRST_PORT + (int(job) * 16 + (int(step) if _is_number(step) else 0)) % _PORTS
-
-
-def _is_number(text: str) -> bool:
-    """Whether ``int()`` reads it: it refuses thousands of digits."""
-    return text.isdecimal() and len(text) < 20
+    """A port of the step's own."""
+    return port_of(job_id(environ), environ.get("SLURM_STEP_ID", ""))
 
 
 def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:

@@ -6,6 +6,7 @@ and leaves the ranks behind on SIGTERM. Facts are those of DeepSpeed 0.19.8, ``l
 
 from __future__ import annotations
 
+import base64
 import json
 
 from musterpoint.core.fabric.setting import EnvSetting
@@ -48,8 +49,6 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
 
 def _world_info(inputs: LaunchInputs) -> str:
     """Hosts in rank order with their device ids, as base64 of JSON, as DeepSpeed's runner writes it."""
-    import base64
-
     world = {seat.name: list(range(seat.slots)) for seat in inputs.roster.group}
     ids = {**world, inputs.roster.me: _devices(inputs)}
     return base64.urlsafe_b64encode(json.dumps(ids).encode()).decode()

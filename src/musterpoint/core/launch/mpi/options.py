@@ -1,5 +1,6 @@
 """Reads the job's ``custom_mpi_options`` and ``--mpi-options`` as a shell would; accepts SageMaker's spellings."""
 
+import shlex
 from typing import NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
@@ -162,8 +163,6 @@ class _Words:
 
 
 def _split(text: str, source: str) -> list[str]:
-    import shlex
-
     try:
         return shlex.split(text)
     except ValueError as error:

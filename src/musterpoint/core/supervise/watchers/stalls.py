@@ -8,6 +8,7 @@ say where they are.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, St
 from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import stalls
 from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
-from musterpoint.core.diagnosis.stalls import got_on, position
+from musterpoint.core.diagnosis.stalls import LongCalls, got_on, position
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import Watched, Watcher
@@ -61,6 +62,7 @@ class StallWatch(Watcher):
         self._looked_at = math.inf
         self._places: tuple[Position, ...] = ()
         self._looks = 0
+        self._calls = LongCalls()
         self._sampler: Sidecar | None = None
         self._texts = Texts()
         self._timer: Timer | None = None
@@ -100,6 +102,7 @@ class StallWatch(Watcher):
             str(window),
             py_spy,
             self._texts.path("gpu_activity"),
+            self._texts.path("native_calls"),
             result,
             *(f"{n}={pid}" for n, pid in ranks.items()),
         )
@@ -138,6 +141,7 @@ class StallWatch(Watcher):
             self._answer(None)
             return
         self._read_flight_records()
+        self._calls.looked(self._facts)
         found = [position(int(rank), facts) for rank, facts in self._facts.items()]
         if self._context.pump.last_output > self._looked_at:
             found = [got_on(one) for one in found]
@@ -241,8 +245,6 @@ class StallWatch(Watcher):
         self._records = {}
         for rank, facts in self._facts.items():
             if "flight" in facts:
-                import base64
-
                 record = self._records[rank] = base64.b64decode(facts.pop("flight"))
                 facts["last"], facts["call"] = last_collective(record), waits_in(record)
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ..state import state
 from . import layouts, positions
-from .base import DistributedModule, indivisible, must_divide
+from .base import DistributedModule, indivisible, must_divide, refuse_unknown
 from .dropout import Dropout, apart
 from .layouts import Enter, Entered, Layout
 from .linear import ColumnLinear, RowLinear
@@ -119,6 +119,7 @@ class DistributedAttentionLayer(DistributedModule):
         window_size: int | None = None,
         **hints: Any,
     ) -> None:
+        refuse_unknown("DistributedAttentionLayer", hints)
         must_divide("DistributedAttentionLayer", num_attention_heads=num_attention_heads)
         super().__init__()
         size = attention_head_size or hidden_size // num_attention_heads

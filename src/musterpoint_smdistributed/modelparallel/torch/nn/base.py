@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import inspect
+from typing import Any, ClassVar, Iterator, Mapping
 
 import torch
 from torch import nn
 
-from .. import distributed_parameters
+from .. import distributed_parameters, part_reads
 from ..distributed_parameters import Division
 from ..state import state
 
@@ -22,6 +23,12 @@ class DistributedModule(nn.Module):
     """The axis of each own parameter that is cut."""
     inside: ClassVar[tuple[str, ...]] = ()
     """Own parameters that are whole, and used with activations that the ranks share."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        forward = vars(cls).get("forward")
+        if forward is not None:  # it is called by itself as well, where another rank asks
+            cls.forward = part_reads.knowing(forward)
 
     @classmethod
     def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
@@ -73,3 +80,25 @@ def must_divide(name: str, **sizes: int) -> None:
     wrong = indivisible(**sizes)
     if wrong is not None:
         raise IndivisibleError(f"smp.nn.{name}: {wrong}: choose another size, or torch.nn's own module")
+
+
+HINTS = frozenset({
+    "fused_softmax", "fused_bias_gelu", "fused_dropout", "query_key_layer_scaling", "mask_value",
+    "distribute_embedding", "flash_attention", "triton_flash_attention", "full_attention", "zero_init",
+})  # fmt: skip
+"""Arguments of AWS's modules that say how to compute, and not what."""
+
+
+def refuse_unknown(what: str, given: Mapping[str, Any]) -> None:
+    """Raises TypeError for arguments that are neither hints nor of any distributed module; None is no value."""
+    known = {*HINTS, *(name for kind in _kinds(DistributedModule) for name in inspect.signature(kind).parameters)}
+    unknown = sorted(name for name, value in given.items() if name not in known and value is not None)
+    if unknown:
+        raise TypeError(f"{what}: {', '.join(unknown)}: no layer here has such an argument; leave it out")
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    yield kind
+    each: type
+    for each in kind.__subclasses__():
+        yield from _kinds(each)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from . import layouts
 from .attention import DistributedAttentionLayer
-from .base import DistributedModule, indivisible, must_divide
+from .base import DistributedModule, indivisible, must_divide, refuse_unknown
 from .dropout import Dropout
 from .layouts import Enter, Entered, Layout, Leave
 from .linear import ColumnLinear, RowLinear
@@ -255,31 +255,3 @@ def _why_not(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | 
     return indivisible(
         num_attention_heads=named.get("num_attention_heads", 32), intermediate_size=named.get("intermediate_size", 4096)
     )
-
-
-HINTS = frozenset(
-    {
-        "fused_softmax",
-        "fused_bias_gelu",
-        "fused_dropout",
-        "query_key_layer_scaling",
-        "mask_value",
-        "distribute_embedding",
-        "flash_attention",
-        "triton_flash_attention",
-        "full_attention",
-    }
-)
-"""Arguments of AWS's that say how to compute, not what."""
-
-
-def refuse_unknown(what: str, given: dict[str, Any]) -> None:
-    """Raises TypeError for arguments that no layer knows; None is no value."""
-    known = {
-        *inspect.signature(DistributedAttentionLayer).parameters,
-        *HINTS,
-        *inspect.signature(DistributedTransformerOutputLayer).parameters,
-    }
-    unknown = sorted(name for name in given.keys() - known if given[name] is not None)
-    if unknown:
-        raise TypeError(f"smp.nn.{what}: {', '.join(unknown)}: no layer here has such an argument; leave it out")

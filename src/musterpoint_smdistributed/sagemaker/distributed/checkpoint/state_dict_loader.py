@@ -25,10 +25,12 @@ def load(
     """``torch.distributed.checkpoint.load``, into the tensors of ``state_dict``.
 
     Raises:
+        TypeError: an argument that there isn't.
         ValueError: with ``check_keys_matched`` ranks have different keys.
         ValueError: a job died before the checkpoint was whole.
         SMPUnsupportedError: ``checkpoint_id`` is on S3, without a reader for it.
     """
+    state_dict_saver.only_known("load", more)
     state_dict_saver.maybe_finalize_async_calls()
     if check_keys_matched and dist.is_initialized():
         own = sorted(state_dict)

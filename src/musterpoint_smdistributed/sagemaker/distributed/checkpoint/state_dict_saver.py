@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from torch.distributed.checkpoint import state_dict_saver as dcp
 
@@ -19,6 +19,19 @@ class _Saving(NamedTuple):
 
 
 _saving: list[_Saving] = []
+
+
+WITHOUT_EFFECT = frozenset({
+    "coordinator_rank", "queue", "force_check_all_plans", "wait_error", "sharded_strategy", "s3_region", "replicate",
+})  # fmt: skip
+"""What AWS's library takes for its own writers and readers."""
+
+
+def only_known(what: str, given: Mapping[str, Any]) -> None:
+    """Raises TypeError for an argument that neither this library nor AWS's has; None is no value."""
+    unknown = sorted(name for name, value in given.items() if name not in WITHOUT_EFFECT and value is not None)
+    if unknown:
+        raise TypeError(f"{what}: {', '.join(unknown)}: there is no such argument; leave it out")
 
 
 def save(
@@ -36,7 +49,9 @@ def save(
 
     Raises:
         SMPUnsupportedError: ``checkpoint_id`` is on S3, without a writer for it.
+        TypeError: an argument that there isn't.
     """
+    only_known("save", more)
     maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     dcp.save(
@@ -59,6 +74,7 @@ def async_save(
 
     One after the other: a second call waits for the first.
     """
+    only_known("async_save", more)
     maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     future = dcp.async_save(

@@ -1,0 +1,64 @@
+"""Brings channels to directories, or says how much they have."""
+
+from typing import Any, NamedTuple
+
+from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
+from musterpoint.core.data.places import ALONE, Channel, Share
+
+
+class Size(NamedTuple):
+    """Files and bytes."""
+
+    files: int
+    bytes: int
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.files:,} file{'' if self.files == 1 else 's'}, {mib(self.bytes)}"
+
+
+class Brought(NamedTuple):
+    """What a channel has on this host, how much of it was here already, and how long the rest took (s)."""
+
+    size: Size
+    kept: Size
+    seconds: float
+
+
+def bring(
+    channel: Channel,
+    directory: str,
+    access: Access,
+    share: Share = ALONE,
+    cache: str = "",
+    say: Say = print,
+    run: Run = run_here,
+) -> Brought:
+    """Brings the host at ``share`` its files of ``channel`` to ``directory``, whole: each is checked by its size and
+    version. What an earlier run brought and hasn't changed stays; ``cache``: a directory that keeps files for later
+    jobs.
+
+    Raises:
+        FetchError: it can't be brought, or this host's disk is too small.
+    """
+    request = {**_request(channel, share), "action": "fetch", "directory": directory, "cache": cache}
+    done = move(f"channel {channel.name}", request, access, say, run)
+    kept = Size(done["kept_files"], done["kept_bytes"])
+    return Brought(Size(done["files"], done["bytes"]), kept, done["seconds"])
+
+
+def measure(channel: Channel, access: Access, share: Share = ALONE, run: Run = run_here) -> Size:
+    """How much the host at ``share`` would get of ``channel``. Raises as :func:`bring`."""
+    request = {**_request(channel, share), "action": "measure"}
+    done = move(f"channel {channel.name}", request, access, lambda _: None, run)
+    return Size(done["files"], done["bytes"])
+
+
+def _request(channel: Channel, share: Share) -> dict[str, Any]:
+    return {
+        "uri": channel.uri,
+        "manifest": channel.manifest,
+        "sharded": channel.sharded,
+        "place": share.place,
+        "hosts": share.hosts,
+    }

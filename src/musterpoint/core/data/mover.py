@@ -1,0 +1,184 @@
+"""Runs the mover in the first Python that has the store's library, and hears what it says."""
+
+import json
+import subprocess
+import sys
+from typing import Any, Callable, Mapping, NamedTuple
+
+from musterpoint.base import settings
+from musterpoint.base.errors import FetchError
+from musterpoint.core.data.places import is_path
+from musterpoint.embedded.programs.registry import MOVER, Texts
+
+EVERY = 10.0
+"""Seconds between two lines of progress."""
+_LAST = 3
+
+
+class Access(NamedTuple):
+    """How stores are reached: the environment of whoever asks, for the SDK's own chain of credentials; the Pythons
+    that may have the libraries, the first of which is asked first; and S3's region and endpoint, where they aren't the
+    environment's.
+    """
+
+    environ: Mapping[str, str]
+    pythons: tuple[str, ...] = ()
+    region: str = ""
+    endpoint: str = ""
+
+
+Say = Callable[[str], None]
+Run = Callable[[tuple[str, ...], Mapping[str, str], Say], int]
+"""Runs a program to its end and returns its exit status; each line of its output goes to the call. It may raise
+OSError: the program can't be started.
+"""
+
+
+def run_here(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+    """A :data:`Run` that waits; the program ends with this process."""
+    with subprocess.Popen(
+        argv, env=dict(environ), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as child:
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                on_line(line.decode("utf-8", "replace").rstrip("\n"))
+            return child.wait()
+        except BaseException:
+            child.kill()
+            raise
+
+
+def region_of(region: str, environ: Mapping[str, str]) -> str:
+    """The AWS region; ``region`` is the job's. Empty: boto3's own configuration decides."""
+    named = (environ.get(name, "") for name in ("AWS_REGION", "SAGEMAKER_REGION", "SM_REGION", "AWS_DEFAULT_REGION"))
+    return next(filter(None, named), region)
+
+
+def endpoint_of(environ: Mapping[str, str]) -> str:
+    """The URL of an S3 service other than AWS's, from the SDKs' and sagemaker-training's variables; empty: AWS."""
+    names: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
+    if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        names = ("S3_ENDPOINT_URL",)
+    return next(filter(None, (environ.get(name, "") for name in names)), "")
+
+
+def access_of(access: Access) -> dict[str, str]:
+    """What the mover has to know of the access beside the environment."""
+    region, endpoint = region_of(access.region, access.environ), access.endpoint or endpoint_of(access.environ)
+    return {"region": region, "endpoint": endpoint}
+
+
+class Progress(NamedTuple):
+    """How far a transfer is: bytes and files of all, and since when, in seconds."""
+
+    at: int
+    size: int
+    files: int
+    of: int
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        rate = self.at / self.seconds if self.seconds else 0.0
+        left = f", {(self.size - self.at) / rate:.0f} s left" if rate else ""
+        return (
+            f"{mib(self.at)} of {mib(self.size)}, {self.files:,} of {self.of:,} files after {self.seconds:.0f} s "
+            f"({mib(rate)}/s{left})"
+        )
+
+
+def mib(size: float) -> str:
+    """``size`` bytes for people."""
+    for unit, bytes_of in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if size >= bytes_of:
+            return f"{size / bytes_of:.1f} {unit}"
+    return f"{size:.0f} bytes"
+
+
+class Heard:
+    """What the mover has said, line by line. ``facts`` gets what isn't for this class."""
+
+    def __init__(self, what: str, say: Say, facts: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+        self.done: dict[str, Any] | None = None
+        self.error = self.lacks = ""
+        self.missing = False
+        self.words: list[str] = []
+        self._what, self._say, self._facts = what, say, facts
+        self._shown = 0.0
+
+    def line(self, text: str) -> None:
+        try:
+            fact = json.loads(text)
+        except ValueError:
+            fact = None
+        if not isinstance(fact, dict):
+            self.words = [*self.words[1 - _LAST :], text]
+        elif "done" in fact:
+            self.done = fact["done"]
+        elif "error" in fact:
+            self.error, self.missing = fact["error"], bool(fact.get("missing"))
+        elif "lacks" in fact:
+            self.lacks = fact["lacks"]
+        elif "note" in fact:
+            self._say(f"{self._what}: {fact['note']}")
+        elif "progress" in fact:
+            progress = Progress(*fact["progress"])
+            if progress.seconds - self._shown >= EVERY:
+                self._shown = progress.seconds
+                self._say(f"{self._what}: {progress.sentence}")
+        else:
+            self._facts(fact)
+
+
+def pythons_of(access: Access) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, (sys.executable, *access.pythons))))
+
+
+def advice(uri: str, lacking: Mapping[str, str]) -> str:
+    """What to do where no Python has what ``uri`` takes; ``lacking``: what each of them lacks."""
+    wanted = "musterpoint[aws]" if uri.startswith("s3://") else "musterpoint[data]"
+    tried = ", ".join(f"{python} ({why})" for python, why in lacking.items())
+    library = "boto3" if uri.startswith("s3://") else "fsspec and its package for this kind of URI"
+    return f"this takes {library}, which no Python here has: {tried}; pip install it in the image (the extra {wanted})"
+
+
+def move(
+    what: str,
+    request: Mapping[str, Any],
+    access: Access,
+    say: Say,
+    run: Run = run_here,
+    facts: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Carries ``request`` out; ``what`` it is, for messages, such as "channel train". Returns what was done.
+
+    Raises:
+        FetchError: it can't be done, and why.
+    """
+    environ = settings.without_own(access.environ)
+    complete = {**request, "access": access_of(access)}
+    texts, lacking = Texts(), dict[str, str]()
+    try:
+        for python in pythons_of(access):
+            heard = Heard(what, say, facts)
+            try:
+                status = run(texts.command(python, MOVER, complete), environ, heard.line)
+            except OSError as error:
+                lacking[python] = error.strerror or str(error)
+                continue
+            if heard.lacks:
+                lacking[python] = f"no {heard.lacks}"
+                continue
+            if heard.done is not None:
+                return heard.done
+            why = heard.error or " ".join(heard.words) or f"the mover ended with code {status}"
+            raise FetchError(f"{what}: {why}")
+    finally:
+        texts.close()
+    raise FetchError(f"{what}: {advice(str(request['uri']), lacking)}")
+
+
+def is_local(uri: str) -> bool:
+    """Whether no library is needed for it."""
+    return is_path(uri)

@@ -1,0 +1,86 @@
+"""Places of data: a URI or a path, and what is said of it behind semicolons."""
+
+import os
+import re
+from typing import Callable, Literal, NamedTuple
+
+from musterpoint.base.errors import UsageError, similar
+
+Mode = Literal["file", "fastfile", "pipe"]
+"""``file``: brought before the job. ``fastfile``: a mount that reads when a file is read. ``pipe``: named pipes."""
+WORDS = ("sharded", "manifest", "fastfile", "pipe")
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Channel(NamedTuple):
+    """One input: its name, and where it is, a URI or an absolute path.
+
+    ``mode``: how it comes. ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri``
+    is a list of files, as SageMaker's ManifestFile.
+    """
+
+    name: str
+    uri: str
+    mode: Mode = "file"
+    sharded: bool = False
+    manifest: bool = False
+
+
+class Share(NamedTuple):
+    """The host at ``place`` of ``hosts``."""
+
+    place: int = 0
+    hosts: int = 1
+
+
+ALONE = Share()
+
+
+def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.exists) -> Channel:
+    """The channel of ``NAME=URI[;sharded][;manifest][;fastfile][;pipe]``. An existing path with semicolons is a path.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    name, equals, rest = text.partition("=")
+    if not equals or not NAME.fullmatch(name) or name in (".", "..") or not rest:
+        raise UsageError(f"--channel={text}: expected NAME=URI with a name of A-Z a-z 0-9 . _ -")
+    uri, words = rest, list[str]()
+    if not (is_path(rest) and exists(os.path.join(cwd, rest))):
+        uri, *words = rest.split(";")
+    for word in words:
+        if word not in WORDS:
+            near = similar(word, WORDS, 0.6)
+            meant = f" (did you mean {near}?)" if near else ""
+            raise UsageError(f"--channel={text}: {word!r} is none of {', '.join(WORDS)}{meant}")
+    if "fastfile" in words and "pipe" in words:
+        raise UsageError(f"--channel={text}: expected fastfile or pipe, not both")
+    mode: Mode = "fastfile" if "fastfile" in words else "pipe" if "pipe" in words else "file"
+    return Channel(name, place_of(uri, cwd, f"--channel={text}"), mode, "sharded" in words, "manifest" in words)
+
+
+def is_path(place: str) -> bool:
+    """Whether ``place`` is a path of this host or of a mount, not a URI."""
+    return not _URI.match(place)
+
+
+def place_of(text: str, cwd: str, where: str) -> str:
+    """A URI as it is; a path, also that of ``file://``, absolute.
+
+    Raises:
+        UsageError: it is empty, or a URI without a place.
+    """
+    if text.startswith("file://"):
+        text = "/" + text.removeprefix("file://").lstrip("/")
+    if is_path(text) and text:
+        return os.path.abspath(os.path.join(cwd, text))
+    _scheme, _, place = text.partition("://")
+    if not place.strip("/"):
+        raise UsageError(f"{where}: expected s3://BUCKET/PREFIX, another URI that fsspec reads, or a directory")
+    return text
+
+
+def below(place: str, name: str) -> str:
+    """The place ``name`` below ``place``."""
+    return f"{place.rstrip('/')}/{name}"

@@ -1,0 +1,41 @@
+"""The attempts of a job that may be started again, on the same hosts, until one ends well or no other may follow."""
+
+from musterpoint.base.errors import MusterError
+from musterpoint.core.attempts import Attempt
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.prepare import free_ports
+from musterpoint.core.rollcall.ports import is_free, next_master_port
+from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.supervise.checkpoints import fingerprint
+from musterpoint.core.supervise.restart_rules import RestartRules
+from musterpoint.core.supervise.restarts import Between, Restarts
+from musterpoint.core.supervise.state import Outcome
+
+
+def run_until_over(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+    """The outcome of the last attempt."""
+    runtime, (_request, options, job) = attempt.runtime, attempt.asked
+
+    def ports() -> tuple[int, ...]:
+        try:
+            found = free_ports(job, options, attempt.host) if attempt.host is not None else ()
+            return found if runtime.ssh is None else (*found, runtime.ssh.port)
+        except MusterError:  # the plan says so
+            return roster.seat.ports
+
+    between = Between(
+        runtime.loop,
+        lambda text: runtime.console.say(text, runtime.masker.mask_user),
+        runtime.timeline.add,
+        runtime.signals.route_to,
+        ports,
+        lambda last: next_master_port(options.master_port, last, is_free),
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
+        options.stop_exit_code,
+    )
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
+    restarts = Restarts(between, peers, roster, rules)
+    following: Roster | Outcome = roster
+    while isinstance(following, Roster):
+        following = restarts.after(*attempt.run(following, peers))
+    return following

@@ -1,0 +1,58 @@
+"""Reads the job from the variables that Azure Batch gives the nodes of a multi-instance task.
+
+Batch runs the coordination command on all nodes, the application command on one: musterpoint is the first. No node is
+told its own address, so places go by arrival, and the primary's leads. Source: Azure Batch's documentation,
+"Azure Batch runtime environment variables" and "Use multi-instance tasks to run MPI applications".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Mapping
+
+from musterpoint.base.settings import Settings
+from musterpoint.core.job.model import Job, Sources
+from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.rosters import counted_job, needed, once_each, read_from
+
+NAME, TITLE = "azurebatch", "Azure Batch"
+LIST, HOSTS, MASTER, TASK = "AZ_BATCH_NODE_LIST", "AZ_BATCH_HOST_LIST", "AZ_BATCH_MASTER_NODE", "AZ_BATCH_TASK_ID"
+
+
+def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+    """The job of this multi-instance task.
+
+    Raises:
+        UsageError: a variable is malformed or missing.
+    """
+    variable = LIST if environ.get(LIST) else HOSTS
+    number = len(once_each(filter(None, re.split("[;,]", needed(environ, variable, TITLE)))))
+    leader = needed(environ, MASTER, TITLE)
+    job = counted_job(NAME, environ, number, None, leader, Sources(variable, variable, MASTER))
+    return job._replace(
+        name=environ.get("AZ_BATCH_JOB_ID", ""), notes=(read_from(TITLE, environ, (variable, MASTER, TASK)),)
+    )
+
+
+def _found(environ: Mapping[str, str], _base: str) -> bool:
+    """Another service runs on Batch, too, with variables of its own beside these."""
+    others = any(name.startswith(("AZUREML_", "AZ_BATCHAI_")) for name in environ)
+    return bool(environ.get(TASK)) and not others and any(environ.get(name) for name in (LIST, HOSTS))
+
+
+PLATFORM = Platform(
+    name=NAME,
+    title=TITLE,
+    read=read,
+    variables=("AZ_BATCH_",),
+    found=_found,
+    notices="http://169.254.169.254",
+    played="musterpoint.local.platforms.azurebatch",
+    row=Row(
+        "#azure-batch",
+        "`AZ_BATCH_NODE_LIST` (or `AZ_BATCH_HOST_LIST`), `AZ_BATCH_MASTER_NODE`",
+        "`muster launch …` as a multi-instance task's coordination command",
+        "places go by arrival; Azure's scheduled events stop the job",
+        reports="`muster-jobs/JOB/hosts/HOST/failure`",
+    ),
+)

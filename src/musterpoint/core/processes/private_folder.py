@@ -1,0 +1,90 @@
+"""Where this host's processes reach us: a directory that only this user can enter, and a look at who calls.
+
+Sockets are files there, not names in Linux' abstract namespace, where every process that shares the network can
+connect: a sidecar of the pod, a container on the host's network.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+
+from musterpoint.base.errors import LauncherError
+
+FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
+"""Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
+not be."""
+SOCKET = ".socket"
+TOKEN = ".token"
+_CREDENTIALS = struct.Struct("=iII")
+"""Pid, uid and gid of a caller (``struct ucred``, unix(7))."""
+
+
+def private_folder(folders: tuple[str, ...] = FOLDERS) -> str:
+    """The directory, made where there is none yet; it is ours and nobody else can enter it.
+
+    Raises:
+        LauncherError: none of ``folders`` takes it.
+    """
+    why = []
+    for above in folders:
+        path = os.path.join(above, f"musterpoint-{os.geteuid()}")
+        try:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            found = os.lstat(path)
+        except OSError as error:
+            why.append(f"{path}: {error.strerror}")
+            continue
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+            return path
+        why.append(f"{path} isn't a directory that only this user can enter")
+    raise LauncherError(f"the processes of this host have no directory to meet in ({'; '.join(why)})")
+
+
+def remove_dead(folder: str) -> None:
+    """Removes what jobs have left that were killed: nobody listens at their sockets."""
+    for name in os.listdir(folder):
+        if name.endswith(SOCKET):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.setblocking(False)
+                try:
+                    sock.connect(os.path.join(folder, name))
+                except ConnectionRefusedError:
+                    remove(os.path.join(folder, name))
+                    remove(os.path.join(folder, name.removesuffix(SOCKET) + TOKEN))
+                except OSError:
+                    pass  # it is busy, or gone by now
+
+
+def remove(path: str) -> None:
+    """Removes a file of ours, and the directory where it was the last one; whatever is gone already is fine."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+    try:
+        os.rmdir(os.path.dirname(path))
+    except OSError:
+        pass  # another job of this user's has files there
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Whether the other side runs as our user, or as root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the directory's mode keeps other users out there
+    try:
+        return peer_of(sock)[1] in (0, os.geteuid())
+    except OSError:
+        return False
+
+
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """Pid and user of the other side (Linux only)."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _group = _CREDENTIALS.unpack(data)
+    return pid, user

@@ -1,0 +1,190 @@
+"""The roll call of several hosts: this one calls the others, or is called, as leader, as worker, or by names only."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
+from musterpoint.base.loop import Loop
+from musterpoint.core.channel.connection_log import ConnectionLog
+from musterpoint.core.channel.dial import systems_choice
+from musterpoint.core.channel.fields import is_address
+from musterpoint.core.channel.link import Context
+from musterpoint.core.channel.names import Answer, Names, read_hosts, resolve
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.session import random_token
+from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.job.model import UnnamedHosts
+from musterpoint.core.rollcall.endpoint import EndpointSearch, OtherLeader
+from musterpoint.core.rollcall.leader import LeaderCall
+from musterpoint.core.rollcall.names_call import NamesCall
+from musterpoint.core.rollcall.roster import Participant, Roster
+from musterpoint.core.rollcall.worker import WorkerCall
+
+_MANY_HOSTS = 100
+_SHORT_SECRET = 16
+"""Characters below which a secret is warned about."""
+
+
+class Gathering:
+    """The calls of this host. The arguments are :class:`~musterpoint.core.rollcall.roll_call.RollCall`'s;
+    ``master_port`` chooses the framework's port. ``call``: the one that is made now.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        participant: Participant,
+        say: Callable[[str], None],
+        record: Callable[..., None],
+        addresses: Mapping[str, tuple[str, ...]],
+        master_port: Callable[[], int],
+        timeouts: Timeouts | None = None,
+        lookup: Callable[[str, int], Answer] | None = None,
+    ) -> None:
+        self._loop, self._say, self._record, self._addresses = loop, say, record, addresses
+        self._timeouts, self._lookup, self._master_port = timeouts or Timeouts(), lookup or resolve, master_port
+        self._hosts, _, self._me, _, self._settings, self._unnamed = participant
+        self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
+        if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
+            seconds = min(self._settings.rollcall_timeout, self._timeouts.stop_notice)
+            self._settings = self._settings._replace(rollcall_timeout=seconds)
+        self._participant = participant._replace(settings=self._settings)
+        self.call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
+        self._other: OtherLeader | None = None
+
+    def run(self) -> tuple[Roster, Peers] | dict[str, str]:
+        """Waits for the others; returns the roster and the channel, or only the addresses (by names).
+
+        Raises:
+            MusterError: as of :meth:`RollCall.run`.
+        """
+        started = self._loop.clock()
+        self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.endpoint)
+        call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
+        while call.result is None and call.error is None:
+            self._loop.turn()
+            if self._other is not None:
+                self._other.check()
+        if self._other is not None:
+            self._other.close()
+        if call.error is not None:
+            self._record("rollcall-failed", reason=str(call.error))
+            raise self._misplaced or call.error
+        assert call.result is not None
+        seconds = round(self._loop.clock() - started, 3)
+        self._record("rollcall-done", hosts=len(self._hosts), seconds=seconds)
+        return call.result
+
+    def report_stop(self, stop: StoppedEarly) -> None:
+        """Tells the others that this host was told to stop."""
+        try:
+            call = self._full_call(stopped=True)
+        except MusterError:
+            return  # no other host can be reached
+        call.stop(stop)
+        while call.error is None:
+            self._loop.turn()
+
+    def unlooked(self) -> dict[str, str]:
+        """Each host's address without any look-up: its name, where the hosts file has none."""
+        given = self.given_addresses()
+        hosts = self._hosts if self._unnamed is None else (self._participant.endpoint,)
+        return {host: given.get(host.lower(), (host,))[0] for host in hosts}
+
+    def of_placeholders(self, unnamed: UnnamedHosts, leader: str) -> tuple[dict[str, str], str]:
+        """The addresses and this host's name where only the leader's address is known: enough for env://."""
+        addresses = {host: host for host in self._hosts}
+        me = self._hosts[unnamed.node_rank or 0]
+        addresses[me] = (systems_choice(leader) if is_address(leader) else "") or self._me
+        addresses[self._hosts[0]] = leader
+        return addresses, me
+
+    def _context(self) -> tuple[Context, Names]:
+        context = Context(self._loop, self._timeouts, ConnectionLog(self._say, self._record))
+        return context, Names(self._loop, self._fixed_addresses(), self._lookup)
+
+    def _names_call(self) -> NamesCall:
+        participant = self._participant
+        if self._unnamed is not None:  # of the others no name is known
+            participant = participant._replace(hosts=(participant.endpoint,))
+        call = self.call = NamesCall(*self._context(), participant)
+        call.start()
+        return call
+
+    def _full_call(self, stopped: bool = False) -> LeaderCall | WorkerCall:
+        context, names = self._context()
+        token = ""
+        if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
+            if self._unnamed is not None and self._unnamed.node_rank == 0:
+                token = random_token()
+            leader = LeaderCall(context, names, self._participant, self._master_port, token)
+            try:
+                leader.start()
+            except UsageError:
+                if self._unnamed is None or self._unnamed.node_rank is not None:
+                    raise
+                self._say("another host on this machine listens at the leader's port already: it leads")
+            else:
+                self._warn_of_secret()
+                if token:
+                    self._other = OtherLeader(context, names, self._participant, token, leader.fail)
+                    self._other.start()
+                self.call = leader
+                return leader
+        worker = self.call = WorkerCall(context, names, self._participant)
+        worker.start()
+        return worker
+
+    def _leads(self, context: Context, names: Names, seconds: float) -> bool:
+        """Whether this host is the leader. Where places go by arrival, that is who has the leader's address."""
+        if self._unnamed is None:
+            return self._me == self._participant.leader
+        if self._unnamed.node_rank is not None:
+            return self._unnamed.node_rank == 0
+        search = self.call = EndpointSearch(context, names, self._unnamed, seconds)
+        search.start()
+        while search.result is None and search.error is None:
+            self._loop.turn()
+        if search.error is not None:
+            raise search.error
+        return bool(search.result)
+
+    def _warn_of_secret(self) -> None:
+        length = len(self._settings.secret)
+        make = "python3 -c 'import secrets; print(secrets.token_hex(16))'"
+        if 0 < length < _SHORT_SECRET:
+            self._say(
+                f"warning: --secret has {length} characters, so who listens in the network can guess it; {make} makes "
+                "one that can't"
+            )
+        elif not length and (self._unnamed is not None or self._settings.max_restarts):
+            port = f"port {self._settings.rollcall_port} of this host"
+            can = f"whoever takes a lost host's address, or answers for its name, and reaches {port} gets its seat"
+            if self._unnamed is not None:
+                can = f"no host's name is known before the roll call, so whoever reaches {port} could take a seat"
+            self._say(
+                f"warning: without a secret {can}, and learns what the hosts are told; set MUSTER_SECRET, the same on "
+                f"all hosts ({make} makes one)"
+            )
+
+    def _fixed_addresses(self) -> dict[str, tuple[str, ...]]:
+        """Names that need no look-up. Many hosts in ``/etc/hosts`` would make the C library read it once for each."""
+        fixed: dict[str, tuple[str, ...]] = {}
+        if len(self._hosts) > _MANY_HOSTS:
+            try:
+                fixed = read_hosts("/etc/hosts")
+            except OSError:
+                pass
+        return {**fixed, **self.given_addresses()}
+
+    def given_addresses(self) -> dict[str, tuple[str, ...]]:
+        """The addresses that this job's own settings give, by names in lower case."""
+        given: dict[str, tuple[str, ...]] = {}
+        if self._settings.hosts_file:
+            try:
+                given = read_hosts(self._settings.hosts_file)
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise UsageError(f"--hosts-file {self._settings.hosts_file} can't be read: {why}") from None
+        return {**given, **{name.lower(): found for name, found in self._addresses.items()}}

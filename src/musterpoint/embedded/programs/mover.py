@@ -1,0 +1,200 @@
+"""Moves data between a store and this host's disk: a program of its own, in a Python that has the store's library.
+
+Facts go to stdout, one JSON object a line; the last is ``done``, ``lacks`` (a library) or ``error``. It ends at once
+when stdin does. :data:`ACTIONS` has what it can do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tarfile
+import threading
+import time
+from typing import Any, Callable
+
+from musterpoint.embedded.programs.open_store import open_store
+from musterpoint.embedded.programs.stores import Item, Lacks, Store, StoreError
+from musterpoint.embedded.programs.transfers import (
+    Outgoing,
+    Progress,
+    checked,
+    fetch_all,
+    files_below,
+    free,
+    send_all,
+    sharded,
+)
+
+LOOKS = 8
+"""Objects of a manifest that are looked up at a time."""
+PROBE = 64 * 1024**2
+"""Bytes that are written and read to measure a place."""
+PROBE_NAME = ".muster-probe"
+
+_lock = threading.Lock()
+
+
+def emit(**facts: Any) -> None:
+    with _lock:
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
+
+
+def tell(progress: Progress) -> None:
+    emit(progress=list(progress))
+
+
+def note(sentence: str) -> None:
+    emit(note=sentence)
+
+
+def main(request: dict[str, Any]) -> int:
+    """``request``: ``action`` and what it takes; ``access``: region and endpoint of S3."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    code = 0
+    try:
+        emit(done=ACTIONS[request["action"]](request))
+    except Lacks as error:
+        emit(lacks=str(error))
+        code = 1
+    except StoreError as error:
+        emit(error=str(error), missing=error.missing)
+        code = 1
+    except OSError as error:
+        emit(error=f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        code = 1
+    os._exit(code)  # without waiting for threads of the network
+
+
+def _end_with_stdin() -> None:
+    while sys.stdin.readline():
+        pass
+    os._exit(1)
+
+
+def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
+    """The store of a channel, and the items that this host gets."""
+    store = open_store(request["uri"], request["access"])
+    try:
+        if request["manifest"]:
+            store, items = _of_manifest(store, request)
+        else:
+            items = checked(store.items(), store.place)
+    except (FileNotFoundError, NotADirectoryError):
+        items = []
+    except OSError as error:
+        raise store.explain(error) from None
+    if not items:
+        raise StoreError(f"there is nothing at {request['uri']}: expected a file, or files below it", missing=True)
+    return store, sharded(items, request["place"], request["hosts"]) if request["sharded"] else items
+
+
+def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Item]]:
+    """The files of SageMaker's ManifestFile: a prefix, and names below it."""
+    text = b"".join(store.stream(next(iter(store.items()))))
+    try:
+        prefix, *names = json.loads(text)
+        place = prefix["prefix"]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError
+    except (ValueError, TypeError, KeyError):
+        raise StoreError(
+            f'{request["uri"]} is no manifest: expected a JSON list, first {{"prefix": URI}}, then names below it'
+        ) from None
+    if not str(place).endswith("/"):
+        place += "/"
+    below = open_store(place, request["access"])
+    found: list[Item] = []
+    wanted = set(names)
+    if len(names) > 1000:
+        found = [item for item in below.items() if item.name in wanted]
+    else:
+        found = [item for item in map(below.item, names) if item is not None]
+    if missing := wanted - {item.name for item in found}:
+        raise StoreError(f"{request['uri']} names {min(missing)!r}, which isn't below {place}", missing=True)
+    return below, checked({item.name: item for item in found}.values(), place)
+
+
+def fetch(request: dict[str, Any]) -> dict[str, Any]:
+    """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``, ``cache``."""
+    store, items = listed(request)
+    emit(found=len(items), bytes=sum(item.size for item in items))
+    began = time.monotonic()
+    totals = fetch_all(store, items, request["directory"], tell, note, request["cache"])
+    return {**totals._asdict(), "seconds": time.monotonic() - began}
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """How much a channel has for this host."""
+    _, items = listed(request)
+    return {"files": len(items), "bytes": sum(item.size for item in items)}
+
+
+def send(request: dict[str, Any]) -> dict[str, Any]:
+    """Sends what lies in ``directory`` to ``uri``: each file, or with ``archive`` one ``.tar.gz`` of that name."""
+    store, began = open_store(request["uri"], request["access"]), time.monotonic()
+    until = None if request["seconds"] is None else began + request["seconds"]
+    if not request["archive"]:
+        return {
+            **send_all(store, files_below(request["directory"]), tell, note, until)._asdict(),
+            "seconds": time.monotonic() - began,
+        }
+    path = os.path.join(request["scratch"], request["archive"])
+    try:
+        pack(request["directory"], path)
+        file = Outgoing(path, request["archive"], os.path.getsize(path))
+        totals = send_all(store, [file], tell, note, until)
+    finally:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+    return {**totals._asdict(), "seconds": time.monotonic() - began}
+
+
+def pack(directory: str, path: str) -> None:
+    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model."""
+    size = sum(file.size for file in files_below(directory))
+    if size > (room := free(os.path.dirname(path))) * 4:
+        raise StoreError(f"{directory} has {size:,} bytes, and {os.path.dirname(path)} has room for {room:,}")
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name in sorted(os.listdir(directory)):
+            archive.add(os.path.join(directory, name), arcname=name)
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """Bytes per second to and from ``uri``, by a file that is removed again; ``writes`` False: by reading only."""
+    store = open_store(request["uri"], request["access"])
+    if not request["writes"]:
+        began, size = time.monotonic(), 0
+        item = max(store.items(), key=lambda each: each.size, default=None)
+        if item is None:
+            return {"read": None, "write": None}
+        for piece in store.stream(item):
+            size += len(piece)
+            if size >= PROBE or time.monotonic() - began > request["seconds"]:
+                break
+        return {"read": size / max(1e-6, time.monotonic() - began), "write": None}
+    data, name = os.urandom(1 << 20) * (request.get("bytes", PROBE) >> 20), f"{PROBE_NAME}-{os.getpid()}"
+    try:
+        began = time.monotonic()
+        store.write(name, data)
+        written = time.monotonic()
+        if store.read(name) != data:
+            raise StoreError(f"{request['uri']}: what was written isn't what is read")
+        read = time.monotonic()
+    finally:
+        store.delete([name])
+    return {"write": len(data) / max(1e-6, written - began), "read": len(data) / max(1e-6, read - written)}
+
+
+ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "fetch": fetch,
+    "measure": measure,
+    "send": send,
+    "probe": probe,
+}

@@ -1,0 +1,490 @@
+"""Many files between a store and this host's disk, several at once: whole or not at all, and resumed after a cut.
+
+Runs in a Python that may not have musterpoint.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import hashlib
+import json
+import os
+import queue
+import shutil
+import time
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
+
+from musterpoint.embedded.programs.stores import Item, Store, StoreError
+
+WINDOW = 64
+"""Files that are begun at a time."""
+FAILURES = 8
+"""Passing failures in a row, without a file that got through, after which it is given up."""
+LONGEST_PAUSE = 30.0
+EVERY = 1.0
+"""Seconds between two reports of progress."""
+LONGEST_NAME = 255
+CANCEL_SECONDS = 2.0
+CHANGES = 5
+"""How often one file may be replaced while it is being read."""
+
+
+class Totals(NamedTuple):
+    """What there is: files and bytes; and how many of both were here already."""
+
+    files: int = 0
+    bytes: int = 0
+    kept_files: int = 0
+    kept_bytes: int = 0
+
+
+class Progress(NamedTuple):
+    """How far it is: bytes and files of all that are to be transferred."""
+
+    at: int
+    size: int
+    files: int
+    of: int
+    seconds: float
+
+
+Tell = Callable[[Progress], None]
+Note = Callable[[str], None]
+"""Gets a sentence about something that is tried again."""
+
+
+class _Job(NamedTuple):
+    """One file on its way: its number, name and size, and what begins it."""
+
+    number: int
+    name: str
+    size: int
+
+
+class Crowd:
+    """Many transfers, :data:`WINDOW` at a time. A failure that may pass is tried again, after a pause of all.
+
+    ``begin`` starts a job, given the two calls that take its bytes and its end; ``ended`` is told of its success and
+    returns whether it counts (else the job is begun again); ``replaced`` gets a new job for one whose file changed.
+    """
+
+    def __init__(self, tell: Tell, note: Note) -> None:
+        self._tell, self._note = tell, note
+        self._events: queue.Queue[tuple[_Job, Any]] = queue.Queue()
+        self._bytes: collections.Counter[int] = collections.Counter()
+
+    def run(
+        self,
+        jobs: Iterable[_Job],
+        begin: Callable[[_Job, Callable[[int], None], Callable[[Any], None]], None],
+        ended: Callable[[_Job], bool],
+        cancel: Callable[[], None],
+        until: float | None = None,
+    ) -> None:
+        """Ends when all jobs have, or raises a StoreError; ``until`` (monotonic): a time to give up at."""
+        waiting = collections.deque(jobs)
+        total, count = sum(job.size for job in waiting), len(waiting)
+        began = reported = time.monotonic()
+        running, failures, done_files, done_bytes, resume_at = 0, 0, 0, 0, 0.0
+        try:
+            while waiting or running:
+                now = time.monotonic()
+                while waiting and running < WINDOW and now >= resume_at:
+                    job = waiting.popleft()
+                    self._bytes[job.number] = 0
+                    running += 1
+                    try:
+                        begin(job, self._counter(job.number), self._ender(job))
+                    except StoreError as error:
+                        self._events.put((job, error))
+                over, why = self._next(EVERY if until is None else min(EVERY, max(0.0, until - now)))
+                if over is not None:
+                    running -= 1
+                    self._bytes.pop(over.number, None)
+                    if why is None and ended(over):
+                        done_files, done_bytes, failures = done_files + 1, done_bytes + over.size, 0
+                    else:
+                        waiting.append(over)
+                    if why is not None:
+                        failures += 1
+                        resume_at = time.monotonic() + self._pause(why, failures)
+                now = time.monotonic()
+                if until is not None and now >= until:
+                    raise StoreError("there was no more time", passing=True)
+                if now - reported >= EVERY:
+                    reported = now
+                    at = done_bytes + sum(self._bytes.values())
+                    self._tell(Progress(min(at, total), total, done_files, count, now - began))
+        except BaseException:
+            cancel()
+            self._wait(running)
+            raise
+
+    def _next(self, seconds: float) -> tuple[_Job | None, Any]:
+        """The next transfer that has ended, and its error; nothing where none does for so long."""
+        try:
+            return self._events.get(timeout=seconds)
+        except queue.Empty:
+            return None, None
+
+    def _pause(self, error: Any, failures: int) -> float:
+        """Seconds until the next try; raises where none may help."""
+        if not error.passing:
+            raise error
+        if failures >= FAILURES:
+            raise StoreError(f"{failures} tries failed in a row, the last with: {error}", passing=True)
+        if failures == 1:
+            self._note(f"{error}; it is tried again")
+        return float(min(0.25 * 2.0**failures, LONGEST_PAUSE))
+
+    def _wait(self, running: int) -> None:
+        """Waits a little for cancelled transfers; a request that hangs doesn't hold us."""
+        until = time.monotonic() + CANCEL_SECONDS
+        while running and (left := until - time.monotonic()) > 0:
+            try:
+                self._events.get(timeout=left)
+            except queue.Empty:
+                return
+            running -= 1
+
+    def _counter(self, number: int) -> Callable[[int], None]:
+        def count(amount: int) -> None:
+            self._bytes[number] += amount
+
+        return count
+
+    def _ender(self, job: _Job) -> Callable[[Any], None]:
+        return lambda error: self._events.put((job, error))
+
+
+class Record:
+    """Which versions of which files are here, in a file that is written as they come."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.known: dict[str, tuple[str, int, int]] = {}
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                for line in file:
+                    try:
+                        name, tag, size, changed = json.loads(line)
+                    except ValueError:  # the last line of a run that was killed
+                        continue
+                    self.known[name] = (tag, size, changed)
+        except FileNotFoundError:
+            pass
+        self._file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        self._file.write("\n")
+
+    def add(self, name: str, tag: str, path: str) -> None:
+        facts = os.stat(path)
+        self.known[name] = (tag, facts.st_size, facts.st_mtime_ns)
+        self._file.write(json.dumps([name, *self.known[name]]) + "\n")
+        self._file.flush()
+
+    def has(self, item: Item, path: str) -> bool:
+        """Whether ``path`` is this version of ``item``, as it came."""
+        found = self.known.get(item.name)
+        if not item.tag or found is None or found[:2] != (item.tag, item.size):
+            return False
+        try:
+            facts = os.stat(path)
+        except OSError:
+            return False
+        return (facts.st_size, facts.st_mtime_ns) == found[1:]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Target:
+    """A directory into which files are brought. What is half there lies in a folder beside it, or inside of it where
+    it is a mount; a record of what came is kept there.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        os.makedirs(directory, exist_ok=True)
+        above, name = os.path.split(os.path.abspath(directory))
+        inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
+        self.folder = os.path.join(directory, ".muster-part") if inside else os.path.join(above, f".muster-{name}")
+        self.parts = os.path.join(self.folder, "parts")
+        shutil.rmtree(self.parts, ignore_errors=True)
+        os.makedirs(self.parts)
+        self.record = Record(os.path.join(self.folder, "record"))
+        self._made = {directory}
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def part(self, number: int) -> str:
+        return os.path.join(self.parts, str(number))
+
+    def place(self, part: str, name: str) -> str:
+        """Moves a whole file to where it belongs."""
+        path = self.path(name)
+        self.make_folder(path)
+        os.replace(part, path)
+        return path
+
+    def make_folder(self, path: str) -> None:
+        folder = os.path.dirname(path)
+        if folder not in self._made:
+            os.makedirs(folder, exist_ok=True)
+            self._made.add(folder)
+
+    def forget_others(self, names: Iterable[str]) -> None:
+        """Removes what an earlier run brought and the store no longer has."""
+        for name in set(self.record.known) - set(names):
+            try:
+                os.unlink(self.path(name))
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self.record.close()
+        shutil.rmtree(self.parts, ignore_errors=True)
+
+
+class Cache:
+    """Files by their place and version, for later jobs of this host. One that is in use is another link to it."""
+
+    def __init__(self, directory: str, place: str) -> None:
+        self._directory, self._place = os.path.join(directory, "objects"), place
+        os.makedirs(self._directory, exist_ok=True)
+
+    def path(self, item: Item) -> str:
+        key = json.dumps([self._place, item.name, item.tag, item.size])
+        name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+        return os.path.join(self._directory, name[:2], name)
+
+    def give(self, item: Item, part: str) -> bool:
+        """Makes ``part`` this version of ``item``; False: it isn't here."""
+        path = self.path(item)
+        try:
+            if os.path.getsize(path) != item.size:
+                return False
+            os.utime(path)
+            try:
+                os.link(path, part)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+                    raise
+                shutil.copyfile(path, part)
+        except FileNotFoundError:  # another job has made room
+            return False
+        return True
+
+    def take(self, item: Item, part: str) -> None:
+        """Keeps ``part``, which stays where it is."""
+        if not item.tag:
+            return
+        path = self.path(item)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        whole = f"{path}.{os.getpid()}"
+        try:
+            os.chmod(part, 0o444)
+            try:
+                os.link(part, whole)
+            except OSError:
+                shutil.copyfile(part, whole)
+                os.chmod(whole, 0o444)
+            os.replace(whole, path)
+        except OSError:  # no space: the job has its file
+            pass
+
+    def make_room(self, size: int) -> None:
+        """Removes files that no job uses, those first that were used longest ago, until ``size`` bytes are free."""
+        found = []
+        for folder, _folders, names in os.walk(self._directory):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    facts = os.stat(path)
+                except OSError:
+                    continue
+                if facts.st_nlink == 1:
+                    found.append((facts.st_mtime_ns, path))
+        for _, path in sorted(found):
+            if free(self._directory) >= size:
+                return
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+
+
+def free(directory: str) -> int:
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
+
+
+def checked(items: Iterable[Item], place: str) -> list[Item]:
+    """The items in the order of their names; a StoreError names one that can't be a file beside the others."""
+    found = sorted(items, key=lambda item: item.name)
+    folders: set[str] = set()
+    for item in found:
+        parts = item.name.split("/")
+        if {"", ".", ".."} & set(parts) or "\0" in item.name:
+            raise StoreError(f"{place}: {item.name!r} can't be the name of a file")
+        if max(len(os.fsencode(part)) for part in parts) > LONGEST_NAME:
+            raise StoreError(f"{place}: {item.name[:80]!r}... is too long for the name of a file")
+        for at in range(1, len(parts)):
+            folders.add("/".join(parts[:at]))
+    for item in found:
+        if item.name in folders:
+            raise StoreError(f"{place}: {item.name!r} is a file, and a folder of others: a directory can't have both")
+    return found
+
+
+def sharded(items: Sequence[Item], place: int, hosts: int) -> list[Item]:
+    """The files that the host at ``place`` gets: every ``hosts``-th of them, as ShardedByS3Key."""
+    return list(items)[place::hosts]
+
+
+def fetch_all(
+    store: Store, items: Sequence[Item], directory: str, tell: Tell, note: Note, cache_directory: str = ""
+) -> Totals:
+    """Brings ``items`` to ``directory``. Files that an earlier run brought and that haven't changed stay.
+
+    Raises:
+        StoreError: they can't be brought; those that were stay for the next run.
+        OSError: this host's disk can't take them.
+    """
+    target = Target(directory)
+    cache = Cache(cache_directory, store.place) if cache_directory else None
+    try:
+        target.forget_others(item.name for item in items)
+        missing: list[Item] = []
+        for item in items:
+            if not target.record.has(item, target.path(item.name)):
+                missing.append(item)
+        kept = len(items) - len(missing)
+        size = sum(item.size for item in items)
+        kept_bytes = size - sum(item.size for item in missing)
+        if cache is not None:
+            missing, given = _from_cache(cache, missing, target)
+            kept, kept_bytes = kept + len(given), kept_bytes + sum(item.size for item in given)
+        _check_space(target.parts, missing, cache, store.place)
+        _bring(store, missing, target, cache, tell, note)
+        return Totals(len(items), size, kept, kept_bytes)
+    finally:
+        target.close()
+
+
+def _from_cache(cache: Cache, items: list[Item], target: Target) -> tuple[list[Item], list[Item]]:
+    missing, given = [], []
+    for number, item in enumerate(items):
+        part = target.part(number)
+        if item.tag and cache.give(item, part):
+            target.record.add(item.name, item.tag, target.place(part, item.name))
+            given.append(item)
+        else:
+            missing.append(item)
+    return missing, given
+
+
+def _check_space(directory: str, items: list[Item], cache: Cache | None, place: str) -> None:
+    size = sum(item.size for item in items)
+    if cache is not None and size > free(directory):
+        cache.make_room(size)
+    if size > (room := free(directory)):
+        raise StoreError(
+            f"{place} has {size:,} bytes that aren't on this host yet, and its disk has room for {room:,} "
+            f"({directory}): use a larger disk, or ;sharded where each host needs only its part"
+        )
+
+
+def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None, tell: Tell, note: Note) -> None:
+    current = list(items)
+    changes: collections.Counter[int] = collections.Counter()
+
+    def begin(job: _Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+        def done(error: Any) -> None:
+            on_done(None if error is None else store.explain(error))
+
+        if changes[job.number] < 0:  # it failed before: it may have been replaced
+            found = store.item(job.name)
+            if found is None:
+                on_done(StoreError(f"{store.place}: {job.name} was deleted while it was being read"))
+                return
+            if found.tag != current[job.number].tag:
+                changes[job.number] -= 1
+                if changes[job.number] < -CHANGES:
+                    on_done(StoreError(f"{store.place}: {job.name} is replaced again and again while it is being read"))
+                    return
+            current[job.number] = found
+        else:
+            changes[job.number] = -1
+        store.fetch(current[job.number], target.part(job.number), on_bytes, done)
+
+    def ended(job: _Job) -> bool:
+        item, part = current[job.number], target.part(job.number)
+        if os.path.getsize(part) != item.size:
+            return False
+        if cache is not None:
+            cache.take(item, part)
+        path = target.place(part, item.name)
+        target.record.add(item.name, item.tag, path)
+        return True
+
+    jobs = [_Job(number, item.name, item.size) for number, item in enumerate(items)]
+    Crowd(tell, note).run(jobs, begin, ended, store.cancel)
+
+
+class Outgoing(NamedTuple):
+    """A file of this host that goes to a store as ``name``."""
+
+    path: str
+    name: str
+    size: int
+
+
+def send_all(store: Store, files: Sequence[Outgoing], tell: Tell, note: Note, until: float | None = None) -> Totals:
+    """Sends ``files``. One that changes meanwhile is sent again.
+
+    Raises:
+        StoreError: they can't be sent, or not until ``until`` (monotonic).
+    """
+    versions: dict[int, tuple[int, int]] = {}
+
+    def version(path: str) -> tuple[int, int]:
+        facts = os.stat(path)
+        return facts.st_size, facts.st_mtime_ns
+
+    def begin(job: _Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+        path = files[job.number].path
+
+        def done(error: Any) -> None:
+            on_done(None if error is None else store.explain(error))
+
+        try:
+            versions[job.number] = version(path)
+        except OSError as error:
+            on_done(StoreError(f"{path}: {error.strerror}", local=True))
+            return
+        store.send(path, job.name, on_bytes, done)
+
+    def ended(job: _Job) -> bool:
+        return version(files[job.number].path) == versions[job.number]
+
+    jobs = [_Job(number, file.name, file.size) for number, file in enumerate(files)]
+    Crowd(tell, note).run(jobs, begin, ended, store.cancel, until)
+    return Totals(len(files), sum(file.size for file in files))
+
+
+def files_below(directory: str, prefix: str = "") -> list[Outgoing]:
+    """Every file below ``directory``, to be sent under the same names below ``prefix``."""
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            try:
+                size = os.stat(path).st_size
+            except OSError:  # a link to nothing
+                continue
+            if os.path.isfile(path):
+                found.append(Outgoing(path, prefix + os.path.relpath(path, directory), size))
+    return found

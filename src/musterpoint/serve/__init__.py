@@ -1,0 +1,28 @@
+"""``muster serve``: SageMaker's training API on one machine, with :mod:`musterpoint.local` under it.
+
+A call goes through ``dispatch`` (whose signature, whose service), ``validation`` (botocore's model) and
+``operations/table`` to one function. What it changes stands in ``state``. ``runner`` starts a job's process through
+``fork_server``; that process (``job_process``) outlives the server, and writes each status into the same file.
+
+To add an operation: a function ``(Request) -> response`` in ``operations/NOUN.py``, and a row in ``operations/table``.
+To add a kind of resource: a name for it (``State.add(kind, …)``); the table of the file has all kinds.
+
+From Python: ``from musterpoint.serve import Server``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from musterpoint.serve.api import Server
+
+__all__ = ["Server"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the class only when it is asked for: the command's options need no boto3."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("musterpoint.serve.api"), name)

@@ -1,0 +1,193 @@
+"""``muster serve`` from Python: a server for a test or a notebook, gone at the end of the ``with`` block.
+
+::
+
+    from musterpoint.serve import Server
+
+    with Server() as server:
+        sagemaker = server.client("sagemaker")
+        sagemaker.create_training_job(TrainingJobName="first", …)
+        assert server.wait("first")["TrainingJobStatus"] == "Completed"
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Mapping, Sequence
+
+import boto3
+
+from musterpoint.base.errors import UsageError
+from musterpoint.serve import running
+from musterpoint.serve.control_client import ControlClient
+
+_LONGEST_END = 150.0
+"""Seconds that a server gets to end its jobs and itself."""
+
+
+class Server:
+    """A server of its own, in a process of its own, on a free port. Options are those of ``muster serve``.
+
+    ``data``: where everything is kept; without it a directory that is removed at the end. ``environ``: the server's
+    variables in the place of this process's.
+
+    Raises:
+        UsageError: it can't be started; the message is the server's own.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        port: int = 0,
+        backend: str = "process",
+        image: Mapping[str, str] | None = None,
+        region: str | None = None,
+        max_jobs: int | None = None,
+        gpus: str = "real",
+        on_change: str | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._ours = "" if data is not None else tempfile.mkdtemp(prefix="muster-serve-")
+        self.data = Path(os.path.abspath(data if data is not None else self._ours))
+        words = ["--data", str(self.data), "--port", str(port), "--backend", backend, "--gpus", gpus]
+        options = (("--region", region), ("--max-jobs", max_jobs), ("--on-change", on_change))
+        words += [word for flag, value in options if value is not None for word in (flag, str(value))]
+        words += [word for uri, local in (image or {}).items() for word in ("--image", f"{uri}={local}")]
+        self._process = _start(words, environ)
+        try:
+            self.variables = _read_ready(self._process)
+        except BaseException:
+            self._remove()
+            raise
+        self._control = ControlClient(self.variables)
+
+    @property
+    def url(self) -> str:
+        return self.variables["AWS_ENDPOINT_URL"]
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
+    def client(self, service: str, **options: Any) -> Any:
+        """A boto3 client that talks to this server."""
+        return boto3.client(service, **{**self._session, "endpoint_url": self.url, **options})
+
+    def session(self) -> Any:
+        """A boto3 session; set ``AWS_ENDPOINT_URL`` for it, or give ``endpoint_url`` to its clients."""
+        return boto3.Session(**self._session)
+
+    @property
+    def _session(self) -> dict[str, str]:
+        return {
+            "region_name": self.variables["AWS_REGION"],
+            "aws_access_key_id": self.variables["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": self.variables["AWS_SECRET_ACCESS_KEY"],
+        }
+
+    def wait(self, job: str, status: str | Sequence[str] = (), timeout: float = 600.0) -> dict[str, Any]:
+        """What DescribeTrainingJob answers once ``job`` is over, or in one of ``status`` (primary or secondary).
+
+        Raises:
+            TimeoutError: it isn't so after ``timeout`` seconds.
+        """
+        wanted = [status] if isinstance(status, str) else list(status)
+        return self._control.ask(job, "wait", {"status": wanted, "timeout": timeout}, timeout)
+
+    def interrupt(self, job: str) -> dict[str, Any]:
+        """The spot market takes the instances of ``job`` back: SIGTERM, 120 s, and another start with its checkpoint.
+
+        Returns, as the other faults do, what DescribeTrainingJob answers afterwards. Raises UsageError where the job
+        isn't a spot job, or its hosts don't run.
+        """
+        return self._control.ask(job, "interrupt", {})
+
+    def lose(self, job: str, host: str) -> dict[str, Any]:
+        """``host`` (``algo-2``) goes away at once, with everything on it."""
+        return self._control.ask(job, "lose", {"host": host})
+
+    def slow(self, job: str, host: str, by: float = 4.0) -> dict[str, Any]:
+        """``host`` becomes ``by`` times slower; 1: as fast as it was."""
+        return self._control.ask(job, "slow", {"host": host, "by": by})
+
+    def fill_disk(self, job: str, host: str) -> dict[str, Any]:
+        """Nothing more fits onto the disk of ``host``; needs root, or containers."""
+        return self._control.ask(job, "fill-disk", {"host": host})
+
+    def wait_for_output(self, job: str, text: str, timeout: float = 600.0) -> None:
+        """Returns once a host of ``job`` has written a line with ``text``.
+
+        Raises:
+            TimeoutError: none has after ``timeout`` seconds, or when the job was over.
+        """
+        self._control.ask(job, "wait-for-output", {"text": text, "timeout": timeout}, timeout)
+
+    def stop(self) -> None:
+        """Ends the server, and at once the jobs that still run."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_LONGEST_END)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._remove()
+
+    def kill(self) -> None:
+        """Kills the server as a crash would; its jobs go on, and the next server of the same ``data`` finds them."""
+        self._process.kill()
+        self._process.wait()
+        self._close_pipes()
+
+    def _remove(self) -> None:
+        self._process.wait()
+        self._close_pipes()
+        if self._ours:
+            shutil.rmtree(self._ours, ignore_errors=True)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def _start(words: Sequence[str], environ: Mapping[str, str] | None) -> subprocess.Popen[str]:
+    """The server ends with its stdin: so also when this process is killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "musterpoint", "serve", "--end-with-stdin", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env=None if environ is None else {**environ},
+        start_new_session=True,
+    )
+
+
+def _read_ready(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What a client has to export, once the server answers."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith(running.READY):
+            break
+    else:
+        raise UsageError(f"muster serve ended with code {process.wait()} before it answered: its stderr says why")
+    return running.read_exports(said)
+
+
+__all__ = ["Server"]

@@ -1,0 +1,156 @@
+"""The one WSGI application in front of everything: it checks who calls, and hands the call to whom it is for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+import traceback
+import urllib.parse
+from typing import Any, Callable, Iterable, Mapping
+from xml.sax.saxutils import escape
+
+from musterpoint.serve import control, presigned_v2, signatures, validation
+from musterpoint.serve.context import Context, Request
+from musterpoint.serve.credentials import Credentials
+from musterpoint.serve.errors import ApiError
+from musterpoint.serve.kept_objects import KeptObjects
+from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
+from musterpoint.serve.policies import simulated
+from musterpoint.serve.requests import Start, body_of
+
+Page = Callable[[Mapping[str, Any], Start], Iterable[bytes]]
+JSON_TYPE = "application/x-amz-json-1.1"
+PREFIX = "SageMaker."
+OWN = "/_muster"
+"""Paths of the server's own: its page, and what isn't AWS's."""
+_STATUS = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    408: "Request Timeout",
+    500: "Internal Server Error",
+}
+
+
+class Dispatcher:
+    """``page`` answers what isn't AWS's: the paths below ``/_muster``, and ``/`` for browsers."""
+
+    def __init__(self, context: Context, credentials: Credentials, kept: KeptObjects, page: Page | None = None) -> None:
+        self._context = context
+        self._kept = kept
+        self._credentials = credentials
+        self._page = page
+
+    def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        request = _signed(environ)
+        service = ""
+        try:
+            claim = signatures.claim_of(request)
+            if claim is None and presigned_v2.key_of(request):
+                service = "s3"
+                presigned_v2.verify(request, self._secret(presigned_v2.key_of(request), service), time.time())
+                return self._moto(environ, start, request, service)
+            if claim is None:
+                if self._page is not None and (request.path == "/" or request.path.startswith(OWN)):
+                    return self._page(environ, start)
+                text = "Request is missing Authentication Token"
+                raise ApiError("MissingAuthenticationTokenException", text, 403)
+            service = claim.scope.service
+            signatures.verify(request, claim, self._secret(claim.scope.access_key, service), time.time())
+            target = environ.get("HTTP_X_AMZ_TARGET", "")
+            if service == "sagemaker" and target.startswith(PREFIX):
+                return self._sagemaker(environ, start, request, target.removeprefix(PREFIX), claim.scope.region)
+            if service == control.SERVICE:
+                body = json.dumps(control.answer(self._context, request.path, json.loads(body_of(environ)))).encode()
+                return _answer(start, 200, body, JSON_TYPE)
+            return self._moto(environ, start, request, service)
+        except ApiError as error:
+            return _refuse(environ, start, error, service)
+
+    def _secret(self, access_key: str, service: str) -> str:
+        secret = self._credentials.secret_of(access_key)
+        if secret is None and service == "s3":
+            text = "The AWS Access Key Id you provided does not exist in our records."
+            raise ApiError("InvalidAccessKeyId", text, 403)
+        if secret is None:
+            text = "The security token included in the request is invalid."
+            raise ApiError("UnrecognizedClientException", text, 403)
+        return secret
+
+    def _sagemaker(
+        self, environ: dict[str, Any], start: Start, signed: signatures.Signed, operation: str, region: str
+    ) -> Iterable[bytes]:
+        wanted = self._context.settings.region
+        if region != wanted:
+            text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
+            raise ApiError("InvalidSignatureException", f"{text}for {region}", 403)
+        try:
+            parameters = validation.check(operation, json.loads(body_of(environ) or b"{}"))
+        except ValueError:
+            raise ApiError("SerializationException", "expected JSON") from None
+        handler = OPERATIONS.get(operation)
+        request = Request(operation, parameters, self._context)
+        if handler is None:
+            if not of_moto(operation, parameters):
+                raise refused(operation)
+            return self._moto(environ, start, signed, "sagemaker")
+        try:
+            answer = handler(request)
+        except ApiError:
+            raise
+        except Exception as error:
+            self._context.say(traceback.format_exc())
+            raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
+        return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
+
+    def _moto(self, environ: dict[str, Any], start: Start, request: signatures.Signed, service: str) -> Iterable[bytes]:
+        found = simulated(body_of(environ)) if service == "iam" else None
+        if found is not None:
+            return _answer(start, 200, found, "text/xml")
+        answer = self._kept(environ, start, service, request.path, request.query)
+        if service not in ("sts", "iam"):
+            return answer
+        whole = b"".join(answer)
+        self._credentials.learn(whole)
+        return [whole]
+
+
+def _signed(environ: dict[str, Any]) -> signatures.Signed:
+    raw = environ.get("REQUEST_URI") or urllib.parse.quote(environ.get("PATH_INFO", "/"))
+    if "://" in raw:
+        raw = "/" + raw.split("://", 1)[1].partition("/")[2]
+    headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
+    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        if environ.get(name):
+            headers[name.replace("_", "-").lower()] = environ[name]
+    path, _, query = raw.partition("?")
+    return signatures.Signed(
+        environ["REQUEST_METHOD"], path, query, headers, lambda: hashlib.sha256(body_of(environ)).hexdigest()
+    )
+
+
+def _answer(start: Start, status: int, body: bytes, kind: str, *more: tuple[str, str]) -> Iterable[bytes]:
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body))), ("x-amzn-RequestId", _request_id()), *more]
+    start(f"{status} {_STATUS.get(status, 'Error')}", headers)
+    return [body]
+
+
+def _request_id() -> str:
+    found = secrets.token_hex(16)
+    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
+
+
+def _refuse(environ: Mapping[str, Any], start: Start, error: ApiError, service: str) -> Iterable[bytes]:
+    """The error in the form of the service: S3's XML, the XML of query services, or JSON."""
+    if service == "s3":
+        body = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+        return _answer(start, error.status, b"" if environ["REQUEST_METHOD"] == "HEAD" else body.encode(), "text/xml")
+    if service != control.SERVICE and "HTTP_X_AMZ_TARGET" not in environ:
+        code, text = escape(error.code), escape(error.message)
+        body = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error>"
+        return _answer(start, error.status, f"{body}</ErrorResponse>".encode(), "text/xml")
+    body = json.dumps({"__type": error.code, "message": error.message})
+    return _answer(start, error.status, body.encode(), JSON_TYPE, ("x-amzn-ErrorType", error.code))

@@ -1,0 +1,32 @@
+"""The errors of the API, with the codes and texts that AWS answers with."""
+
+from __future__ import annotations
+
+
+class ApiError(Exception):
+    """An answer that isn't a success: ``code`` as clients see it, the text, and the HTTP status."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def invalid(message: str) -> ApiError:
+    """The request is wrong; most of what SageMaker refuses has this code."""
+    return ApiError("ValidationException", message)
+
+
+def absent(what: str = "") -> ApiError:
+    """There is no such thing; SageMaker's own text names it for some operations only."""
+    return invalid(f"Requested resource not found{': ' + what if what else '.'}")
+
+
+def in_use(message: str) -> ApiError:
+    return ApiError("ResourceInUse", message)
+
+
+def not_here(operation: str, what: str) -> ApiError:
+    """``muster serve`` doesn't have this, and says so; it never pretends."""
+    return invalid(f"{operation}: muster serve doesn't have {what}; docs/serve.md lists what it has")

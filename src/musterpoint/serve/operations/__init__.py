@@ -1,0 +1,1 @@
+"""The operations of SageMaker's API: one module per noun, and one table that names them all."""

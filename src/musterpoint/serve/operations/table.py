@@ -1,0 +1,42 @@
+"""Every operation of SageMaker's API that this server answers: its name and the function that does.
+
+To add one, write a function ``(Request) -> response`` in the module of its noun and a row here. The request has passed
+botocore's model, and the response is what that model describes, with times as seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from musterpoint.serve.context import Handler
+from musterpoint.serve.errors import ApiError, not_here
+from musterpoint.serve.operations import search, tags, training_jobs
+
+OPERATIONS: Mapping[str, Handler] = {
+    "CreateTrainingJob": training_jobs.create,
+    "DescribeTrainingJob": training_jobs.describe,
+    "ListTrainingJobs": training_jobs.list_,
+    "StopTrainingJob": training_jobs.stop,
+    "UpdateTrainingJob": training_jobs.update,
+    "DeleteTrainingJob": training_jobs.delete,
+    "Search": search.search,
+    "AddTags": tags.add,
+    "ListTags": tags.list_,
+    "DeleteTags": tags.delete,
+}
+
+OF_MOTO = ("Model", "ModelPackage", "ModelPackageGroup", "EndpointConfig", "Experiment", "Trial", "TrialComponent")
+"""Nouns whose operations are moto's: they are kept and given back, and nothing runs."""
+_VERBS = ("Create", "Describe", "Delete", "Update", "List", "Associate", "Disassociate")
+
+
+def of_moto(operation: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether moto answers the operation."""
+    verb = next((verb for verb in _VERBS if operation.startswith(verb)), "")
+    noun = operation.removeprefix(verb)
+    return bool(verb) and any(noun in (each, each + "s") for each in OF_MOTO)
+
+
+def refused(operation: str) -> ApiError:
+    """The answer to an operation that nobody here has."""
+    return not_here(operation, "this operation")

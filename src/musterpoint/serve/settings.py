@@ -1,0 +1,73 @@
+"""What the server was started with, for everything that runs below it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Literal, Mapping, NamedTuple, get_args
+
+ACCOUNT = "123456789012"
+"""The account that moto answers for."""
+REGION = "us-east-1"
+PORT = 8311
+
+Backend = Literal["process", "netns", "docker"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+Gpus = Literal["real", "as-type"]
+GPUS: tuple[Gpus, ...] = get_args(Gpus)
+
+
+class Settings(NamedTuple):
+    """``data``: the directory with everything that is kept (absolute). ``host``, ``port``: where the server listens.
+
+    ``backend``: how hosts of jobs are made; ``images``: URIs of training images → images of this machine.
+    ``max_jobs``: how many jobs run at once. ``gpus``: whether a job sees this machine's GPUs, or as many as its
+    instance type has. ``access_key``, ``secret_key``: what calls are signed with. ``on_change``: a command that is run
+    whenever a job's status has changed, or empty. ``end_with_stdin``: whether the server ends with its stdin.
+    """
+
+    data: str
+    host: str = "127.0.0.1"
+    port: int = PORT
+    backend: Backend = "process"
+    images: Mapping[str, str] = {}
+    region: str = REGION
+    max_jobs: int = 1
+    gpus: Gpus = "real"
+    access_key: str = ""
+    secret_key: str = ""
+    on_change: str = ""
+    end_with_stdin: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where jobs and clients of this machine reach the server."""
+        host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def arn(self, kind: str, name: str) -> str:
+        """The ARN of a resource; SageMaker writes the name in lower case."""
+        return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:{kind}/{name.lower()}"
+
+    def job_directory(self, name: str) -> str:
+        """Where everything of a training job is."""
+        return os.path.join(self.data, "jobs", name)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a client has to export."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**fields)

@@ -1,0 +1,205 @@
+"""A CreateTrainingJob request as a job for hosts of this machine: the values in it, under the names the runner has.
+
+Nothing is read or written here but what the request says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Mapping, NamedTuple
+
+from musterpoint.base.metrics import Metric, read_metric
+from musterpoint.local.job import LocalJob, host_names
+from musterpoint.serve.settings import Settings
+
+DEFAULT_MAX_RUNTIME = 86400
+"""Seconds that SageMaker gives a job that asks for nothing else."""
+GRACE = 120.0
+"""Seconds between SIGTERM and SIGKILL."""
+CHECKPOINTS = "/opt/ml/checkpoints"
+HOMOGENEOUS = "homogeneousCluster"
+"""What SageMaker calls the only group of a job without instance groups."""
+_S3 = re.compile(r"s3://([^/]+)/?(.*)", re.DOTALL)
+
+
+class Group(NamedTuple):
+    """Hosts of one instance type."""
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
+def groups(request: Mapping[str, Any]) -> tuple[Group, ...]:
+    """The job's instance groups; hosts are numbered through."""
+    resources = request["ResourceConfig"]
+    given = resources.get("InstanceGroups") or [
+        {
+            "InstanceGroupName": HOMOGENEOUS,
+            "InstanceType": resources.get("InstanceType", ""),
+            "InstanceCount": resources.get("InstanceCount", 1),
+        }
+    ]
+    names = host_names(sum(group["InstanceCount"] for group in given))
+    found, start = [], 0
+    for group in given:
+        end = start + group["InstanceCount"]
+        found.append(Group(group["InstanceGroupName"], group["InstanceType"], names[start:end]))
+        start = end
+    return tuple(found)
+
+
+def hosts(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of all hosts, in the order of their ranks."""
+    return tuple(host for group in groups(request) for host in group.hosts)
+
+
+def group_of(request: Mapping[str, Any], host: str) -> Group:
+    return next(group for group in groups(request) if host in group.hosts)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """``s3://bucket/key`` as bucket and key; both empty where it is no such URI."""
+    found = _S3.fullmatch(uri)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def output_uri(request: Mapping[str, Any]) -> str:
+    """Where the job's outputs go: ``<S3OutputPath>/<job>/output``."""
+    return f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/output"
+
+
+def compressed(request: Mapping[str, Any]) -> bool:
+    return bool(request["OutputDataConfig"].get("CompressionType", "GZIP") != "NONE")
+
+
+def model_uri(request: Mapping[str, Any]) -> str:
+    """What ModelArtifacts says."""
+    return output_uri(request) + ("/model.tar.gz" if compressed(request) else "/model/")
+
+
+def max_runtime(request: Mapping[str, Any]) -> float:
+    """Seconds of training after which the job is stopped."""
+    return float(request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME))
+
+
+def max_wait(request: Mapping[str, Any]) -> float:
+    """Seconds after its creation at which a spot job is given up."""
+    found = request.get("StoppingCondition", {}).get("MaxWaitTimeInSeconds")
+    return float(found) if found is not None else float("inf")
+
+
+def attempts(request: Mapping[str, Any]) -> int:
+    """How often SageMaker starts the job again after an error of its own."""
+    return int((request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0))
+
+
+def is_spot(request: Mapping[str, Any]) -> bool:
+    return bool(request.get("EnableManagedSpotTraining", False))
+
+
+def checkpoint_path(request: Mapping[str, Any]) -> str:
+    """The path of the checkpoints on a host."""
+    return str((request.get("CheckpointConfig") or {}).get("LocalPath") or CHECKPOINTS).rstrip("/")
+
+
+def input_mode(request: Mapping[str, Any], channel: Mapping[str, Any]) -> str:
+    """``File``, ``Pipe`` or ``FastFile``."""
+    job = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+    return str(channel.get("InputMode") or job)
+
+
+def local_job(settings: Settings, request: Mapping[str, Any], empty: str) -> LocalJob:
+    """The job for :mod:`musterpoint.local`; ``empty`` is an empty directory: the code comes as the request says."""
+    return LocalJob(
+        name=request["TrainingJobName"],
+        hosts=hosts(request),
+        program="",
+        source_dir=empty,
+        hyperparameters=dict(request.get("HyperParameters") or {}),
+        environment=dict(request.get("Environment") or {}),
+        region=settings.region,
+        grace=GRACE,
+        stop_after=max_runtime(request),
+        options={"MUSTER_LOG_PREFIX": "none"},
+        metrics=metrics(request),
+    )
+
+
+def metrics(request: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """The job's metric definitions. A UsageError names one that can't be used."""
+    given = request["AlgorithmSpecification"].get("MetricDefinitions") or []
+    return tuple(read_metric(each["Name"], each["Regex"], f"MetricDefinition {each['Name']}") for each in given)
+
+
+def config_files(request: Mapping[str, Any], host: str, arn: str, run: int) -> dict[str, Any]:
+    """The files of ``/opt/ml/input/config`` on ``host``, by name. ``run`` counts the starts of the job from 1."""
+    channels = request.get("InputDataConfig") or []
+    own = group_of(request, host)
+    found: dict[str, Any] = {
+        "hyperparameters.json": dict(request.get("HyperParameters") or {}),
+        "resourceconfig.json": {
+            "current_host": host,
+            "current_instance_type": own.instance_type,
+            "current_group_name": own.name,
+            "hosts": sorted(hosts(request)),
+            "instance_groups": [
+                {"instance_group_name": name, "instance_type": kind, "hosts": list(names)}
+                for name, kind, names in groups(request)
+            ],
+            "network_interface_name": "eth0",
+            "topology": None,
+        },
+        "inputdataconfig.json": {
+            channel["ChannelName"]: _channel(request, channel) for channel in channels if _is_on(channel, own.name)
+        },
+        "metric-definition-regex.json": request["AlgorithmSpecification"].get("MetricDefinitions") or [],
+        "trainingjobconfig.json": {**request, "TrainingJobArn": arn},
+        "upstreamoutputdataconfig.json": [],
+        "init-config.json": {
+            "hostConfig": {"clusterSize": len(hosts(request)), "hostNumber": hosts(request).index(host) + 1},
+            "jobRunInfo": {"jobRunNumber": run},
+        },
+    }
+    if request.get("CheckpointConfig"):
+        found["checkpointconfig.json"] = {"LocalPath": checkpoint_path(request)}
+    for name, field in (
+        ("debughookconfig.json", "DebugHookConfig"),
+        ("profilerconfig.json", "ProfilerConfig"),
+        ("tensorboardoutputconfig.json", "TensorBoardOutputConfig"),
+    ):
+        if request.get(field):
+            found[name] = request[field]
+    return found
+
+
+def is_on(request: Mapping[str, Any], channel: Mapping[str, Any], host: str) -> bool:
+    """Whether ``host`` gets ``channel``."""
+    return _is_on(channel, group_of(request, host).name)
+
+
+def _is_on(channel: Mapping[str, Any], group: str) -> bool:
+    wanted = (channel.get("DataSource", {}).get("S3DataSource") or {}).get("InstanceGroupNames")
+    return not wanted or group in wanted
+
+
+def _channel(request: Mapping[str, Any], channel: Mapping[str, Any]) -> dict[str, str]:
+    mode = input_mode(request, channel)
+    source = channel.get("DataSource", {}).get("S3DataSource") or {}
+    found = {
+        "TrainingInputMode": "File" if mode == "FastFile" else mode,
+        "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    }
+    return {**found, "ContentType": channel["ContentType"]} if channel.get("ContentType") else found
+
+
+def entry(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command in the place of the image's own, or none: ContainerEntrypoint and ContainerArguments."""
+    algorithm = request["AlgorithmSpecification"]
+    return (*(algorithm.get("ContainerEntrypoint") or ()), *(algorithm.get("ContainerArguments") or ()))
+
+
+def to_file(content: Any) -> str:
+    return json.dumps(content, indent=1) + "\n"

@@ -1,0 +1,107 @@
+"""Who computes with a part of a parameter as if it were the whole: an error, in the first steps.
+
+Ranks that share tensors have a part of each divided parameter. Their own modules (:mod:`.nn`) know that; a penalty
+over ``model.parameters()`` or a layer that borrows another one's weight doesn't, and would compute something else than
+in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from typing import Any, Callable, ContextManager, Iterator, TypeVar
+
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from .absent import FACTS, PROPERTIES
+from .distributed_parameters import division
+from .errors import SMPStepError
+from .state import state
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FIRST_STEPS = 2
+"""Of each step function. Behind these nobody looks: it would cost time at each operation."""
+
+
+_ABOUT = FACTS | PROPERTIES | {"_version", "data_ptr", "untyped_storage"}
+
+
+class _Inside(threading.local):
+    """How many distributed modules are being called on this thread, one in the other."""
+
+    depth = 0
+
+
+_inside = _Inside()
+_looking = False
+
+
+def begin(calls: int) -> None:
+    """A step function is called, which has been so often before: decides whether this rank looks."""
+    global _looking
+    _looking = state.group("tp").size > 1 and calls < FIRST_STEPS
+
+
+def refused() -> ContextManager[Any]:
+    """A context for the script's own code in a step."""
+    return _Refusing() if _looking else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def allowed() -> Iterator[None]:
+    """A context for modules that know what they have."""
+    _inside.depth += 1
+    try:
+        yield
+    finally:
+        _inside.depth -= 1
+
+
+def knowing(forward: Function) -> Function:
+    """``forward`` of such a module."""
+
+    @functools.wraps(forward)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with allowed():
+            return forward(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+class _Refusing(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not _inside.depth and not _is_about(func):
+            for each in _pytree.tree_leaves((args, kwargs)):
+                if isinstance(each, nn.Parameter) and division(each) is not None:
+                    raise SMPStepError(_said(each, _called(func)))
+        return func(*args, **kwargs)
+
+
+def _called(func: Callable[..., Any]) -> str:
+    """The function's name; of a property the property's."""
+    name = getattr(func, "__name__", "")
+    own = getattr(getattr(func, "__self__", None), "__name__", "")
+    return own if name in ("__get__", "__set__", "__delete__") else name
+
+
+def _is_about(func: Callable[..., Any]) -> bool:
+    """Whether it needs nothing but what a tensor says of itself."""
+    return _called(func) in _ABOUT
+
+
+def _said(parameter: nn.Parameter, name: str) -> str:
+    found = division(parameter)
+    assert found is not None
+    called = [key for key, each in state.model.module.named_parameters() if each is parameter]
+    return (
+        f"torch.{name}: {called[0] if called else 'a parameter'} is divided over {found.parts} ranks, and rank "
+        f"{state.group('tp').rank} of them has a part of it, so this would compute something else than in one process. "
+        "Leave its module out of tensor parallelism (smp.set_tensor_parallelism(module, False)), or what reads it"
+    )

@@ -1,0 +1,129 @@
+"""Channels and uploads on a real S3 API, through its faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from tests.conftest import clean
+
+from musterpoint.base.errors import FetchError
+from musterpoint.core.data.channels import bring, measure
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.places import Channel
+from musterpoint.core.data.uploads import send
+
+from .s3 import CREDENTIALS, S3, Faulty
+
+NAMES = ["a b", "ünï", "sub/x+y", "sub/deep/%41", "sub/a;b", "🦜", "&<>'\""]
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def reach(stack: Callable[[str], Path], s3: S3) -> Access:
+    """Our Python has no boto3; the user's has."""
+    return Access({**clean({}), **CREDENTIALS}, (str(stack("s3") / "python"),), endpoint=s3.url)
+
+
+@pytest.fixture
+def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
+    s3.bucket(name)
+    return name
+
+
+@pytest.fixture
+def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
+    """A directory, and its copy on S3 as we send it."""
+    source = tmp_path / "source"
+    for number, name in enumerate(NAMES):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(os.urandom(number * 100_000))
+    (source / "large").write_bytes(os.urandom(40 << 20))
+    send(str(source), f"s3://{bucket}/data", reach)
+    return source, f"s3://{bucket}/data"
+
+
+def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access) -> None:
+    source, uri = filled
+    for place in (uri, uri + "/"):
+        found = bring(Channel("train", place), str(tmp_path / "train"), reach)
+        assert tree(tmp_path / "train") == tree(source)
+        assert found.size == measure(Channel("train", place), reach)
+    bring(Channel("one", uri + "/sub/x+y"), str(tmp_path / "one"), reach)
+    assert tree(tmp_path / "one") == {"x+y": (source / "sub/x+y").read_bytes()}
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "cut"])
+def test_faults_of_the_network_pass(
+    filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, fault: str
+) -> None:
+    source, uri = filled
+    faulty.faults = ["", fault, fault, "", fault, "", "", fault]
+    through = reach._replace(endpoint=faulty.url)
+    bring(Channel("train", uri), str(tmp_path / "train"), through)
+    assert tree(tmp_path / "train") == tree(source)
+
+
+def test_an_object_that_is_replaced_meanwhile(
+    tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
+) -> None:
+    """Each file is of one version: the transfer in parts asks for the version that was listed."""
+    s3.put(bucket, "data/x", b"1" * (40 << 20))
+    uri, said = f"s3://{bucket}/data/", list[str]()
+    faulty.on_list = lambda: s3.put(bucket, "data/x", b"2" * (39 << 20))
+    bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url), say=said.append)
+    assert (tmp_path / "train" / "x").read_bytes() == b"2" * (39 << 20)
+    assert any("was replaced" in line for line in said)
+
+
+def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty) -> None:
+    _, uri = filled
+    faulty.always = "403"
+    with pytest.raises(FetchError, match=r"s3://\S+ was refused to .*(arn:aws|access key \.\.\.test).*AccessDenied"):
+        bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url))
+
+
+def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: str) -> None:
+    with pytest.raises(FetchError, match=f"there is nothing at s3://{bucket}/nowhere"):
+        bring(Channel("train", f"s3://{bucket}/nowhere"), str(tmp_path / "train"), reach)
+    with pytest.raises(FetchError, match="there is no bucket 'no-such-bucket'"):
+        bring(Channel("train", "s3://no-such-bucket/x"), str(tmp_path / "train"), reach)
+    bare = reach._replace(environ=clean({"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "us-east-1"}))
+    with pytest.raises(FetchError, match="there are no AWS credentials on this host"):
+        bring(Channel("train", f"s3://{bucket}/x"), str(tmp_path / "train"), bare)
+
+
+KILLED = """
+import sys
+from musterpoint.core.data.channels import bring
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.places import Channel
+import os
+bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3],)))
+"""
+
+
+def test_a_killed_download_goes_on(
+    filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, stack: Callable[[str], Path]
+) -> None:
+    source, uri = filled
+    faulty.faults = [""] * 6 + ["stall"]
+    environ = {**reach.environ, "AWS_ENDPOINT_URL_S3": faulty.url}
+    target = tmp_path / "train"
+    words = [sys.executable, "-c", KILLED, uri, str(target), str(stack("s3") / "python")]
+    with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL) as child:
+        assert faulty.stalled.wait(500)
+        child.send_signal(signal.SIGKILL)
+    assert all(tree(source)[name] == data for name, data in tree(target).items())
+    faulty.always = ""
+    bring(Channel("train", uri), str(target), reach)
+    assert tree(target) == tree(source)

@@ -1,0 +1,38 @@
+"""SDK v2 against the server: estimators, their logs, what is attached to, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .conftest import BUCKET, ROLE, Client
+
+FIT = f"""
+import sagemaker
+from sagemaker.estimator import Estimator
+from sagemaker.pytorch import PyTorch
+
+session = sagemaker.Session()
+estimator = PyTorch(
+    entry_point="train.py", source_dir="src", role="{ROLE}", framework_version="2.5", py_version="py311",
+    instance_count=2, instance_type="ml.m5.xlarge", hyperparameters={{"epochs": 3}}, sagemaker_session=session,
+    metric_definitions=[{{"Name": "loss", "Regex": "loss=([0-9.]+)"}}],
+)
+data = session.upload_data("data", key_prefix="in")
+estimator.fit({{"training": data}}, wait=True, logs="All", job_name="fitted")
+print("MODEL", estimator.model_data)
+attached = Estimator.attach("fitted", sagemaker_session=session)
+print("ATTACHED", attached.latest_training_job.name, attached.hyperparameters()["epochs"])
+print("METRICS", list(estimator.training_job_analytics.dataframe()["metric_name"]))
+"""
+
+
+def test_an_estimator_is_fitted_with_its_logs(client: Client, python: Callable[[str], Path]) -> None:
+    said = client.run(python("sdk-v2"), "-c", FIT)
+    for host in ("algo-1", "algo-2"):
+        for epoch in range(3):
+            assert f"{host} epoch {epoch} loss={0.5 / (epoch + 1):.4f}" in said, said
+    assert "Training seconds: " in said
+    assert f"MODEL s3://{BUCKET}/fitted/output/model.tar.gz" in said
+    assert "ATTACHED fitted 3" in said
+    assert "METRICS ['loss']" in said

@@ -1,0 +1,28 @@
+"""Real servers with real jobs, asked by boto3 as any client would."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from musterpoint.serve import Server
+
+from ..conftest import clean
+from .jobs import Account
+
+
+@pytest.fixture
+def serving(environ: Mapping[str, str], tmp_path: Path) -> Iterator[Account]:
+    """A server of the test's own, three jobs at once, and a bucket."""
+    with Server(tmp_path / "data", max_jobs=3, environ=environ) as server:
+        yield Account(server)
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """A server for the tests of one module, which take care that their jobs' names differ."""
+    with Server(tmp_path_factory.mktemp("data"), max_jobs=3, environ=clean(os.environ)) as server:
+        yield Account(server)

@@ -1,0 +1,147 @@
+"""Faults on demand: does what submits and runs jobs survive them?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from musterpoint.base.errors import UsageError
+
+from .jobs import BUCKET, Account, hosts
+
+COUNTS = """
+import os, pathlib, signal, sys, time
+place = pathlib.Path(os.environ["SM_CHECKPOINT_DIR"], "step")
+step = int(place.read_text()) if place.exists() else 0
+def stopped(signo, frame):
+    place.write_text(str(step))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stopped)
+print("from step", step, flush=True)
+if step:
+    pathlib.Path(os.environ["SM_MODEL_DIR"], "from").write_text(str(step))
+    sys.exit(0)
+step = 7
+print("trains", flush=True)
+while True:
+    time.sleep(500)
+"""
+WAITS = "import time\nprint('trains', flush=True)\ntime.sleep(500)\n"
+SPOT = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},
+    "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints"},
+}
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs mount namespaces")
+
+
+def statuses(description: dict[str, object]) -> list[str]:
+    passed = description["SecondaryStatusTransitions"]
+    assert isinstance(passed, list)
+    return [each["Status"] for each in passed]
+
+
+def test_an_interrupted_spot_job_goes_on_from_its_checkpoint(account: Account) -> None:
+    account.create("spot", COUNTS, **SPOT)
+    account.until_it_says("spot", "trains")
+    account.server.interrupt("spot")
+    done = account.server.wait("spot")
+    assert done["TrainingJobStatus"] == "Completed", account.log("spot")
+    run = ["Starting", "Downloading", "Training"]
+    assert statuses(done) == [*run, "Interrupted", "Restarting", *run, "Uploading", "Completed"]
+    assert account.get("checkpoints/step") == b"7"
+    assert account.archive("out/spot/output/model.tar.gz") == {"from": b"7"}
+
+
+def test_only_spot_jobs_are_interrupted(account: Account) -> None:
+    account.create("on-demand", WAITS)
+    account.until_it_says("on-demand", "trains")
+    with pytest.raises(UsageError, match="on-demand isn't a spot job"):
+        account.server.interrupt("on-demand")
+    account.sagemaker.stop_training_job(TrainingJobName="on-demand")
+    account.server.wait("on-demand")
+    with pytest.raises(UsageError, match="no training job nobody"):
+        account.server.interrupt("nobody")
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_a_job_that_loses_a_host_fails_or_is_started_again(account: Account, tmp_path: Path, attempts: int) -> None:
+    name = f"loses-{attempts}"
+    once = tmp_path / "once"
+    script = f"import os, time\nprint('trains', flush=True)\nif not os.path.exists({str(once)!r}): time.sleep(500)\n"
+    strategy = {"RetryStrategy": {"MaximumRetryAttempts": attempts}} if attempts else {}
+    account.create(name, script, **hosts(2), **strategy)
+    account.until_it_says(name, "trains")
+    once.touch()
+    account.server.lose(name, "algo-2")
+    done = account.server.wait(name)
+    assert ("Restarting" in statuses(done)) is bool(attempts)
+    assert done["TrainingJobStatus"] == ("Completed" if attempts else "Failed"), account.log(name)
+    if not attempts:
+        assert done["FailureReason"].startswith("InternalServerError: We encountered an internal error.")
+        assert "algo-2 was lost" in done["FailureReason"]
+
+
+def test_a_host_that_isnt_there_cant_fail(account: Account) -> None:
+    account.create("one-host", WAITS)
+    account.until_it_says("one-host", "trains")
+    with pytest.raises(UsageError, match="has no host 'algo-2': expected one of algo-1"):
+        account.server.lose("one-host", "algo-2")
+    account.sagemaker.stop_training_job(TrainingJobName="one-host")
+    account.server.wait("one-host")
+
+
+MEASURES = """
+import os, pathlib, time
+def work():
+    began = time.perf_counter()
+    for _ in range(300000): pass
+    return time.perf_counter() - began
+go = pathlib.Path(os.environ["GO"])
+best = min(work() for _ in range(20))
+print("trains", best, flush=True)
+with open(go) as pipe: pipe.read()
+slowed = sum(work() for _ in range(20)) / 20
+pathlib.Path(os.environ["SM_MODEL_DIR"], "factor").write_text(str(slowed / best))
+"""
+
+
+def test_a_slow_host(account: Account, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    account.create("slow", MEASURES, Environment={"GO": str(go)})
+    account.until_it_says("slow", "trains")
+    account.server.slow("slow", "algo-1", by=10)
+    go.write_text("")
+    done = account.server.wait("slow")
+    assert done["TrainingJobStatus"] == "Completed", account.log("slow")
+    assert float(account.archive("out/slow/output/model.tar.gz")["factor"]) > 3
+
+
+FILLS = """
+import errno, os, pathlib
+if os.environ["SM_CURRENT_HOST"] == "algo-2": raise SystemExit(0)
+place = pathlib.Path(os.environ["SM_CHECKPOINT_DIR"])
+(place / "before").write_text("kept")
+print("trains", flush=True)
+with open(os.environ["GO"]) as pipe: pipe.read()
+try:
+    (place / "after").write_bytes(bytes(1 << 20))
+except OSError as error:
+    assert (place / "before").read_text() == "kept"
+    raise SystemExit(f"no space: {error.errno == errno.ENOSPC}")
+"""
+
+
+@root_only
+def test_a_full_disk(account: Account, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    account.create("full", FILLS, Environment={"GO": str(go)}, **hosts(2))
+    account.until_it_says("full", "trains")
+    account.server.fill_disk("full", "algo-1")
+    go.write_text("")
+    done = account.server.wait("full")
+    assert done["TrainingJobStatus"] == "Failed" and "no space: True" in done["FailureReason"], account.log("full")

@@ -1,0 +1,112 @@
+"""A server that is killed, at any moment, and started again: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from musterpoint.base.errors import UsageError
+from musterpoint.serve import Server
+
+from .jobs import BUCKET, Account
+
+
+def entry(text: str) -> dict[str, Any]:
+    """A job that runs a line of a shell, which needs no server."""
+    image = {"TrainingImage": "an-image", "TrainingInputMode": "File"}
+    return {"AlgorithmSpecification": {**image, "ContainerEntrypoint": ["sh", "-c", text]}}
+
+
+def test_buckets_objects_roles_and_jobs_are_there_again(environ: Mapping[str, str], tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", environ=environ)
+    account = Account(server)
+    account.s3.put_object(Bucket=BUCKET, Key="a/b c.txt", Body=b"text", ContentType="text/plain", Metadata={"own": "1"})
+    account.put("removed", b"1")
+    account.put("removed-together", b"1")
+    account.s3.delete_object(Bucket=BUCKET, Key="removed")
+    account.s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": "removed-together"}]})
+    upload = account.s3.create_multipart_upload(Bucket=BUCKET, Key="parts")["UploadId"]
+    part = account.s3.upload_part(Bucket=BUCKET, Key="parts", UploadId=upload, PartNumber=1, Body=b"one")
+    account.s3.complete_multipart_upload(
+        Bucket=BUCKET, Key="parts", UploadId=upload,
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
+    )  # fmt: skip
+    iam = server.client("iam")
+    iam.create_role(RoleName="training", AssumeRolePolicyDocument="{}")
+    account.run("before", "", **entry("exit 0"))
+    server.kill()
+    with Server(tmp_path / "data", environ=environ) as again:
+        assert again.variables["AWS_SECRET_ACCESS_KEY"] == server.variables["AWS_SECRET_ACCESS_KEY"]
+        after = Account(again, make_bucket=False)
+        assert set(after.keys()) == {"a/b c.txt", "parts", "out/before/output/model.tar.gz"}
+        found = after.s3.get_object(Bucket=BUCKET, Key="a/b c.txt")
+        assert found["Body"].read() == b"text" and found["Metadata"] == {"own": "1"}
+        assert found["ContentType"] == "text/plain" and after.get("parts") == b"one"
+        assert again.client("iam").get_role(RoleName="training")["Role"]["RoleName"] == "training"
+        assert after.sagemaker.describe_training_job(TrainingJobName="before")["TrainingJobStatus"] == "Completed"
+        with pytest.raises(ClientError, match="already exists"):
+            after.create("before", "")
+
+
+def test_one_server_per_directory(environ: Mapping[str, str], tmp_path: Path) -> None:
+    with Server(tmp_path, environ=environ), pytest.raises(UsageError, match="ended with code 64"):
+        Server(tmp_path, environ=environ)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_job_runs_once_whenever_the_server_is_killed(
+    environ: Mapping[str, str], tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    ran = tmp_path / "ran"
+    names = [f"job-{number}" for number in range(8)]
+    server = Server(tmp_path / "data", max_jobs=2, environ=environ)
+    account = Account(server)
+    port = int(server.url.rpartition(":")[2])
+    left = list(names)
+    while left:
+        kill_after = draw.randrange(1, 4)
+        for name in left[:kill_after]:
+            account.create(name, "", **entry(f"echo {name} >> {ran}"))
+        left = left[kill_after:]
+        moment = draw.choice(("at once", "Starting", "Training", "Uploading", "Completed"))
+        if moment != "at once":
+            server.wait(draw.choice(names[: len(names) - len(left)]), [moment, "Completed"])
+        server.kill()
+        server = Server(tmp_path / "data", port=port, max_jobs=2, environ=environ)
+        account = Account(server, make_bucket=False)
+    with server:
+        done = {name: server.wait(name) for name in names}
+    assert {name: found["TrainingJobStatus"] for name, found in done.items()} == dict.fromkeys(names, "Completed")
+    assert Counter(ran.read_text().split()) == Counter(names)
+
+
+def test_a_job_that_is_to_be_stopped_is_stopped_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", environ=environ)
+    account = Account(server)
+    account.create("waits", "", **entry("echo here; sleep 500"))
+    account.until_it_says("waits", "here")
+    server.kill()
+    with Server(tmp_path / "data", environ=environ) as again:
+        after = Account(again, make_bucket=False)
+        assert after.sagemaker.describe_training_job(TrainingJobName="waits")["TrainingJobStatus"] == "InProgress"
+        after.sagemaker.stop_training_job(TrainingJobName="waits")
+        assert again.wait("waits")["TrainingJobStatus"] == "Stopped", after.log("waits")
+
+
+def test_the_end_of_the_server_is_the_end_of_its_jobs(environ: Mapping[str, str], tmp_path: Path) -> None:
+    with Server(tmp_path / "data", environ=environ) as server:
+        account = Account(server)
+        account.create("runs", "", **entry("echo here; sleep 500"))
+        account.create("waits-its-turn", "", **entry("exit 0"))
+        account.until_it_says("runs", "here")
+    with Server(tmp_path / "data", environ=environ) as again:
+        done = again.wait("runs")
+        assert done["TrainingJobStatus"] == "Failed" and "muster serve was ended" in done["FailureReason"]
+        assert again.wait("waits-its-turn")["TrainingJobStatus"] == "Completed"

@@ -1,0 +1,155 @@
+"""Channels brought from directories and from what fsspec reads, and directories sent there."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from musterpoint.base.errors import FetchError
+from musterpoint.core.data.channels import Brought, bring, measure
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.places import Channel, Share
+from musterpoint.core.data.uploads import send, speed
+
+ACCESS = Access({"PATH": os.environ["PATH"]})
+AWKWARD = ["a b", "ünïcode", "sub/$(x)", "sub/deep/'\"", "sub/a;sharded", "%41", "new\nline", "-rf", "#x?y=1", "🦜"]
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for number, name in enumerate(AWKWARD):
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * (number * 1000))
+    return tmp_path / "source"
+
+
+def brought(channel: Channel, directory: Path, share: Share = Share(), cache: str = "") -> Brought:  # noqa: B008
+    return bring(channel, str(directory), ACCESS, share, cache, say=lambda text: None)
+
+
+def test_a_directory(source: Path, tmp_path: Path) -> None:
+    found = brought(Channel("train", str(source)), tmp_path / "train")
+    assert tree(tmp_path / "train") == tree(source)
+    assert found.size == measure(Channel("train", str(source)), ACCESS)
+    assert found.size.files == len(AWKWARD) and found.kept.files == 0
+
+
+def test_one_file(source: Path, tmp_path: Path) -> None:
+    brought(Channel("train", str(source / "a b")), tmp_path / "train")
+    assert tree(tmp_path / "train") == {"a b": (source / "a b").read_bytes()}
+
+
+def test_by_fsspec(source: Path, tmp_path: Path) -> None:
+    brought(Channel("train", f"local://{source}"), tmp_path / "train")
+    assert tree(tmp_path / "train") == tree(source)
+    sent = send(str(source), f"local://{tmp_path}/sent", ACCESS, say=lambda text: None)
+    assert tree(tmp_path / "sent") == tree(source) and sent.size.files == len(AWKWARD)
+
+
+def test_each_host_gets_its_share(source: Path, tmp_path: Path) -> None:
+    channel, whole = Channel("train", str(source), sharded=True), dict[str, bytes]()
+    for place in range(3):
+        brought(channel, tmp_path / str(place), Share(place, 3))
+        whole.update(tree(tmp_path / str(place)))
+    assert whole == tree(source)
+    assert sum(len(tree(tmp_path / str(place))) for place in range(3)) == len(AWKWARD)
+    assert sorted(tree(tmp_path / "0")) == sorted(sorted(AWKWARD)[::3])
+
+
+def test_what_is_here_stays_and_what_changed_comes_again(source: Path, tmp_path: Path) -> None:
+    channel = Channel("train", str(source))
+    brought(channel, tmp_path / "train")
+    (source / "a b").write_text("another version")
+    (source / "%41").unlink()
+    (source / "new").write_text("new")
+    (tmp_path / "train" / "ünïcode").write_text("spoilt")
+    (tmp_path / "train" / "mine").write_text("the user's")
+    found = brought(channel, tmp_path / "train")
+    assert tree(tmp_path / "train") == {**tree(source), "mine": b"the user's"}
+    assert found.kept.files == len(AWKWARD) - 3
+
+
+def test_half_a_file_of_a_killed_run_is_no_file(source: Path, tmp_path: Path) -> None:
+    part = tmp_path / ".muster-train" / "parts" / "0"
+    part.parent.mkdir(parents=True)
+    part.write_text("half")
+    (tmp_path / ".muster-train" / "record").write_text('["a b", "tag", 4\n["a b", 1, 2')
+    brought(Channel("train", str(source)), tmp_path / "train")
+    assert tree(tmp_path / "train") == tree(source) and not part.exists()
+
+
+def test_the_cache_keeps_versions_apart(source: Path, tmp_path: Path) -> None:
+    channel, cache = Channel("train", str(source)), str(tmp_path / "cache")
+    brought(channel, tmp_path / "one", cache=cache)
+    again = brought(channel, tmp_path / "two", cache=cache)
+    assert again.kept == again.size and tree(tmp_path / "two") == tree(source)
+    before = (source / "a b").read_bytes()
+    (source / "a b").write_text("another version")
+    third = brought(channel, tmp_path / "three", cache=cache)
+    assert tree(tmp_path / "three") == tree(source) and third.kept.files == len(AWKWARD) - 1
+    assert (tmp_path / "one" / "a b").read_bytes() == before
+
+
+def test_a_manifest(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(f'[{{"prefix": "{source}/"}}, "a b", "sub/$(x)"]')
+    brought(Channel("train", str(tmp_path / "list"), manifest=True), tmp_path / "train")
+    assert sorted(tree(tmp_path / "train")) == ["a b", "sub/$(x)"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "no manifest"),
+        ('["a"]', "no manifest"),
+        ("x", "no manifest"),
+        ('[{"prefix": "/nowhere"}, "x"]', "names 'x'"),
+    ],
+)
+def test_what_is_no_manifest(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "list").write_text(content)
+    with pytest.raises(FetchError, match=says):
+        brought(Channel("train", str(tmp_path / "list"), manifest=True), tmp_path / "train")
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=r"channel train: there is nothing at .*/nowhere: expected a file, or files"):
+        brought(Channel("train", str(tmp_path / "nowhere")), tmp_path / "train")
+
+
+def test_a_library_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=r"nosuch|fsspec"):
+        brought(Channel("train", "nosuch://b/p"), tmp_path / "train")
+    with pytest.raises(FetchError, match=r"boto3, which no Python here has: .*python.* \(no boto3\)"):
+        brought(Channel("train", "s3://b/p"), tmp_path / "train")
+
+
+def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with open(tmp_path / "source" / "huge", "wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(FetchError, match=r"has 8,796,093,022,208 bytes .* room for"):
+        brought(Channel("train", str(tmp_path / "source")), tmp_path / "train")
+    assert tree(tmp_path / "train") == {}
+
+
+def test_an_archive(source: Path, tmp_path: Path) -> None:
+    sent = send(str(source), str(tmp_path / "sent"), ACCESS, "model.tar.gz", say=lambda text: None)
+    assert sent.size.files == 1
+    with tarfile.open(tmp_path / "sent" / "model.tar.gz") as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    assert tree(tmp_path / "unpacked") == tree(source)
+
+
+def test_speed(tmp_path: Path) -> None:
+    found = speed(str(tmp_path), ACCESS)
+    assert found.write and found.read and not tree(tmp_path)
+    with pytest.raises(FetchError):
+        speed("/proc/nowhere", ACCESS)

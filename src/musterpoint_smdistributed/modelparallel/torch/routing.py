@@ -95,7 +95,7 @@ class ModuleRouting(Routing):
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
-        self._inside: dict[str, list[dict[str, Any]]] = {}
+        self._inside: dict[str, list[nn.Module]] = {}
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
@@ -166,8 +166,8 @@ class ModuleRouting(Routing):
 
     def _key(self, name: str, arguments: bytes, tensors: Sequence[torch.Tensor]) -> ChainKey:
         if name not in self._inside:
-            self._inside[name] = [_attributes(each) for each in self.names.modules[name].modules()]
-        return ChainKey(name, bytes(each["training"] for each in self._inside[name]), arguments, len(tensors))
+            self._inside[name] = list(self.names.modules[name].modules())
+        return ChainKey(name, _flags(self._inside[name]), arguments, len(tensors))
 
     def _place(self, name: str) -> int | None:
         if name in self.names.modules:
@@ -388,13 +388,13 @@ class ModuleRouting(Routing):
 
 def _flags(modules: Iterable[nn.Module]) -> bytes:
     """A byte for each module: whether it is in training."""
-    return bytes(_attributes(module)["training"] for module in modules)
+    return bytes(_in_training(module) for module in modules)
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
+def _in_training(module: nn.Module) -> bool:
     """Past the guard, which takes longer: this is asked for every microbatch."""
-    held: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    return held
+    held = object.__getattribute__(module, "__dict__")
+    return held["training"] if "training" in held else module.training  # a scripted module has a property
 
 
 def _set(modules: Iterable[nn.Module], flags: bytes) -> None:

@@ -24,11 +24,11 @@ from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequen
 
 import torch
 
-from . import log, randomness
+from . import log, passes, randomness
 from .ahead import Ahead
 from .callee import Callee
 from .context import Context, default_device
-from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
+from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
 from .messages import (
     Backward,
     Call,
@@ -386,6 +386,7 @@ class Server:
         """
         task = current()
         assert task is not None, "only tasks call other ranks"
+        passes.check_transforms(what)
         packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
@@ -542,9 +543,21 @@ class Server:
 
     @contextlib.contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Any exception inside ends the step on all ranks."""
+        """Any exception inside ends the step on all ranks, and the job with an exit code that says so.
+
+        Raises:
+            SMPStepError: the script has called ``sys.exit(0)``, which would look as if this rank were through.
+        """
         try:
             yield
+        except SystemExit as error:
+            self._failed(error)
+            if error.code:
+                raise
+            raise SMPStepError(
+                f"sys.exit({error.code!r}) was called in a step on rank {self._ranks[self._rank]}, whose other ranks "
+                "go on: a script ends behind a step, on all ranks"
+            ) from error
         except BaseException as error:
             self._failed(error)
             raise

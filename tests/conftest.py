@@ -71,6 +71,13 @@ OF_THE_MACHINE = ("images", "faults/test_containers.py", "hosts/test_code_instal
 for the index that this machine is configured with, too."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("contract", "tests/contract/control_plane")
+    group.addoption("--endpoint-url", default="", help="the control plane to test [ours, and moto's server]")
+    group.addoption("--backend-name", default="given", help="what that is called [given]")
+    group.addoption("--training-image", default="python:3.12", help="an image with python3 that it has [python:3.12]")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Every other test, with its fixtures, is in a network that is its process's own.

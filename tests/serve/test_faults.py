@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,22 @@ def test_an_interrupted_spot_job_goes_on_from_its_checkpoint(account: Account) -
     assert statuses(done) == [*run, "Interrupted", "Restarting", *run, "Uploading", "Completed"]
     assert account.get("checkpoints/step") == b"7"
     assert account.archive("out/spot/output/model.tar.gz") == {"from": b"7"}
+
+
+def test_the_command_makes_faults_beside_the_running_server(account: Account, environ: Mapping[str, str]) -> None:
+    account.create("by-command", WAITS, **hosts(2))
+    account.until_it_says("by-command", "trains")
+    command = [sys.executable, "-m", "musterpoint", "serve"]
+    place = ["--data", str(account.server.data)]
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words, *place], env=environ, capture_output=True, text=True, check=False)
+
+    assert ask("slow", "by-command", "algo-1", "--by", "2").stdout == "by-command: Training\n"
+    wrong = ask("interrupt", "by-command")
+    assert wrong.returncode == 64 and "isn't a spot job" in wrong.stderr
+    assert ask("lose", "by-command", "algo-2").returncode == 0
+    assert account.server.wait("by-command")["TrainingJobStatus"] == "Failed"
 
 
 def test_only_spot_jobs_are_interrupted(account: Account) -> None:

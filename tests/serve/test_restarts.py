@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -14,13 +13,9 @@ from botocore.exceptions import ClientError
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import Server
 
-from .jobs import BUCKET, Account
+from .jobs import BUCKET, Account, entry
 
-
-def entry(text: str) -> dict[str, Any]:
-    """A job that runs a line of a shell, which needs no server."""
-    image = {"TrainingImage": "an-image", "TrainingInputMode": "File"}
-    return {"AlgorithmSpecification": {**image, "ContainerEntrypoint": ["sh", "-c", text]}}
+SAYS = "__import__('os').environ['TRAINING_JOB_NAME'] + '\\n'"
 
 
 def test_buckets_objects_roles_and_jobs_are_there_again(environ: Mapping[str, str], tmp_path: Path) -> None:
@@ -68,18 +63,19 @@ def test_every_job_runs_once_whenever_the_server_is_killed(
     names = [f"job-{number}" for number in range(8)]
     server = Server(tmp_path / "data", max_jobs=2, environ=environ)
     account = Account(server)
-    port = int(server.url.rpartition(":")[2])
+    hyperparameters = account.code("counts", train=f"open({str(ran)!r}, 'a').write({SAYS})")
     left = list(names)
     while left:
         kill_after = draw.randrange(1, 4)
         for name in left[:kill_after]:
-            account.create(name, "", **entry(f"echo {name} >> {ran}"))
+            more = entry(f"echo {name} >> {ran}") if draw.random() < 0.5 else {"HyperParameters": hyperparameters}
+            account.create(name, "", **more)
         left = left[kill_after:]
         moment = draw.choice(("at once", "Starting", "Training", "Uploading", "Completed"))
         if moment != "at once":
             server.wait(draw.choice(names[: len(names) - len(left)]), [moment, "Completed"])
         server.kill()
-        server = Server(tmp_path / "data", port=port, max_jobs=2, environ=environ)
+        server = Server(tmp_path / "data", max_jobs=2, environ=environ)
         account = Account(server, make_bucket=False)
     with server:
         done = {name: server.wait(name) for name in names}

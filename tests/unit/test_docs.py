@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base import exit_codes
-from musterpoint.base.settings import LAUNCHERS
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.job.exports import sagemaker_exports
 from musterpoint.core.job.model import EntryPoint, Job
 

@@ -10,19 +10,9 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
+from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
 
-LAUNCHERS = (
-    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
-    "ssh",
-)  # fmt: skip
-"""The launchers, each an object in ``core/launch/launchers/``."""
 Rendezvous = Literal["static", "c10d"]
-PLATFORMS = (
-    *("sagemaker", "azureml", "kubernetes", "kubeflow", "lws", "volcano", "hyperpod"),
-    *("slurm", "pbs", "lsf", "flux"),
-    *("awsbatch", "azurebatch", "vertex", "skypilot", "dstack", "determined", "nomad", "tfconfig", "plain"),
-)
-"""The platforms, each an object in ``core/job/platforms/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
@@ -215,52 +205,24 @@ def _positive_seconds(text: str) -> float:
     return value
 
 
-def _whole(text: str, least: int, most: int) -> "int | None":
-    """The whole number that ``text`` is; None where it is none from ``least`` to ``most``."""
-    text = text.strip()
-    if not (text.isascii() and text.isdecimal()) or len(text) > _SHOWN or not least <= int(text) <= most:
-        return None
-    return int(text)
+def _whole(least: int, most: int, expected: str = "") -> Callable[[str], int]:
+    """A reader of whole numbers, which raises ValueError for what is none from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
+        text = text.strip()
+        if not (text.isascii() and text.isdecimal()) or len(text) > _SHOWN or not least <= int(text) <= most:
+            raise ValueError(expected or f"expected a whole number, {least} to {most}")
+        return int(text)
+
+    return read
 
 
-def read_count(text: str) -> int:
-    """``text`` as a number of hosts, ranks or the like.
-
-    Raises:
-        ValueError: it is none, or more than any job has.
-    """
-    value = _whole(text, 1, MOST_COUNTED)
-    if value is None:
-        raise ValueError(f"expected a whole number, 1 to {MOST_COUNTED}")
-    return value
-
-
-def _restarts(text: str) -> int:
-    value = _whole(text, 0, 999999)
-    if value is None:
-        raise ValueError("expected a whole number, 0 (never) to 999999")
-    return value
-
-
-def _port(text: str) -> int:
-    value = _whole(text, 0, 65535)
-    if value is None:
-        raise ValueError("expected a port number, 1 to 65535 (0: any free one)")
-    return value
-
-
-def _nnodes(text: str) -> int:
-    value = _whole(text, 1, MOST_HOSTS)
-    if value is None:
-        raise ValueError(f"expected a whole number, 1 to {MOST_HOSTS}")
-    return value
-
-
-def _place(text: str) -> int:
-    value = _whole(text, 0, MOST_HOSTS - 1)
-    if value is None:
-        raise ValueError(f"expected a whole number, 0 to {MOST_HOSTS - 1}")
-    return value
+read_count = _whole(1, MOST_COUNTED)
+"""Reads a number of hosts, ranks or the like."""
+_place = _whole(0, MOST_HOSTS - 1)
+_nnodes = _whole(1, MOST_HOSTS)
+_restarts = _whole(0, 999999, "expected a whole number, 0 (never) to 999999")
+_port = _whole(0, 65535, "expected a port number, 1 to 65535 (0: any free one)")
 
 
 def _name(text: str) -> str:

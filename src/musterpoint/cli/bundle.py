@@ -35,6 +35,7 @@ LEFT_OUT = tuple(
         "cli/local_preview.py",
         "serve",
         "cli/serve.py",
+        "cli/serve_faults.py",
         "tools/viewer",
         "cli/report.py",
         "__main__.py",

@@ -9,12 +9,14 @@ from importlib import import_module
 from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.cli import serve_faults
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, one_of
 from musterpoint.serve.settings import BACKENDS, GPUS, PORT, REGION, Settings
 
 ABOUT = "Answer SageMaker's training API on this machine: a job that is created there really runs, on as many hosts."
-USAGE = "muster serve [--port P] [--backend process|netns|docker] [--image URI=LOCAL ...] [--data DIR]"
+USAGE = """muster serve [--port P] [--backend process|netns|docker] [--image URI=LOCAL ...] [--data DIR]
+       muster serve interrupt JOB | lose JOB HOST | slow JOB HOST [--by N] | fill-disk JOB HOST"""
 EXAMPLES = """
 Unmodified clients (boto3, the AWS CLI, the SageMaker SDK) need only what it prints: AWS_ENDPOINT_URL, a region, and
 credentials made for this server. S3, IAM, STS and CloudWatch are moto's, at the same address.
@@ -22,9 +24,11 @@ credentials made for this server. S3, IAM, STS and CloudWatch are moto's, at the
 examples:
   muster serve                                           then, elsewhere: eval "$(muster serve --export)"
   muster serve --backend netns --max-jobs 4              every host a network namespace (Linux, root)
+  muster serve --on-change 'jq .detail >> changes'       a command for each change, with EventBridge's event
+  muster serve lose my-job algo-2                        a fault of a job that runs, beside the running server
   muster serve --backend docker --image 763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5=my-image
 """
-_NEEDS = ("moto", "flask", "flask_cors", "boto3", "botocore", "werkzeug")
+_NEEDS = ("moto", "flask", "flask_cors", "boto3", "botocore", "werkzeug", "watchdog")
 DATA = "muster-serve"
 
 
@@ -35,7 +39,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def parsers() -> tuple[Parser, ...]:
     """The options, for completion."""
-    return (_parser(),)
+    return (_parser(), *(serve_faults.parser(name, DATA) for name in serve_faults.FAULTS))
 
 
 def _parser() -> Parser:
@@ -73,22 +77,29 @@ def _parser() -> Parser:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    if argv and argv[0] in serve_faults.FAULTS:
+        return serve_faults.run(argv[0], argv[1:], DATA, _without)
     asked = _parser().parse_args(argv)
     settings = _settings(asked, environ)
     try:
         server = import_module("musterpoint.serve.server")
         running = import_module("musterpoint.serve.running")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDS:
-            raise
-        raise UsageError(
-            f"muster serve needs {error.name}, which {sys.executable} doesn't have: pip install 'musterpoint[serve]'"
-        ) from None
+        raise _without(error) from None
     if asked.export:
         print(running.exports(running.read(settings.data)), end="")
         return 0
     code: int = server.main(settings, environ, running.say_ready)
     return code
+
+
+def _without(error: ModuleNotFoundError) -> UsageError:
+    """The error where a package isn't there that only this command needs; any other is raised as it is."""
+    if (error.name or "").partition(".")[0] not in _NEEDS:
+        raise error
+    return UsageError(
+        f"muster serve needs {error.name}, which {sys.executable} doesn't have: pip install 'musterpoint[serve]'"
+    )
 
 
 def _settings(asked: argparse.Namespace, environ: Mapping[str, str]) -> Settings:

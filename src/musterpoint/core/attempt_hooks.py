@@ -44,8 +44,8 @@ def _uploads(started: Started) -> None:
 
 
 def _build_locks(started: Started) -> None:
-    """Stale locks on builds of torch's extensions. They are looked for when the ranks have been started, to start them
-    earlier; the warning is in time then, too.
+    """Stale locks on builds of torch's extensions. They are looked for when the ranks have been started, which the
+    search would delay; the warning still comes in time.
     """
     runtime, environ = started.runtime, started.asked.request.environ
 

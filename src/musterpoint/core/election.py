@@ -119,7 +119,7 @@ def _wait_for_lock(loop: Loop, fd: int, check_stop: Callable[[], None]) -> None:
 
 
 def _meet(place: Place, secret: str) -> Meeting:
-    """With the lock held."""
+    """Connects to the one that leads, or becomes it; the lock of the directory is held."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:

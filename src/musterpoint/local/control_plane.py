@@ -336,7 +336,7 @@ class Hosts:
         self.context.console.say(f"warning: {log}: {error.strerror}; output is missing there")
 
     def _wrote(self, host: str, data: bytes) -> None:
-        """In the pump's thread."""
+        """Called in the pump's thread when a host has written something."""
         self.context.observer.wrote(host, data)
         self.metrics.feed(host, data)
 

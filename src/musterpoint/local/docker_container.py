@@ -137,7 +137,7 @@ def create_body(
         config["SecurityOpt"] = ["label=disable"]
     return {
         "Image": asked.image,
-        "Cmd": list(ENTRY),
+        **({"Entrypoint": list(asked.entry), "Cmd": []} if asked.entry else {"Cmd": list(ENTRY)}),
         "Hostname": host,
         "Env": [f"{name}={value}" for name, value in variables.items()],
         "Labels": {**docker_run.labels, HOST: host},

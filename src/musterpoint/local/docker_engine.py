@@ -98,6 +98,11 @@ class Engine:
         made = self._call("create_network", name, driver="bridge", labels=labels, internal=internal)
         return str(made["Id"])
 
+    def gateway(self, network: str) -> str:
+        """The address of the machine itself in ``network``."""
+        found: dict[str, Any] = self._call("inspect_network", network)
+        return str(found["IPAM"]["Config"][0]["Gateway"])
+
     def networks(self, *labels: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._call("networks", filters={"label": list(labels)})
         return found

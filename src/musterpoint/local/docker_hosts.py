@@ -130,7 +130,8 @@ class DockerHosts:
         }
         probe = self._create(body, None)
         try:
-            if not self._image.get("Entrypoint") and not any(
+            own = self.container.entry or self._image.get("Entrypoint")
+            if not own and not any(
                 self._engine.has_path(probe, f"{folder}/{docker_container.ENTRY[0]}") for folder in self._path()
             ):
                 raise UsageError(
@@ -169,6 +170,11 @@ class DockerHosts:
         if self.job.region:
             found["AWS_REGION"] = self.job.region
         return found
+
+    @property
+    def gateway(self) -> str:
+        """The address at which this machine is reached in the job's network."""
+        return self._engine.gateway(self._network)
 
     def environment(self, host: str) -> dict[str, str]:
         return {"MUSTER_LOG_DIR": CONTAINER_RANKS}

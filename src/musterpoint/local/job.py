@@ -11,9 +11,10 @@ import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.masking import Masker
 from musterpoint.base.metrics import Metric
-from musterpoint.base.settings import MOST_COUNTED, PLATFORMS
+from musterpoint.base.settings import MOST_COUNTED
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.launch.table import instead_of
 
@@ -39,6 +40,7 @@ class Container(NamedTuple):
     ``gpus``: ``auto``, ``all``, ``none`` or how many each host gets.
     ``isolated``: the platform's network isolation.
     ``requirements``: a file (absolute) that stands as ``requirements.txt`` beside the code, or empty.
+    ``entry``: a command in the place of the image's own entry point; empty: none.
     """
 
     image: str
@@ -48,6 +50,7 @@ class Container(NamedTuple):
     gpus: str = "auto"
     isolated: bool = False
     requirements: str = ""
+    entry: tuple[str, ...] = ()
 
 
 class LocalJob(NamedTuple):
@@ -97,7 +100,7 @@ class LocalJob(NamedTuple):
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None
-    platform: str = PLATFORMS[0]
+    platform: str = next(iter(PLATFORMS))
     module: bool = False
     metrics: tuple[Metric, ...] = ()
 

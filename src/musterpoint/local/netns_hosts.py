@@ -46,14 +46,18 @@ exec "$@"
 
 
 class NetnsHosts:
-    """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
+    """Implements :class:`musterpoint.local.backend.Backend`; needs root.
+
+    ``port``: of this machine's loopback, which hosts with a way out reach at :data:`way_out.MACHINE`.
+    """
 
     name: Final = "netns"
     shares_python = True
     interface = "eth0"
 
-    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, internet: bool = False) -> None:
+    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, internet: bool = False, port: int = 0) -> None:
         self.layout = layout
+        self._port = port
         self.internet, self.isolated = internet, not internet
         self.about = "a network namespace each, " + (
             "with a way out of this machine for TCP" if internet else "with no way out of this machine"
@@ -76,7 +80,7 @@ class NetnsHosts:
         if self.internet:
             _ip(self._switch, ["link set lo up", f"addr add {GATEWAY}/16 dev br0"])
             way_out.redirect(self._switch.pid, f"{SUBNET}.0.0/16")
-            self._way_out = way_out.start(self._switch.pid, GATEWAY)
+            self._way_out = way_out.start(self._switch.pid, GATEWAY, self._port)
 
     def _write_etc(self, host: str) -> None:
         """Writes the files to mount over those in ``/etc``: all hosts' names, and a resolver if there is a way out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Collection, Mapping, NamedTuple
 
-from musterpoint.base.untrusted import open_regular
+from musterpoint.core.job.fields import small_text
 from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.table import played
@@ -129,7 +129,7 @@ def behind_the_program(job: LocalJob, known: Collection[str]) -> list[str]:
     It isn't said of a name that the program's own text has.
     """
     found = [word.partition("=")[0] for word in job.arguments if word.partition("=")[0] in known]
-    text = _text_of(os.path.join(job.source_dir, job.program)) if found else ""
+    text = small_text(os.path.join(job.source_dir, job.program)) if found else ""
     meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]
     if not meant:
         return []
@@ -137,11 +137,3 @@ def behind_the_program(job: LocalJob, known: Collection[str]) -> list[str]:
         f"{', '.join(meant)} behind {job.program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
         f"muster local stand before it: muster local {meant[0]} ... {job.program}"
     ]
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
-            return file.read(1 << 20)
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import signal
@@ -30,6 +31,8 @@ _ORIGINAL_DESTINATION = 80
 """SO_ORIGINAL_DST of linux/netfilter_ipv4.h."""
 _NETWORK = 0x40000000
 """CLONE_NEWNET of sched.h."""
+MACHINE = "192.0.2.1"
+"""Where hosts reach one port of this machine's own loopback, if they may (an address that no network has, RFC 5737)."""
 _PATIENCE = 5.0
 """Seconds for a name server to answer before the next is asked."""
 _CHUNK = 1 << 18
@@ -63,14 +66,17 @@ def redirect(pid: int, subnet: str) -> None:
     )
 
 
-def start(pid: int, address: str) -> subprocess.Popen[bytes]:
-    """Starts the process for the namespace of ``pid``, where it is reached at ``address``; returns once it listens."""
+def start(pid: int, address: str, port: int = 0) -> subprocess.Popen[bytes]:
+    """Starts the process for the namespace of ``pid``, where it is reached at ``address``; returns once it listens.
+
+    ``port``: of this machine's loopback, which hosts reach at :data:`MACHINE`; 0: none.
+    """
     source = os.path.abspath(__file__)
     for _ in __name__.split("."):
         source = os.path.dirname(source)
     run = "import sys; sys.path.append(sys.argv.pop(1)); from musterpoint.local import way_out; way_out.main()"
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", run, source, str(pid), address],
+        [sys.executable, "-I", "-S", "-c", run, source, str(pid), address, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -131,14 +137,15 @@ async def _join(near: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: s
         writer.close()
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         where = writer.get_extra_info("socket").getsockopt(socket.SOL_IP, _ORIGINAL_DESTINATION, 16)
     except OSError:  # it was never redirected
         writer.transport.abort()
         return
     (port,) = struct.unpack_from("!H", where, 2)
-    await _join((reader, writer), socket.inet_ntoa(where[4:8]), port)
+    host = socket.inet_ntoa(where[4:8])
+    await _join((reader, writer), "127.0.0.1" if (host, port) == (MACHINE, own) else host, port)
 
 
 class _Lookups(asyncio.DatagramProtocol):
@@ -168,7 +175,7 @@ class _Lookups(asyncio.DatagramProtocol):
                 return
 
 
-async def _serve(pid: int, address: str) -> None:
+async def _serve(pid: int, address: str, own: int) -> None:
     connections, lookups, asked = _sockets(pid, address)
     try:
         with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
@@ -176,7 +183,7 @@ async def _serve(pid: int, address: str) -> None:
     except OSError:
         servers = name_servers("")
     loop = asyncio.get_running_loop()
-    await asyncio.start_server(_pass_on, sock=connections)
+    await asyncio.start_server(functools.partial(_pass_on, own), sock=connections)
     await asyncio.start_server(lambda reader, writer: _join((reader, writer), servers[0], DNS), sock=lookups)
     await loop.create_datagram_endpoint(lambda: _Lookups(servers), sock=asked)
     over = asyncio.Event()
@@ -186,9 +193,12 @@ async def _serve(pid: int, address: str) -> None:
 
 
 def main() -> None:
-    """Serves the namespace of the process ``sys.argv[1]`` at the address ``sys.argv[2]``, until stdin ends."""
+    """Serves the namespace of the process ``sys.argv[1]`` at the address ``sys.argv[2]``, until stdin ends.
+
+    ``sys.argv[3]``: the port of this machine's loopback that its hosts may reach.
+    """
     for name in OUTLIVED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(_serve(int(sys.argv[1]), sys.argv[2]))
+    asyncio.run(_serve(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

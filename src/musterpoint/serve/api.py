@@ -27,6 +27,7 @@ import boto3
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import running
 from musterpoint.serve.control_client import ControlClient
+from musterpoint.serve.settings import token_of
 
 _LONGEST_END = 150.0
 """Seconds that a server gets to end its jobs and itself."""
@@ -72,6 +73,11 @@ class Server:
     @property
     def url(self) -> str:
         return self.variables["AWS_ENDPOINT_URL"]
+
+    @property
+    def page(self) -> str:
+        """The address of the page for browsers, with its token."""
+        return f"{self.url}/?token={token_of(self.variables['AWS_SECRET_ACCESS_KEY'])}"
 
     @property
     def pid(self) -> int:

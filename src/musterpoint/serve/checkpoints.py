@@ -18,10 +18,13 @@ LONGEST_FINISH = 600
 
 
 class Checkpoints:
-    """The checkpoints of one run. Nothing happens for a job without a CheckpointConfig."""
+    """The checkpoints of one run. Nothing happens for a job without a CheckpointConfig.
 
-    def __init__(self, settings: Settings, transfers: Transfers, request: Mapping[str, Any]) -> None:
-        self._settings, self._transfers, self._request = settings, transfers, request
+    ``endpoint``: where the server is reached, also while it is being started anew.
+    """
+
+    def __init__(self, settings: Settings, transfers: Transfers, request: Mapping[str, Any], endpoint: str) -> None:
+        self._settings, self._transfers, self._request, self._endpoint = settings, transfers, request, endpoint
         self._texts = Texts()
         self._uploaders: dict[str, subprocess.Popen[str]] = {}
 
@@ -42,7 +45,7 @@ class Checkpoints:
             "bucket": bucket,
             "prefix": prefix.rstrip("/"),
             "region": self._settings.region,
-            "endpoint": self._settings.url,
+            "endpoint": self._endpoint,
             "record": self._texts.hold(f"checkpoints-{host}", ""),
             "watch": True,
             "no_boto3": NO_BOTO3,

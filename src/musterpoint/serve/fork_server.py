@@ -1,7 +1,8 @@
 """Forks the process of each job from one that has loaded everything: a job begins in milliseconds.
 
-Run as ``python -m musterpoint.serve.fork_server SETTINGS`` with a unix socket as its stdin. Each message on that is a
-job's name, with its lock as a descriptor. At the end of the socket it ends; jobs go on.
+Run as ``python -m musterpoint.serve.fork_server`` with a unix socket as its stdin. The first message on that is the
+server's settings, each later one a job's name with its lock as a descriptor. At the end of the socket it ends; jobs go
+on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from musterpoint.serve.transfers import client
 
 LOCK, LOG = "lock", "log"
 """In a job's directory: held while a process of the job runs; what that process says."""
-_LONGEST = 256
+_LONGEST, _LARGEST = 256, 1 << 17
 
 
 class ForkServer:
@@ -34,8 +35,9 @@ class ForkServer:
         self._socket = ours
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, settings.to_json()], stdin=its.fileno(), start_new_session=True
+                [sys.executable, "-m", __name__], stdin=its.fileno(), start_new_session=True
             )
+        self._socket.send(settings.to_json().encode())  # its command line would show everybody the secret key
 
     def start(self, name: str) -> bool:
         """Starts the process of the job ``name``; False: there is one already, and it holds the lock."""
@@ -62,11 +64,14 @@ def wait_for_end(directory: str) -> None:
 
 def main() -> None:
     """Forks until the server is gone."""
-    settings = Settings.from_json(sys.argv[1])
-    client(settings)  # loads what each job would load
-    telemetry.load_ahead(settings)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     with socket.socket(fileno=os.dup(0)) as server:
+        said = server.recv(_LARGEST)
+        if not said:
+            return
+        settings = Settings.from_json(said.decode())
+        client(settings)  # loads what each job would load
+        telemetry.load_ahead(settings)
         while True:
             try:
                 name, ancillary, _, _ = server.recvmsg(

@@ -16,6 +16,7 @@ from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import notices, transitions, warm_pool
 from musterpoint.serve import training_request as requested
+from musterpoint.serve.backends import Way
 from musterpoint.serve.checkpoints import Checkpoints
 from musterpoint.serve.faults import CannotFail
 from musterpoint.serve.orders import Orders
@@ -77,7 +78,8 @@ class JobProcess:
         """One run of the job; whether it is to be run again."""
         request = record.request
         layout = Layout(os.path.join(self._directory, f"run-{number}"))
-        checkpoints = Checkpoints(self._settings, self._transfers, request)
+        way = Way(self._settings)
+        checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
         files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
 
         def bring(host: str, tree: str) -> None:
@@ -89,8 +91,8 @@ class JobProcess:
         limit = min(requested.max_runtime(request) - self._trained, self._left(record))
         job = requested.local_job(self._settings, request, os.path.join(self._directory, "empty"))
         job = job._replace(stop_after=max(0.1, limit))
-        platform = played(self._settings, request, record.arn, number, bring)
-        run = TrainingRun(self._settings, job, platform, layout, self._heard)
+        platform = played(self._settings, request, record.arn, number, bring, way.endpoint)
+        run = TrainingRun(self._settings, job, platform, layout, way, self._heard)
         self._checkpoints, self._run = checkpoints, run
         if self._ended_for:
             run.end(self._ended_for)
@@ -103,6 +105,8 @@ class JobProcess:
         except (GivenUp, TransferError, MusterError) as error:
             self._finish_early(error)
             return False
+        finally:
+            way.close()
         trained = max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
         self._trained += trained
         return self._finish(record, files, layout, ended)
@@ -216,6 +220,7 @@ class JobProcess:
             self._transfers.server_is_back(settings)
             if self._run is not None:
                 self._run.telemetry.server_is_back(settings)
+                self._run.way.server_is_back(settings)
         elif self._run is not None:
             self._fail(self._run, order)
 

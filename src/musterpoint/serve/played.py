@@ -17,9 +17,16 @@ from musterpoint.serve.warm_pool import CACHE, keep_alive
 
 
 def played(
-    settings: Settings, request: Mapping[str, Any], arn: str, run: int, bring: Callable[[str, str], None]
+    settings: Settings,
+    request: Mapping[str, Any],
+    arn: str,
+    run: int,
+    bring: Callable[[str, str], None],
+    endpoint: Callable[[], str],
 ) -> LocalPlatform:
-    """The platform of one job. ``bring`` puts the channels and checkpoints of a host into its tree."""
+    """The platform of one job. ``bring`` puts the channels and checkpoints of a host into its tree; ``endpoint`` is
+    where hosts reach the server, asked once they are there.
+    """
 
     def prepare(job: LocalJob, host: str, layout: Layout) -> None:
         where = layout.tree(host)
@@ -38,7 +45,10 @@ def played(
             "TRAINING_JOB_ARN": arn,
             "SAGEMAKER_METRICS_DIRECTORY": f"{host.tree}/output/metrics/sagemaker",
             **settings.variables,
+            "AWS_ENDPOINT_URL": endpoint(),
         }
+        if settings.gpus == "as-type":
+            found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
         if keep_alive(request):
             found["SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"] = f"{host.tree}/{CACHE}"
         return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}

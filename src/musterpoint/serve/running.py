@@ -60,6 +60,7 @@ def say_ready(settings: Settings) -> None:
     """Prints, and writes, what a client needs."""
     write(settings)
     print(exports(settings.variables), end="", flush=True)
+    print(f"# page: {settings.page}", flush=True)
     how = {"process": "processes of this machine", "netns": "network namespaces", "docker": "containers"}
     print(
         f"{READY}{settings.url}, jobs' hosts are {how[settings.backend]}; everything is in {settings.data}", flush=True

@@ -22,6 +22,7 @@ from musterpoint.serve.kept_objects import KeptObjects
 from musterpoint.serve.moto_services import MotoServices
 from musterpoint.serve.notices import Notices
 from musterpoint.serve.on_change import OnChange
+from musterpoint.serve.page import Page
 from musterpoint.serve.request_handler import RequestHandler
 from musterpoint.serve.runner import Runner
 from musterpoint.serve.settings import Settings
@@ -51,7 +52,7 @@ class RunningServer:
         self._pools = WarmPools(self.settings, self._state, self._notices)
         context = Context(self.settings, self._state, self._runner, self._notices, moto, self._pools, say)
         kept = KeptObjects(settings.data, moto)
-        dispatcher = Dispatcher(context, Credentials(settings.data, access_key, secret_key), kept)
+        dispatcher = Dispatcher(context, Credentials(settings.data, access_key, secret_key), kept, Page(context))
         self._server: BaseWSGIServer = make_server(
             settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler,
             fd=listening.detach(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 from typing import Any, Literal, Mapping, NamedTuple, get_args
@@ -15,6 +17,11 @@ Backend = Literal["process", "netns", "docker"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 Gpus = Literal["real", "as-type"]
 GPUS: tuple[Gpus, ...] = get_args(Gpus)
+
+
+def token_of(secret_key: str) -> str:
+    """The token of the page: made of the server's own secret, and so the same after a restart."""
+    return hmac.new(secret_key.encode(), b"the page of muster serve", hashlib.sha256).hexdigest()[:32]
 
 
 class Settings(NamedTuple):
@@ -44,6 +51,16 @@ class Settings(NamedTuple):
         """Where jobs and clients of this machine reach the server."""
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def token(self) -> str:
+        """What opens the page."""
+        return token_of(self.secret_key)
+
+    @property
+    def page(self) -> str:
+        """Where the page for browsers is, with its token."""
+        return f"{self.url}/?token={self.token}"
 
     def arn(self, kind: str, name: str) -> str:
         """The ARN of a resource; SageMaker writes the name in lower case."""

@@ -20,6 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from musterpoint.base.metrics import Point
 from musterpoint.serve.settings import Settings
+from musterpoint.serve.transfers import LONGEST_ABSENCE
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 """Of training jobs' metrics, and the name of their log group."""
@@ -141,8 +142,8 @@ class Telemetry:
                 print(f"{self._job}: CloudWatch refused output: {error}", flush=True)
                 return
             except BotoCoreError:  # nobody answers: a new server will say that it is there
-                if not self._given_up:
-                    self._back.wait()
+                if not self._given_up and not self._back.wait(LONGEST_ABSENCE):
+                    self._given_up = True
 
 
 def batches(events: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
+from musterpoint.core.data.places import Channel, Share
 from musterpoint.local.tree import Layout
+from musterpoint.serve import pipes
 from musterpoint.serve import training_request as requested
+from musterpoint.serve.pipes import Part, Pipe, Piped
 from musterpoint.serve.transfers import Transfers, copy_tree
 
 
@@ -29,25 +32,58 @@ class TrainingFiles:
             self._begins()
         for channel in self._request.get("InputDataConfig") or ():
             if requested.is_on(self._request, channel, host):
-                self._bring_channel(channel, host, os.path.join(tree, "input", "data", channel["ChannelName"]))
+                place = os.path.join(tree, "input", "data", channel["ChannelName"])
+                if requested.input_mode(self._request, channel) == "Pipe":
+                    Pipe(place, self._piped(channel, host), self._opened)
+                else:
+                    self._bring_files(channel, host, place)
 
-    def _bring_channel(self, channel: Mapping[str, Any], host: str, folder: str) -> None:
-        os.makedirs(folder, exist_ok=True)
-        source = channel["DataSource"]["S3DataSource"]
-        prefix = requested.split_uri(source["S3Uri"])[1]
-        found = self._transfers.objects(source["S3Uri"])
-        if source.get("S3DataDistributionType") == "ShardedByS3Key":
-            hosts = [each for each in requested.hosts(self._request) if requested.is_on(self._request, channel, each)]
-            found = found[hosts.index(host) :: len(hosts)]
-            for each in found:
-                self._transfers.download(each, os.path.join(folder, _below(each.key, prefix)))
+    def _share(self, channel: Mapping[str, Any], host: str) -> Share | None:
+        """The part of a sharded channel that the host gets; None: all get everything."""
+        if channel["DataSource"]["S3DataSource"].get("S3DataDistributionType") != "ShardedByS3Key":
+            return None
+        hosts = [each for each in requested.hosts(self._request) if requested.is_on(self._request, channel, each)]
+        return Share(hosts.index(host), len(hosts))
+
+    def _bring_files(self, channel: Mapping[str, Any], host: str, folder: str) -> None:
+        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host)
+        manifest = source["S3DataType"] == "ManifestFile"
+        name = channel["ChannelName"]
+        wanted = Channel(name, source["S3Uri"], sharded=share is not None, manifest=manifest)
+        if share is not None:
+            os.makedirs(folder, exist_ok=True)
+            self._transfers.bring(wanted, folder, share)
             return
-        kept = os.path.join(self._kept, channel["ChannelName"])
+        kept = os.path.join(self._kept, name)
         if not os.path.isdir(kept):
             os.makedirs(kept)
-            for each in found:
-                self._transfers.download(each, os.path.join(kept, _below(each.key, prefix)))
+            self._transfers.bring(wanted, kept)
+        os.makedirs(folder, exist_ok=True)
         copy_tree(kept, folder)
+
+    def _piped(self, channel: Mapping[str, Any], host: str) -> Piped:
+        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host) or Share()
+        kind, uri = source["S3DataType"], source["S3Uri"]
+        if kind == "AugmentedManifestFile":
+            names = source.get("AttributeNames") or ()
+            parts = pipes.of_augmented_manifest(self._transfers.read(uri).decode(), names)
+            lines = [parts[at : at + len(names)] for at in range(0, len(parts), len(names) or 1)]
+            parts = [part for line in lines[share.place :: share.hosts] for part in line]
+        elif kind == "ManifestFile":
+            parts = pipes.of_manifest(self._transfers.read(uri).decode())[share.place :: share.hosts]
+        else:
+            found = self._transfers.objects(uri)[share.place :: share.hosts]
+            parts = [Part(uri=f"s3://{each.bucket}/{each.key}") for each in found]
+        shuffle = channel.get("ShuffleConfig")
+        return Piped(
+            parts,
+            channel.get("RecordWrapperType") == "RecordIO",
+            channel.get("CompressionType") == "Gzip",
+            int(shuffle["Seed"]) if shuffle else None,
+        )
+
+    def _opened(self, uri: str) -> Iterator[bytes]:
+        return pipes.chunks(self._transfers.open(uri))
 
     def upload_model(self, layout: Layout) -> None:
         """``/opt/ml/model`` of all hosts, as one archive or as it is."""
@@ -69,10 +105,3 @@ class TrainingFiles:
             return
         for tree in trees:
             self._transfers.upload_tree(tree, f"{uri}/data")
-
-
-def _below(key: str, prefix: str) -> str:
-    """The path of an object in its channel: what follows the last folder that the prefix names."""
-    return (
-        key[prefix.rfind("/") + 1 :] if not key.startswith(prefix.rstrip("/") + "/") else key[len(prefix) :].lstrip("/")
-    )

@@ -10,7 +10,9 @@ import re
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.metrics import Metric, read_metric
-from musterpoint.local.job import LocalJob, host_names
+from musterpoint.local.job import Container, LocalJob, host_names
+from musterpoint.serve.images import local_image
+from musterpoint.serve.instance_types import instance_of
 from musterpoint.serve.settings import Settings
 
 DEFAULT_MAX_RUNTIME = 86400
@@ -122,6 +124,8 @@ def local_job(settings: Settings, request: Mapping[str, Any], empty: str) -> Loc
         region=settings.region,
         grace=GRACE,
         stop_after=max_runtime(request),
+        host_slots=slots(settings, request),
+        container=container(settings, request),
         options={"MUSTER_LOG_PREFIX": "none"},
         metrics=metrics(request),
     )
@@ -131,6 +135,30 @@ def metrics(request: Mapping[str, Any]) -> tuple[Metric, ...]:
     """The job's metric definitions. A UsageError names one that can't be used."""
     given = request["AlgorithmSpecification"].get("MetricDefinitions") or []
     return tuple(read_metric(each["Name"], each["Regex"], f"MetricDefinition {each['Name']}") for each in given)
+
+
+def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
+    """How many ranks each host has, where that goes by its type; none: by what this machine has."""
+    if settings.gpus != "as-type":
+        return ()
+    return tuple(max(1, gpus_of_type(request, host)) for host in hosts(request))
+
+
+def gpus_of_type(request: Mapping[str, Any], host: str) -> int:
+    """How many GPUs an instance of the host's type has."""
+    instance = instance_of(group_of(request, host).instance_type)
+    return instance.gpus if instance else 0
+
+
+def container(settings: Settings, request: Mapping[str, Any]) -> Container | None:
+    """The containers that are the job's hosts; None: hosts aren't containers."""
+    if settings.backend != "docker":
+        return None
+    return Container(
+        local_image(settings, request["AlgorithmSpecification"]["TrainingImage"]),
+        isolated=bool(request.get("EnableNetworkIsolation", False)),
+        entry=entry(request),
+    )
 
 
 def config_files(request: Mapping[str, Any], host: str, arn: str, run: int) -> dict[str, Any]:

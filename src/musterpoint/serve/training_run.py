@@ -15,7 +15,7 @@ from musterpoint.local.platforms.platform import LocalPlatform
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import notices
-from musterpoint.serve.backends import backend_of
+from musterpoint.serve.backends import Way, backend_of
 from musterpoint.serve.faults import CannotFail, Slowness, fill_disk
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.telemetry import NAMESPACE, Telemetry, final_metrics
@@ -57,8 +57,10 @@ class TrainingRun:
         job: LocalJob,
         platform: LocalPlatform,
         layout: Layout,
+        way: Way,
         entered: Callable[[Phase], None],
     ) -> None:
+        self.way = way
         self.layout = layout
         self.lost: list[str] = []
         self.ended_for = ""
@@ -153,7 +155,7 @@ class TrainingRun:
             UsageError: the hosts can't be had on this machine.
         """
         os.makedirs(self.layout.hosts)
-        backend = backend_of(self._settings, self._job, self.layout)
+        backend = self.way.backend = backend_of(self._settings, self._job, self.layout, self.way.port)
         try:
             context = RunContext(
                 self.layout, backend, Console(), environ, out=1, platform=self._platform, observer=self

@@ -12,10 +12,16 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
+from musterpoint.base.errors import FetchError
+from musterpoint.core.data import channels
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.training_request import split_uri
 
 Result = TypeVar("Result")
+LONGEST_ABSENCE = 3600.0
+"""Seconds that a job waits for a server that is gone."""
 _MOST_CUT = 10
 """Connections of one transfer that may break while a server answers: a new one may be there before its word is."""
 
@@ -60,7 +66,8 @@ class Transfers:
                 if cut > _MOST_CUT:
                     raise
             if self._known == self._settings and not is_answering(self._settings):
-                self._back.wait()
+                if not self._back.wait(LONGEST_ABSENCE):
+                    raise TransferError(f"no muster serve has been there for {LONGEST_ABSENCE:g} s")
                 cut = 0
             self._known = self._settings
             self._client = client(self._known)
@@ -79,6 +86,25 @@ class Transfers:
         bucket, key = split_uri(uri)
         body: bytes = self._patiently(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         return body
+
+    def open(self, uri: str) -> Any:
+        """The content of an object, as a stream."""
+        bucket, key = split_uri(uri)
+        return self._patiently(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"])
+
+    def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
+        """Brings the files of a channel to ``folder``; after a cut it goes on where it was."""
+
+        def ask(_: Any) -> None:
+            environ = {**os.environ, **self._known.variables}
+            try:
+                channels.bring(channel, folder, Access(environ), share)
+            except FetchError as error:
+                if is_answering(self._known):
+                    raise TransferError(str(error)) from None
+                raise ConnectionError(error=error) from None
+
+        self._patiently(ask)
 
     def download(self, found: Object, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)

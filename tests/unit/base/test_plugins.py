@@ -8,7 +8,8 @@ import pytest
 
 from musterpoint.base import plugins, settings
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PLATFORMS, Option
+from musterpoint.base.kinds import PLATFORMS
+from musterpoint.base.settings import Option
 
 GROUP = "musterpoint.tests"
 

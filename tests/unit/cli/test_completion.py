@@ -14,7 +14,7 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.base.settings import LAUNCHERS
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.cli.completion import SHELLS, command_lines, in_short
 from musterpoint.cli.main import COMMANDS, main
 

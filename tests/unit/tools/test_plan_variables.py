@@ -9,8 +9,8 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.errors import MusterError
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import LAUNCHERS
 from musterpoint.core import prepare
 from musterpoint.core.code import interpreter
 from musterpoint.core.fabric.accelerate import Accelerate

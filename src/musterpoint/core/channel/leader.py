@@ -231,7 +231,7 @@ class LeaderChannel(EventQueue):
     # connections
 
     def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
-        """As :meth:`OtherHosts.resume`."""
+        """A worker calls again: its session goes on, see :meth:`OtherHosts.resume`."""
         self._members.resume(member, link, got, replies)
 
     def restarted(self, member: HostState) -> None:

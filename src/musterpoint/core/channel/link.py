@@ -47,7 +47,7 @@ def plain_address(address: str) -> str:
 
 
 class LinkOwner(NamedTuple):
-    """What a link calls.
+    """The functions that a link calls.
 
     ``on_frame(link, payload)`` for each frame; an exception in it closes only this connection, and is logged.
     ``on_end(link, why, eof)`` once, when the connection ends; ``eof``: the other end closed or reset it; False

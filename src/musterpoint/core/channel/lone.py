@@ -76,7 +76,7 @@ class LoneChannel(EventQueue):
         return time.time()
 
     def check(self, message: Any) -> None:
-        """It goes to nobody."""
+        """A message that would go to others: to nobody here, so any is good."""
 
     def broadcast(self, message: Any) -> None:
         """There is nobody."""

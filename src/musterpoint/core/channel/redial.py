@@ -81,7 +81,7 @@ class Redial:
             self._dialer.start()
 
     def stop(self) -> None:
-        """Dials no more."""
+        """Ends the attempts to connect again."""
         self._drop()
         self._dialer.stop()
 

@@ -155,7 +155,7 @@ class Session:
             self._refused_from = min(now, self._refused_from + seconds)
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed."""
+        """Judges the peer's silence at the time ``now``."""
         if self.state == OVER:
             return []
         quiet = now - self.received_at

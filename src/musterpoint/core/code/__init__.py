@@ -1,6 +1,6 @@
 """The user's code on this host, and the argv that starts it.
 
-A door in a part: what fetches code, installs packages and asks interpreters is imported when it is first used.
+What fetches code, installs packages and asks interpreters is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

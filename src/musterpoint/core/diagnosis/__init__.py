@@ -1,6 +1,6 @@
 """Makes one failure of how a process ended and what it printed last. No I/O; never raises.
 
-A door: most jobs have no failure, so its modules are imported when one is first used.
+Most jobs have no failure, so its modules are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

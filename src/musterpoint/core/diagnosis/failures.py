@@ -153,7 +153,7 @@ def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:
     if oom and code == KILLED:
         return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
     if signo is not None:
-        return f"killed by {_signal_name(signo)} (exit code {code})"
+        return f"killed by {signal_name(signo)} (exit code {code})"
     return f"exit code {code}" if status is not None else f"ended unseen (exit code {code})"
 
 
@@ -166,7 +166,7 @@ def _frame_lines(frame: tuple[str, int, str, str], directories: Iterable[str]) -
     return where + (f"\n    {code}" if code else "")
 
 
-def _signal_name(signo: int) -> str:
+def signal_name(signo: int) -> str:
     """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
     try:
         return signal.Signals(signo).name
@@ -180,7 +180,7 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
         return failure_of_service(end, context)
     when = "before any of its ranks had come up" if not end.registered else "while its ranks were running"
     when = "before the job was done" if end.role == "service" else when
-    how = f"killed by {_signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
+    how = f"killed by {signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
     lines = [f"muster: {end.name} ended {when} ({how}) on {context.host}"]
     error = _error_of_service(end) if end.role == "service" else None
     if error is not None:

@@ -1,6 +1,6 @@
 """What this host has: processors, accelerators, interfaces, and the settings they call for.
 
-A door in a part: what only hosts with accelerators, or with ssh between them, need is imported when it is first used.
+What only hosts with accelerators, or with ssh between them, need is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -254,6 +254,12 @@ def entries(folder: str) -> list[str]:
         return []
 
 
+def named_values(path: str) -> dict[str, str]:
+    """The lines ``name: value`` of a file of the kernel's; of a name that is there again, the first."""
+    rows = (line.partition(":") for line in reversed(read(path).splitlines()))
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
 def read(path: str) -> str:
     """The text of the file at ``path``; empty where it can't be read."""
     try:

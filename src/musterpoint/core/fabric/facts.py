@@ -5,7 +5,7 @@ import re
 from typing import Mapping, NamedTuple
 
 from musterpoint.core.fabric.configured import configured
-from musterpoint.core.fabric.devices import Devices, entries, read
+from musterpoint.core.fabric.devices import Devices, entries, named_values, read
 from musterpoint.core.fabric.gpus import Gpu, survey_gpus
 from musterpoint.core.fabric.libraries import Libraries, survey_libraries
 from musterpoint.core.fabric.rdma import RdmaDevice, network_direct, survey_rdma
@@ -109,11 +109,7 @@ def _described(xml: str) -> tuple[set[str], set[str]]:
 
 
 def _processor(root: str) -> str:
-    for line in read(os.path.join(root, "proc/cpuinfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "vendor_id":
-            return value.strip()
-    return ""
+    return named_values(os.path.join(root, "proc/cpuinfo")).get("vendor_id", "")
 
 
 def _below(root: str, path: str) -> str:

@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from musterpoint.core.fabric.devices import cgroup_folders, read
+from musterpoint.core.fabric.devices import cgroup_folders, named_values, read
 
 
 class Memory(NamedTuple):
@@ -19,7 +19,7 @@ class Memory(NamedTuple):
 
 def survey_memory(root: str = "/") -> Memory:
     """This host's memory."""
-    limits = [_machine(root)]
+    limits = [machine_memory(root, "MemTotal")]
     for folder in cgroup_folders(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = read(os.path.join(folder, name)).strip()
@@ -27,13 +27,10 @@ def survey_memory(root: str = "/") -> Memory:
     return Memory(min((limit for limit in limits if limit), default=0), _free(os.path.join(root, "dev/shm")))
 
 
-def _machine(root: str) -> int:
-    for line in read(os.path.join(root, "proc/meminfo")).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if name == "MemTotal" and words and words[0].isdecimal():
-            return int(words[0]) * 1024
-    return 0
+def machine_memory(root: str, name: str, otherwise: int = 0) -> int:
+    """Bytes of the whole machine that the kernel calls ``name`` (``MemTotal``, ``MemAvailable``)."""
+    words = named_values(os.path.join(root, "proc/meminfo")).get(name, "").split()
+    return int(words[0]) * 1024 if words and words[0].isdecimal() else otherwise
 
 
 def _free(folder: str) -> int:

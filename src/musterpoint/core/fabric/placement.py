@@ -8,7 +8,7 @@ kernel's ``Documentation/admin-guide/cputopology.rst`` and ``ABI/stable/sysfs-de
 import os
 from typing import Mapping, NamedTuple, Sequence
 
-from musterpoint.core.fabric.devices import entries, read
+from musterpoint.core.fabric.devices import entries, named_values, read
 from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
 from musterpoint.core.fabric.setting import CpuSet, cpu_numbers
 
@@ -107,11 +107,7 @@ def survey_processors(root: str = "/") -> Processors:
 
 
 def _allowed(root: str) -> list[int]:
-    for line in read(os.path.join(root, "proc/self/status")).splitlines():
-        name, _, value = line.partition(":")
-        if name == "Cpus_allowed_list":
-            return cpu_numbers(value)
-    return []
+    return cpu_numbers(named_values(os.path.join(root, "proc/self/status")).get("Cpus_allowed_list", ""))
 
 
 def listed(cpus: Sequence[int]) -> str:

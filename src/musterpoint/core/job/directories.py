@@ -1,4 +1,4 @@
-"""A job's directories: SageMaker's in ``/opt/ml``, and on platforms that give none those for what a program leaves.
+"""A job's directories: SageMaker's in ``/opt/ml``; on platforms without any, those for a program's results.
 
 ``SM_MODEL_DIR`` and its kin name the latter, so a script that was made for SageMaker runs unchanged. A platform says
 where they are; on machines of one's own it is below the working directory, where ``muster local`` puts its jobs. There

@@ -39,7 +39,7 @@ def wrong(where: str, value: Any, expected: str) -> UsageError:
 
 
 def parse(text: str, where: str) -> Any:
-    """``text`` decoded as JSON.
+    """The JSON value that ``text`` is.
 
     Raises:
         UsageError: it isn't JSON, or has what no text or number of a job can be.

@@ -1,4 +1,4 @@
-"""What options and variables say of a job's hosts, beside its platform; and what is said about that."""
+"""What options and variables say of a job's hosts beside what its platform says, and the notes about that."""
 
 from __future__ import annotations
 

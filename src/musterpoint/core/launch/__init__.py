@@ -1,6 +1,6 @@
 """Plans what this host starts, and why, from the job, the roster and this host's devices. It does no I/O.
 
-A door in a part: what plain jobs of one host don"t need is imported when it is first used.
+What only several hosts, accelerators or ssh need of it is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

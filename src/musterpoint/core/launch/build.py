@@ -1,4 +1,4 @@
-"""This host's plan: the launcher's own, and then the steps that every plan takes, whoever made it."""
+"""This host's plan: what its launcher makes, and then the steps that the plans of all launchers take."""
 
 from typing import Callable
 

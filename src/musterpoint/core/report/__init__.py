@@ -1,6 +1,6 @@
 """The reports of how a job ended: failure file, outcome.json, timeline. Never raises.
 
-A door: but for the output directory, its modules are imported when the job ends.
+All but the output directory is imported when it is first used, which is at the end of the job.
 """
 
 from typing import TYPE_CHECKING

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 from signal import SIGINT
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.beats import Beats, Sweeper
 from musterpoint.core.channel.leader import LeaderChannel
-from musterpoint.core.channel.link import Context, Link, LinkOwner, say_bye
+from musterpoint.core.channel.link import Context, Link, say_bye
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.channel.session import HostState, Resume, Session, random_token
+from musterpoint.core.channel.session import HostState, Resume
 from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
+from musterpoint.core.rollcall.callers import Callers
 from musterpoint.core.rollcall.hello import ITSELF, NO_SEAT, Hello, Refusal, check_offer, check_protocol, validate
-from musterpoint.core.rollcall.host_order import by_topology
-from musterpoint.core.rollcall.library_versions import differences
+from musterpoint.core.rollcall.hosts_here import HostsHere
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
-from musterpoint.core.rollcall.places import Places, unique_names
+from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.reconnects import Reconnects
 from musterpoint.core.rollcall.rejoin import Members, Rejoin
-from musterpoint.core.rollcall.roster import Participant, Roster, Seat
-
-if TYPE_CHECKING:
-    from musterpoint.core.rollcall.rejoin import Rejoin
-
+from musterpoint.core.rollcall.roster import Participant, Roster
 
 _MOST_TOLD = 8
 """Addresses of which a line says that their call was refused."""
@@ -73,17 +68,14 @@ class LeaderCall:
         self._names = names
         self._follower = Follower(context, names, self._resolved)
         self._attendance = Attendance(self._hosts, self._seen_as, names, self._seats, self._checked)
-        self._calls: dict[Link, Call] = {}
-        self._link_owner = LinkOwner(self._frame, self._ended)
+        self._callers = Callers(context, self._settings.silence_timeout, self._heard, self._ended, self._tick)
         self._unanswered: dict[str, tuple[Link, Refusal]] = {}
         self._told: set[str] = set()
         self._stopped: StoppedEarly | None = None
         self._stop_sent: set[str] = set()
         self._asked_to_stop = False
-        self._beats = Beats()
         self._listener: Listener
         self._progress: ProgressPrinter
-        self._sweeper: Sweeper
         self._deadline_timer: Timer
 
     def start(self) -> None:
@@ -94,7 +86,6 @@ class LeaderCall:
         self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
         self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
         self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
-        self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
         self._follower.follow(self._seen_as)
         if self._checked:
             for host in self._hosts:
@@ -139,12 +130,7 @@ class LeaderCall:
         if refusal is not None:
             self._refuse(link, hello, proved, refusal)
             return
-        now = self._loop.clock()
-        session = Session(now, False, self._settings.silence_timeout, self._timeouts)
-        call = Call(hello, HostState(hello.host, link, session), link.peer, now)
-        link.hand_over(self._link_owner)
-        self._beats.add(call.state)
-        self._claim(link, call, proved)
+        self._claim(link, self._callers.take(link, hello), proved)
 
     def _placed(self, hello: Hello, proved: bool) -> tuple[Hello, Refusal | None]:
         """The caller with the seat that it claims, and why it is refused."""
@@ -161,7 +147,6 @@ class LeaderCall:
         return hello, refusal
 
     def _claim(self, link: Link, call: Call, proved: bool) -> None:
-        self._calls[link] = call
         # a secret proves no place: another host may have been given the same one
         changes = self._seats.claim(call, proved and self._places is None, member=proved)
         if not any(change.call is call for change in changes if not isinstance(change, Contested)):
@@ -278,7 +263,9 @@ class LeaderCall:
             other = places.place(call.hello, self._seats.taken, apart=True)
             if other is not None:
                 call.state.rename(other.host)
-                self._claim(link, call._replace(hello=other), False)
+                elsewhere = call._replace(hello=other)
+                self._callers.replace(link, elsewhere)
+                self._claim(link, elsewhere, False)
                 return
         if self._settings.secret:
             self._dismiss(link, call, refusal.reason)
@@ -289,7 +276,7 @@ class LeaderCall:
             self._tell_of_caller(call.address, refusal.reason)
 
     def _dismiss(self, link: Link, call: Call, why: str) -> None:
-        self._drop(link, call)
+        self._callers.drop(link, call)
         self._listener.refuse(link, why)
         self._record("hello-refused", host=call.title, address=call.address, reason=why)
 
@@ -314,13 +301,9 @@ class LeaderCall:
 
     # connections of hosts that are here
 
-    def _frame(self, link: Link, payload: bytes) -> None:
-        call = self._calls[link]
-        call.state.session.received(self._loop.clock())
-        if wire.is_beat(payload):
-            wire.read_beat(payload)
-        else:
-            self._message(call, wire.unpack(payload))
+    def _heard(self, call: Call, message: dict[str, Any] | None) -> None:
+        if message is not None:
+            self._message(call, message)
         if changes := self._seats.answered(call):
             self._apply(changes)
 
@@ -334,57 +317,50 @@ class LeaderCall:
         else:
             raise wire.WireError(f"a {message['t']!r} before the roster")
 
-    def _ended(self, link: Link, why: str, _eof: bool) -> None:
-        call = self._calls[link]
-        self._drop(link, call)
+    def _ended(self, link: Link, why: str) -> None:
+        call = self._callers.calls[link]
+        self._callers.drop(link, call)
         if self._seats.taken.get(call.name) is call:
             self._attendance.disconnected(call.name, f"{call.title}: {why}" if self._places else why)
             self._record("connection-ended", host=call.title, why=why)
         self._apply(self._seats.left(call))
 
-    def _drop(self, link: Link, call: Call) -> None:
-        self._calls.pop(link, None)
-        self._beats.remove(call.state)
-
-    def _forgive(self, seconds: float, now: float) -> None:
-        for call in self._calls.values():
-            call.state.session.forgive(seconds, now)
-
-    def _sweep(self, now: float) -> None:
-        for member in self._beats.next():
-            member.beat()
-        for link, call in list(self._calls.items()):
-            if link in self._calls and now - call.state.session.received_at >= self._timeouts.silence:
-                link.close()
-                self._ended(link, "it fell silent", False)
+    def _tick(self, now: float) -> None:
         self._apply(self._seats.tick(now))
 
     # the end
 
     def _publish(self) -> None:
-        calls = self._seats.taken if self._places is None else self._name_hosts()
+        here = HostsHere(self._hosts, self._me, self._offer, self._seats.taken, self._grouped)
+        here = here if self._places is None else here.named()
         try:
-            roster = self._roster(calls)
+            roster = self._roster(here)
         except MusterError as error:  # no port for the framework
             self._end(error, wire.pack("over", text=str(error)))
             return
         self._finish()
         packed = wire.pack_large("roster", roster=roster.to_wire())
-        for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
+        for warning in (*self._attendance.remarks(), *here.different_libraries()):
             self._say(warning)
-        others = {name: call.state for name, call in calls.items()}
-        independent = any(call.hello.offer.independent for call in calls.values())
-        opaque = self._grouped if independent else frozenset[str]()
-        hosts = JobHosts(
-            self._me, others, self._grouped, opaque, {} if independent else roster.ranks, roster.max_restarts
-        )
+        others = {name: call.state for name, call in here.calls.items()}
+        opaque = here.grouped if here.independent else frozenset[str]()
+        ranks = {} if here.independent else roster.ranks
+        hosts = JobHosts(here.me, others, here.grouped, opaque, ranks, roster.max_restarts)
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
         rejoin = partial(self._rejoin, roster) if self._may_rejoin else None
-        reconnects = Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places, rejoin)
-        for link in self._calls:
+        reconnects = Reconnects(
+            self._context, self._listener, roster, packed, dict(here.calls), channel, self._places, rejoin
+        )
+        for link in self._callers.calls:
             link.send(packed)
         self.result = roster, channel
+
+    def _roster(self, here: HostsHere) -> Roster:
+        if self._settings.host_order == "topology":
+            here, told = here.by_topology()
+            self._say(told)
+        return here.roster(self._attendance.address(), self._choose_port(), self._settings)
 
     @property
     def _may_rejoin(self) -> bool:
@@ -400,51 +376,6 @@ class LeaderCall:
     def _close(self, reconnects: Reconnects) -> None:
         reconnects.close()
         self._listener.close()
-
-    def _different_libraries(self, calls: dict[str, Call]) -> list[str]:
-        """Warnings about the group's hosts, as far as they say what they have."""
-        offers = {host: calls[host].hello.offer if host in calls else self._offer for host in self._hosts}
-        said = {host: offer.libraries for host, offer in offers.items() if host in self._grouped and offer.libraries}
-        if len(said) < 2:
-            return []
-        return [printable(text, 2000) for text in differences(said)]
-
-    def _name_hosts(self) -> dict[str, Call]:
-        """The calls by the names that their hosts have from now on, which they have said themselves."""
-        calls = [self._seats.taken[label] for label in self._hosts[1:]]
-        names = unique_names([self._me, *(call.title for call in calls)])
-        self._me, self._hosts = names[0], names
-        self._grouped = frozenset(names)
-        return {name: call.named(name) for name, call in zip(names[1:], calls, strict=True)}
-
-    def _roster(self, calls: dict[str, Call]) -> Roster:
-        address = self._attendance.address()
-        seats = []
-        if self._settings.host_order == "topology":
-            self._order_hosts(calls)
-        for host in self._hosts:
-            grouped = host in self._grouped
-            if host == self._me:
-                offer, where = self._offer, address
-            else:
-                offer, where = calls[host].hello.offer, calls[host].address
-            slots = offer.slots if grouped else 0
-            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
-        return Roster(
-            self._offer.job,
-            random_token(),
-            tuple(seats),
-            address,
-            self._choose_port(),
-            self._me,
-            max_restarts=self._settings.max_restarts,
-        )
-
-    def _order_hosts(self, calls: dict[str, Call]) -> None:
-        places = {host: calls[host].hello.offer.place if host in calls else self._offer.place for host in self._hosts}
-        ordered, told = by_topology(self._hosts, self._grouped, places)
-        self._hosts = tuple(ordered)
-        self._say(told)
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())
@@ -482,16 +413,16 @@ class LeaderCall:
             self._answer(host)
         here = {call.state.link for call in self._seats.taken.values()}
         refusal = wire.pack("refused", reason=NO_SEAT)
-        for link in self._calls:
+        for link in self._callers.calls:
             link.send(message if link in here else refusal)
         self._listener.close()
         self.error = error
-        say_bye(self._calls, self._timeouts.flush)
+        say_bye(self._callers.calls, self._timeouts.flush)
 
     def _finish(self) -> None:
         self._progress.stop()
         self._deadline_timer.cancel()
-        self._sweeper.stop()
+        self._callers.stop()
         for host in (self._seen_as, *self._hosts):
             self._follower.drop(host)
 

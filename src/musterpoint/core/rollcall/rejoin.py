@@ -12,10 +12,9 @@ from typing import Any, Callable, NamedTuple
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.beats import Beats, Sweeper
-from musterpoint.core.channel.link import Context, Link, LinkOwner
+from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.names import Answer, Follower, Names
-from musterpoint.core.channel.session import OVER, HostState, Session
+from musterpoint.core.channel.session import OVER
 from musterpoint.core.rollcall.admission import (
     TAKEN,
     Call,
@@ -28,6 +27,7 @@ from musterpoint.core.rollcall.admission import (
     Seats,
     ruling,
 )
+from musterpoint.core.rollcall.callers import Callers
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello, validate
 from musterpoint.core.rollcall.listener import Listener
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
@@ -92,11 +92,8 @@ class Rejoin:
         )
         self._check = check
         self._follower = Follower(context, names, self._resolved)
-        self._calls: dict[Link, Call] = {}
         self._proved: set[Link] = set()
-        self._owner = LinkOwner(self._frame, self._ended)
-        self._beats = Beats()
-        self._sweeper: Sweeper | None = None
+        self._callers = Callers(context, settings.silence_timeout, self._heard, self._ended, self._tick)
 
     def claim(self, link: Link, hello: Hello, proved: bool) -> None:
         """A caller says that it is a host of the job, started anew."""
@@ -105,34 +102,26 @@ class Rejoin:
         if why := self._members.refusal(hello, proved, known):
             self._listener.refuse(link, why)
             return
-        now = self._loop.clock()
-        session = Session(now, False, self._members.settings.silence_timeout, self._timeouts)
-        call = Call(hello, HostState(hello.host, link, session), link.peer, now)
-        link.hand_over(self._owner)
-        self._calls[link] = call
+        call = self._callers.take(link, hello)
         if proved:
             self._proved.add(link)
-        self._beats.add(call.state)
-        if self._sweeper is None:
-            self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
         self._context.log.record("host-called-again", host=call.name, address=call.address)
         link.send(wire.pack("wait"))
         self._apply(self._seats.claim(call, proved))
-        if self._checked and call.name not in self._seats.taken and link in self._calls:
+        if self._checked and call.name not in self._seats.taken and link in self._callers:
             self._follower.follow(call.name)
 
     def close(self) -> None:
         """Nobody gets a seat any more."""
-        if self._sweeper is not None:
-            self._sweeper.stop()
-        for link, call in list(self._calls.items()):
+        self._callers.stop()
+        for link, call in self._callers.calls.items():
             self._follower.drop(call.name)
             self._turn_away(link, call, "the job is over")
 
     def _apply(self, changes: list[Change]) -> None:
         for change in changes:
             call, link = change.call, change.call.state.link
-            if link is None or link not in self._calls:
+            if link is None or link not in self._callers:
                 continue
             if isinstance(change, Seated):
                 self._follower.drop(call.name)
@@ -162,7 +151,7 @@ class Rejoin:
             self._turn_away(link, call, TAKEN)
 
     def _check_answer(self, link: Link, call: Call, asked: float) -> None:
-        if link not in self._calls:
+        if link not in self._callers:
             return
         earlier = self._earlier(call.name)
         session = earlier.state.session
@@ -184,24 +173,19 @@ class Rejoin:
         self._listener.refuse(link, why)
 
     def _drop(self, link: Link, call: Call) -> None:
-        self._calls.pop(link, None)
+        self._callers.drop(link, call)
         self._proved.discard(link)
-        self._beats.remove(call.state)
         self._apply(self._seats.left(call))
 
     # connections of callers that wait
 
-    def _frame(self, link: Link, payload: bytes) -> None:
-        call = self._calls[link]
-        call.state.session.received(self._loop.clock())
-        if not wire.is_beat(payload):
-            message: dict[str, Any] = wire.unpack(payload)
+    def _heard(self, call: Call, message: dict[str, Any] | None) -> None:
+        if message is not None:
             raise wire.WireError(f"a {message['t']!r} before it had a seat")
-        wire.read_beat(payload)
         self._apply(self._seats.answered(call))
 
-    def _ended(self, link: Link, _why: str, _eof: bool) -> None:
-        if (call := self._calls.get(link)) is not None:
+    def _ended(self, link: Link, _why: str) -> None:
+        if (call := self._callers.get(link)) is not None:
             self._drop(link, call)
 
     def _resolved(self, name: str, answer: Answer) -> None:
@@ -210,15 +194,5 @@ class Rejoin:
         if not self._seats.waiting.get(name):
             self._follower.drop(name)
 
-    def _forgive(self, seconds: float, now: float) -> None:
-        for call in self._calls.values():
-            call.state.session.forgive(seconds, now)
-
-    def _sweep(self, now: float) -> None:
-        for member in self._beats.next():
-            member.beat()
-        for link, call in list(self._calls.items()):
-            if now - call.state.session.received_at >= self._timeouts.silence:
-                link.close()
-                self._ended(link, "it fell silent", False)
+    def _tick(self, now: float) -> None:
         self._apply(self._seats.tick(now))

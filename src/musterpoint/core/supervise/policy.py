@@ -119,7 +119,7 @@ def _spoilt(state: State, failure: Failure) -> Decision:
 
 
 def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
-    """A launcher is needed by the ranks it started here, a service or an MPI daemon by those of other hosts, too."""
+    """The ranks that a launcher started here need it; a service or MPI daemon is needed by other hosts' ranks, too."""
     process = {(event.session, event.name)}
     state = state._replace(launchers=state.launchers - process, services=state.services - process)
     if state.phase == "leaving":

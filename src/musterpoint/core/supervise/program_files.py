@@ -26,7 +26,7 @@ class CodeDirectory(ProgramFiles):
             self.directories += (copy_of,)
 
     def read(self, file: str) -> str | None:
-        """None for what is no regular file of a sensible size, too."""
+        """None also for what isn't a regular file, or is too large."""
         try:
             with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
                 text = opened.read(LARGEST + 1)

@@ -124,7 +124,7 @@ class MeetingWatch:
         return imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Ends the watch."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -135,7 +135,7 @@ class SshSessions:
             os.close(fd)
 
     def close(self) -> None:
-        """Answers nobody any more."""
+        """Ends the server: who calls from now on gets no answer."""
         self._context.loop.forget(self._door.socket.fileno())
         for pid in list(self._descriptors):
             self._forget(pid)

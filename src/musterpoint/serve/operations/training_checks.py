@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from typing import Any, Mapping
 
-from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.context import Context
-from musterpoint.serve.errors import invalid
+from musterpoint.serve.errors import ApiError, invalid
+from musterpoint.serve.images import local_image
 
 _TEXTS: Mapping[str, str] = {
     "VpcConfig": "the job has this machine's network",
-    "DebugRuleConfigurations": "no rules are evaluated; the hook's own files are uploaded as outputs only",
+    "DebugRuleConfigurations": "no rules are evaluated; the hook's configuration is passed on",
     "ProfilerRuleConfigurations": "no rules are evaluated",
     "RemoteDebugConfig": "there is no SSM session into a job",
     "InfraCheckConfig": "no health check runs before the job",
     "SessionChainingConfig": "session tags aren't passed on",
+    "EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
+    "ServerlessJobConfig": "jobs run on hosts of this machine",
+    "MlflowConfig": "nothing is sent to MLflow",
+    "ModelPackageConfig": "no model package is made",
 }
+_BUILT_IN = re.compile(
+    r"^[^/]+/(kmeans|linear-learner|factorization-machines|pca|lda|ntm|randomcutforest|knn|ipinsights|blazingtext|"
+    r"seq2seq|object2vec|image-classification|object-detection|semantic-segmentation|forecasting-deepar)(:|$)"
+)
+"""Algorithms of AWS's own, whose code is in their images only."""
 
 
 def check(context: Context, parameters: Mapping[str, Any]) -> None:
@@ -29,36 +39,103 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
     for field in ("AlgorithmSpecification", "ResourceConfig"):
         if field not in parameters:
             raise invalid(f"{field} is required")
+    _check_algorithm(parameters)
+    _check_resources(parameters["ResourceConfig"])
+    _check_spot(parameters)
+    checkpoints = requested.checkpoint_path(parameters)
+    if not checkpoints.startswith("/opt/ml/"):
+        raise invalid(f"CheckpointConfig.LocalPath {checkpoints}: muster serve has checkpoints below /opt/ml only")
+    names = [channel["ChannelName"] for channel in parameters.get("InputDataConfig") or ()]
+    if len(set(names)) < len(names):
+        raise invalid(f"Duplicate channel names found: {', '.join(names)}")
+    for channel in parameters.get("InputDataConfig") or ():
+        _check_channel(context, parameters, channel)
+    _check_output(context, parameters["OutputDataConfig"])
+
+
+def _check_algorithm(parameters: Mapping[str, Any]) -> None:
     algorithm = parameters["AlgorithmSpecification"]
     if "TrainingImage" not in algorithm:
         raise invalid(
             "AlgorithmSpecification: muster serve runs a TrainingImage; algorithms of AWS Marketplace (AlgorithmName) "
             "aren't on this machine"
         )
-    try:
-        requested.metrics(parameters)
-    except UsageError as error:
-        raise invalid(str(error)) from None
-    _check_places(context, parameters)
+    found = _BUILT_IN.match(algorithm["TrainingImage"])
+    if found:
+        raise invalid(
+            f"{algorithm['TrainingImage']}: {found[1]} is a built-in algorithm of SageMaker, whose code is in AWS's "
+            "image only; muster serve runs jobs with code of their own"
+        )
 
 
-def _check_places(context: Context, parameters: Mapping[str, Any]) -> None:
-    output = parameters["OutputDataConfig"]["S3OutputPath"]
-    bucket = requested.split_uri(output)[0]
+def _check_resources(resources: Mapping[str, Any]) -> None:
+    alone = "InstanceType" in resources and "InstanceCount" in resources
+    groups = resources.get("InstanceGroups")
+    if groups and ("InstanceType" in resources or "InstanceCount" in resources):
+        raise invalid("ResourceConfig: expected InstanceGroups, or InstanceType and InstanceCount, not both")
+    if not groups and not alone:
+        raise invalid("ResourceConfig: expected InstanceType and InstanceCount, or InstanceGroups")
+    names = [group["InstanceGroupName"] for group in groups or ()]
+    if len(set(names)) < len(names):
+        raise invalid(f"ResourceConfig: two instance groups have one name: {', '.join(names)}")
+    count = sum(group["InstanceCount"] for group in groups) if groups else resources["InstanceCount"]
+    if count < 1:
+        raise invalid("ResourceConfig: expected one instance or more")
+
+
+def _check_spot(parameters: Mapping[str, Any]) -> None:
+    stopping = parameters.get("StoppingCondition") or {}
+    wait = stopping.get("MaxWaitTimeInSeconds")
+    if not requested.is_spot(parameters):
+        if wait is not None:
+            raise invalid("MaxWaitTimeInSeconds above 0 is supported only for spot training jobs")
+        return
+    if wait is None:
+        raise invalid("MaxWaitTimeInSeconds must be specified when EnableManagedSpotTraining is true")
+    if wait < requested.max_runtime(parameters):
+        raise invalid(
+            "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+        )
+    if parameters["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        raise invalid("KeepAlivePeriodInSeconds can't be specified when EnableManagedSpotTraining is true")
+
+
+def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Mapping[str, Any]) -> None:
+    name, sources = channel["ChannelName"], channel.get("DataSource") or {}
+    source = sources.get("S3DataSource")
+    if source is None:
+        given = ", ".join(sources) or "none"
+        raise invalid(f"Channel {name}: muster serve brings S3DataSource, and the channel's source is {given}")
+    kind, mode = source["S3DataType"], requested.input_mode(parameters, channel)
+    if kind not in ("S3Prefix", "ManifestFile", "AugmentedManifestFile"):
+        raise invalid(f"Channel {name}: muster serve doesn't bring S3DataType {kind}")
+    if kind == "AugmentedManifestFile" and (mode != "Pipe" or not source.get("AttributeNames")):
+        raise invalid(f"Channel {name}: AugmentedManifestFile needs the input mode Pipe, and AttributeNames")
+    if mode == "FastFile" and kind != "S3Prefix":
+        raise invalid(f"Channel {name}: FastFile needs the S3DataType S3Prefix")
+    if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
+        raise invalid(f"Channel {name}: the CompressionType Gzip is supported in Pipe mode only")
+    uri = source["S3Uri"]
+    bucket = requested.split_uri(uri)[0]
     if not bucket:
-        raise invalid(f"Invalid S3 URI: {output}")
+        raise invalid(f"Invalid S3 URI: {uri}")
+    if not _has_objects(context, uri):
+        raise invalid(
+            f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
+            f"exists in the selected region ({context.settings.region}), that objects exist under that S3 prefix, and "
+            f'that the role "{parameters["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+        )
+
+
+def _check_output(context: Context, output: Mapping[str, Any]) -> None:
+    uri = output["S3OutputPath"]
+    bucket = requested.split_uri(uri)[0]
+    if not bucket:
+        raise invalid(f"Invalid S3 URI: {uri}")
     if not exists(context, bucket):
-        raise invalid(f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath {output}")
-    for channel in parameters.get("InputDataConfig") or ():
-        source = (channel.get("DataSource") or {}).get("S3DataSource")
-        if source and not _has_objects(context, source["S3Uri"]):
-            bucket = requested.split_uri(source["S3Uri"])[0]
-            raise invalid(
-                f'No S3 objects found under S3 URL "{source["S3Uri"]}" given in input data source. Please ensure that '
-                f"the bucket exists in the selected region ({context.settings.region}), that objects exist under that "
-                f'S3 prefix, and that the role "{parameters["RoleArn"]}" has "s3:ListBucket" permissions on bucket '
-                f'"{bucket}".'
-            )
+        raise ApiError(
+            "ValidationException", f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath"
+        )
 
 
 def exists(context: Context, bucket: str) -> bool:
@@ -76,6 +153,21 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
     image = parameters["AlgorithmSpecification"]["TrainingImage"]
     said = [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
-    if context.settings.backend != "docker":
+    if context.settings.backend == "docker":
+        local = local_image(context.settings, image)
+        if local != image:
+            said.insert(0, f"{image} is {local} here (--image)")
+    else:
         said.insert(0, f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)")
+        if parameters.get("EnableNetworkIsolation"):
+            said.append("EnableNetworkIsolation: hosts of this backend have this machine's network")
+    fast = [
+        channel["ChannelName"]
+        for channel in parameters.get("InputDataConfig") or ()
+        if requested.input_mode(parameters, channel) == "FastFile"
+    ]
+    if fast:
+        said.append(f"FastFile: {', '.join(fast)} is downloaded before the job starts")
+    if parameters["OutputDataConfig"].get("KmsKeyId") or parameters["ResourceConfig"].get("VolumeKmsKeyId"):
+        said.append("KmsKeyId: nothing is encrypted")
     return said

@@ -177,7 +177,7 @@ def _verdicts(
 
 
 def _noisy(measured: Sequence[Measured]) -> Finding:
-    """Some looked slow, and what else ran on the hosts may be all of it."""
+    """Some looked slow, but other programs on the hosts may be the whole reason."""
     waited: dict[str, float] = {}
     for each in measured:
         for host, part in zip(each.pair, each.waited):

@@ -4,6 +4,7 @@ import os
 from typing import Iterable, NamedTuple
 
 from musterpoint.core.fabric.devices import cgroup_folders, read
+from musterpoint.core.fabric.memory import machine_memory
 from musterpoint.tools.check.system import UNLIMITED, System
 
 _NO_LIMIT = 1 << 60
@@ -69,13 +70,7 @@ def _disks(places: Iterable[tuple[str, str]], system: System) -> Iterable[Disk]:
 
 
 def _memory(root: str) -> tuple[int, int]:
-    found = {"MemTotal": 0, "MemAvailable": UNLIMITED}
-    for line in read(os.path.join(root, "proc/meminfo")).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if name in found and words and words[0].isdecimal():
-            found[name] = int(words[0]) * 1024
-    return found["MemTotal"], found["MemAvailable"]
+    return machine_memory(root, "MemTotal"), machine_memory(root, "MemAvailable", UNLIMITED)
 
 
 def _memory_of_groups(root: str) -> tuple[int, int]:

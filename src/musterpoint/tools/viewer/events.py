@@ -6,8 +6,9 @@ of hosts, with the word. Attempts count from 0 in ``timeline.json``, and from 1 
 
 from __future__ import annotations
 
-import signal
 from typing import Any, Literal, Mapping, NamedTuple
+
+from musterpoint.core.diagnosis.failures import signal_name
 
 Kind = Literal["step", "network", "process", "failure", "stop", "end", "note"]
 """What an event belongs to; the page gives each kind a colour."""
@@ -132,18 +133,11 @@ def _word(name: str, value: Any, attempts: int) -> str:
     if name == "attempt" and isinstance(value, int):
         return f"{value + 1} of {attempts}" if attempts > value else str(value + 1)
     if name == "status" and isinstance(value, int):
-        return f"exit code {value}" if value >= 0 else _signal(-value)
+        return f"exit code {value}" if value >= 0 else signal_name(-value)
     if name == "status" and value is None:
         return "nobody knows what"
     if name == "signal" and isinstance(value, int):
-        return _signal(value)
+        return signal_name(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

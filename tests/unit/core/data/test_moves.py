@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tarfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -124,7 +126,9 @@ def test_nothing_is_there(tmp_path: Path) -> None:
         brought(Channel("train", str(tmp_path / "nowhere")), tmp_path / "train")
 
 
-def test_a_library_is_missing(tmp_path: Path) -> None:
+def test_a_library_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     with pytest.raises(FetchError, match=r"nosuch|fsspec"):
         brought(Channel("train", "nosuch://b/p"), tmp_path / "train")
     with pytest.raises(FetchError, match=r"boto3, which no Python here has: .*python.* \(no boto3\)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.toml import tomllib
 from musterpoint.core.job.log_rules import LogRule, as_json, check_channel, read_log_rules, to_json
 
 # as in AWS's "Using the training operator to run jobs"
@@ -54,14 +54,14 @@ def test_hyperpods_own_json_is_taken_as_it_stands(given: Any, tmp_path: Path) ->
     assert [LogRule(**each) for each in json.loads(to_json(READ))] == list(READ)
 
 
-def test_toml(tmp_path: Path) -> None:
+def test_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "rules.toml"
     file.write_text("[[logMonitoringConfiguration]]\nname = 'r'\nlogPattern = '.*x'\nranks = [3, 0, 3]\n")
-    if sys.version_info >= (3, 11):
+    if tomllib is not None:
         assert read_log_rules(str(file)) == (LogRule("r", ".*x", ranks=(0, 3)),)
-    else:
-        with pytest.raises(UsageError, match=r"TOML needs Python 3\.11"):
-            read_log_rules(str(file))
+    monkeypatch.setattr("musterpoint.core.job.log_rules.tomllib", None)
+    with pytest.raises(UsageError, match=r"TOML needs Python 3\.11"):
+        read_log_rules(str(file))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import musterpoint
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import PLATFORMS
+from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
 from musterpoint.local.options import Options
@@ -21,15 +21,18 @@ PACKAGE = Path(musterpoint.__file__).parent
 OWN = ("core/job/platforms/", "local/platforms/")
 """Where a platform's own files are."""
 OTHER_MEANINGS = {
-    "base/settings.py": {"sagemaker", *PLATFORMS},  # the names for the command line; the spelling of arguments
+    "base/kinds.py": set(PLATFORMS),  # the table of all platforms
+    "base/settings.py": {"sagemaker"},  # the spelling of arguments
     "core/job/hyperparameters.py": {"sagemaker"},  # the toolkit that spells arguments so
     "core/job/sagemaker_files.py": {"sagemaker"},  # likewise; a folder's name, and what the files' reader fills in
     "core/code/install.py": {"sagemaker"},  # a module of ours
     "local/options.py": set(PLATFORMS),  # the values of an option, for type checkers
     "integrations/sagemaker_drivers.py": {"sagemaker"},  # a package of AWS's
     "core/launch/mpi/open_mpi.py": {"slurm", "lsf"},  # Open MPI's own names for its parts
+    "cli/hyperpodrun.py": {"hyperpod"},  # a rendezvous backend
+    "serve/": {"sagemaker"},  # the API that it serves
 }
-"""Texts that are called as a platform is and mean something else."""
+"""Texts that are called as a platform is and mean something else, by file, or by folder with a slash at its end."""
 
 
 def names_in(path: Path) -> Iterator[tuple[int, str]]:
@@ -40,13 +43,19 @@ def names_in(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.value)
 
 
+def folders(inside: str) -> list[str]:
+    return [f"{folder.as_posix()}/" for folder in Path(inside).parents]
+
+
 def test_nothing_but_its_own_file_knows_a_platforms_name() -> None:
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
         inside = path.relative_to(PACKAGE).as_posix()
         if inside.startswith(OWN):
             continue
-        allowed = OTHER_MEANINGS.get(inside, set())
+        allowed = set().union(
+            *(OTHER_MEANINGS[place] for place in (inside, *folders(inside)) if place in OTHER_MEANINGS)
+        )
         wrong += [f"{inside}:{line}: {name!r}" for line, name in names_in(path) if name not in allowed]
     assert wrong == []
 

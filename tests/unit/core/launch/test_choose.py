@@ -7,7 +7,8 @@ from typing import Any, Callable, get_args
 import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.settings import BY_FIELD, LAUNCHERS, OPTIONS, Settings
+from musterpoint.base.kinds import LAUNCHERS
+from musterpoint.base.settings import BY_FIELD, OPTIONS, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.choose import choose
@@ -16,7 +17,7 @@ from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ports import wanted_ports
-from musterpoint.core.launch.table import TABLE, every, find
+from musterpoint.core.launch.table import every, find
 
 
 def job(kind: str = "none", hosts: int = 1, per_host: int | None = None, group: int | None = None, me: int = 1) -> Job:
@@ -162,7 +163,7 @@ def test_deepspeed_needs_its_module() -> None:
     assert caught.value.code == 72
 
 
-KINDS = {kind for row in TABLE.values() for kind in row.kinds}
+KINDS = {kind for row in LAUNCHERS.values() for kind in row.kinds}
 
 
 @pytest.mark.parametrize("kind", sorted({*get_args(DistributionKind)} - {"none", *KINDS}))
@@ -172,13 +173,13 @@ def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
 
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
-    assert ("auto", *TABLE) == ("auto", *LAUNCHERS) == BY_FIELD["launcher"].choices
-    assert [launcher.name for launcher in every()] == [*TABLE]
+    assert ("auto", *LAUNCHERS) == ("auto", *LAUNCHERS) == BY_FIELD["launcher"].choices
+    assert [launcher.name for launcher in every()] == [*LAUNCHERS]
 
 
 def test_the_table_knows_what_asks_for_a_launcher_before_its_file_is_read() -> None:
     for launcher in every():
-        row = TABLE[launcher.name]
+        row = LAUNCHERS[launcher.name]
         assert row.kinds == (*launcher.asked_by,)
         assert bool(row.programs) == (launcher.typed is not None)
         assert launcher.summary

@@ -7,7 +7,8 @@ from typing import Any, Callable, Mapping
 
 import pytest
 
-from musterpoint.base.settings import LAUNCHERS, Settings
+from musterpoint.base.kinds import LAUNCHERS
+from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting

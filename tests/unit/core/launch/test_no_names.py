@@ -12,15 +12,12 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.base.settings import LAUNCHERS
+from musterpoint.base.kinds import LAUNCHERS
 
 NAMES = frozenset(LAUNCHERS)
 IDENTIFIERS = frozenset(name.replace("-", "_") for name in NAMES)
 
-TABLES = {
-    ("base/settings.py", "LAUNCHERS"): "the names, for help and completion",
-    ("core/launch/table.py", "TABLE"): "the table by which an object is found",
-}
+TABLES = {("base/kinds.py", "LAUNCHERS"): "the table of all launchers"}
 """Tables that may have several launchers' names, with the reason."""
 
 OTHERS = {

@@ -6,7 +6,7 @@ from typing import Callable
 
 import pytest
 
-from musterpoint.base.settings import LAUNCHERS
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
 from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.plan import LaunchPlan

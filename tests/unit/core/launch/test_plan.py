@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.base.settings import LAUNCHERS
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.launch.plan import (
     PLANNED,

@@ -174,7 +174,7 @@ class LeadersConsultations(LeaderHalf, Consultations):
 
 
 class WorkersConsultations(WorkerHalf, Consultations):
-    """As the leader's."""
+    """The worker's half: reports go to the leader, which sends the answer."""
 
     def __init__(self, side: WorkerSide) -> None:
         super().__init__(side)

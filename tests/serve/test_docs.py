@@ -1,0 +1,32 @@
+"""The examples of docs/serve.md: the test of a pipeline is run as it stands there, and its workflow is one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+PAGE = "docs/serve.md"
+
+
+def block(root: Path, name: str) -> str:
+    """The text of the block behind the comment ``<!-- NAME``."""
+    found = re.search(rf"<!-- {name}[^>]*-->\n```\w+\n(.*?)```", (root / PAGE).read_text(), re.DOTALL)
+    assert found is not None, f"{PAGE} has no block {name}"
+    return found[1]
+
+
+def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, str], tmp_path: Path) -> None:
+    (tmp_path / "test_pipeline.py").write_text(block(root, "pipeline-test"))  # <!-- pipeline-test: … -->
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*words, "test_pipeline.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_workflow_runs_that_test(root: Path) -> None:
+    text = block(root, "github-workflow")  # <!-- github-workflow: … -->
+    assert "pip install 'musterpoint[serve]' pytest" in text and "pytest test_pipeline.py" in text

@@ -393,8 +393,8 @@ def _flags(modules: Iterable[nn.Module]) -> bytes:
 
 def _in_training(module: nn.Module) -> bool:
     """Past the guard, which takes longer: this is asked for every microbatch."""
-    held = object.__getattribute__(module, "__dict__")
-    return held["training"] if "training" in held else module.training  # a scripted module has a property
+    known: bool | None = object.__getattribute__(module, "__dict__").get("training")
+    return module.training if known is None else known  # a scripted module has a property
 
 
 def _set(modules: Iterable[nn.Module], flags: bytes) -> None:

@@ -27,6 +27,7 @@ STACKS = {
     "aws-cli": ("aws-cli",),
     "airflow": ("airflow",),
     "kubernetes": ("kubernetes",),
+    "release": ("release",),
 }
 
 MPI4PY = "mpi4py==4.1.*"
@@ -202,5 +203,11 @@ def airflow() -> list[Path]:
 
 
 def kubernetes() -> list[Path]:
-    """A validator of Kubernetes manifests, with the schemas of every version of its API."""
-    return [cached("kubernetes", ("kubernetes-validate==1.37.*",))]
+    """A validator of Kubernetes manifests, with the schemas of every version of its API; Kubeflow Trainer's types."""
+    return [cached("kubernetes", ("kubernetes-validate==1.37.*", "kubeflow-trainer-api==2.3.0"))]
+
+
+def release() -> list[Path]:
+    """What builds and checks the files of a release, and installs them in other ways than pip."""
+    tools = ("build==1.6.1", "twine==7.0.0", "check-wheel-contents==0.6.3", "pipx==1.18.4", "uv", "setuptools>=77")
+    return [cached("release", tools)]

@@ -37,6 +37,7 @@ PAGES = (
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("examples/**/*.md")),
     ROOT / "container" / "README.md",
+    ROOT / "deploy" / "README.md",
     ROOT / "docker" / "README.md",
 )
 Kind = Literal["runs", "runs in", "output", "installs", "not run", "sample", "named", ""]

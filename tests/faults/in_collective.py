@@ -99,6 +99,13 @@ UNNAMED = (
 """Ways into a wait of MPI's that no name of a collective on the innermost line tells of."""
 
 
+ALL_WAIT = "before, hear = (int(RANK) - 1) % COMM.size, COMM.recv\nhear(source=before)\n"
+"""Each rank waits for the one before it."""
+ALL_STALLED = Truth(
+    74, SAID + r"all \d+ ranks wait in a call of its MPI at the same line \(", kind="infra", cause="muster", host=ANY
+)
+
+
 def neighbour_saved(seen: Seen) -> None:
     """The rank beside the victim was no symptom of it, and had its time."""
     assert seen.job.marked(f"saved-{int(seen.rank) - 1}"), seen.logs
@@ -204,6 +211,11 @@ IN_COLLECTIVE = (
             f"    slow_read()\n{wait}",
         )
         for name, about, wait in UNNAMED
+    ),
+    Fault(
+        "hangs-all", "every rank waits in MPI for another one, all of them busily (`--stall-timeout`)", ALL_STALLED,
+        collective=True, options=STALL, wait=40, in_cut=False, without=NO_MPI, last_line=False,
+        body=f"{DOTS}{JOINED}{COMM}if VICTIM:\n    strike()\nCOMM.Barrier()\nhanging.set()\n{ALL_WAIT}",
     ),
     Fault(
         "halted", "a rank is stopped by SIGSTOP (`--stall-timeout`)",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import re
+from pathlib import Path
+
 import pytest
 
-from .rows import CELLS, DOCKER_CELLS, FAULTS, LAUNCHERS, cut, excluded, listing
+from .rows import CELLS, DOCKER_CELLS, FAULTS, LAUNCHERS, NAMES, cut, excluded, listing
 from .table import measured
 
 
@@ -41,3 +46,28 @@ def test_every_cell_has_been_run_for_the_documentation() -> None:
     """``scripts/faults --faults NAME --write`` runs a new row."""
     found = {(name, launcher) for name, row in measured().items() for launcher in row["seconds"]}
     assert found == {(cell.fault.name, cell.launcher.name) for cell in (*CELLS, *DOCKER_CELLS)}
+
+
+def _kinds() -> list[list[list[str]]]:
+    """The lines of the page of kinds: what each names in its three columns."""
+    lines = (Path(__file__).parent / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("| ") and not line.startswith("| kind |")]
+    return [[re.findall("`([^`]+)`", column) for column in row[-3:]] for row in rows]
+
+
+def test_what_the_page_of_kinds_names_exists(root: Path) -> None:
+    loader = importlib.machinery.SourceFileLoader("fuzz_script", str(root / "scripts" / "fuzz"))
+    spec = importlib.util.spec_from_loader("fuzz_script", loader)
+    assert spec is not None
+    fuzz = importlib.util.module_from_spec(spec)
+    loader.exec_module(fuzz)
+    found = _kinds()
+    assert len(found) > 30
+    for faults, parts, tests in found:
+        assert faults or parts or tests
+        assert [name for name in faults if name not in NAMES] == []
+        assert [name for name in parts if name not in fuzz.PARTS] == []
+        for test in tests:
+            path, _, name = test.partition("::")
+            assert (root / path).is_file(), test
+            assert not name or f"def {name}(" in (root / path).read_text(encoding="utf-8"), test

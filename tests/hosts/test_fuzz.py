@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 FUZZERS = Path(__file__).resolve().parents[2] / "scripts" / "fuzzers"
-ELSEWHERE = ("several_hosts", "smdistributed", "stops")
+ELSEWHERE = ("several_hosts", "smdistributed", "stops", "checkpoints")
 """Parts that other tests play a few inputs of."""
 PARTS = sorted({path.stem for path in FUZZERS.glob("*.py")} - {"__init__", "findings", "topic_messages", *ELSEWHERE})
 
 
-@pytest.mark.parametrize("words", [*((part, "--inputs", "300") for part in PARTS), ("--stops", "8")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [*((part, "--inputs", "300") for part in PARTS), ("--stops", "8"), ("checkpoints", "--inputs", "20")],
+    ids=" ".join,
+)
 def test_what_must_hold_holds_whatever_comes(words: tuple[str, ...], root: Path, python: str) -> None:
     command = [python, root / "scripts" / "fuzz", *words, "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -297,7 +297,10 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
 
 def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
     program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
-    code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python))
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
+    path = f"{tmp_path / 'bare'}:{syncing.environ['PYTHONPATH']}"
+    code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
     assert code == 0
     assert f"takes boto3, which no Python here has ({syncing.python})" in stderr
     assert s3.objects(bucket) == {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import select
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +84,28 @@ def test_every_job_runs_once_whenever_the_server_is_killed(
         done = {name: server.wait(name) for name in names}
     assert {name: found["TrainingJobStatus"] for name, found in done.items()} == dict.fromkeys(names, "Completed")
     assert Counter(ran.read_text().split()) == Counter(names)
+
+
+def test_jobs_are_started_after_the_death_of_what_forks_them(environ: Mapping[str, str], tmp_path: Path) -> None:
+    with Server(tmp_path / "data", environ=environ) as server:
+        account = Account(server)
+        account.run("before", "", **entry("exit 0"))
+        forks = next(each for each in children(server.pid) if "fork_server" in command_of(each))
+        ended = os.pidfd_open(forks)
+        os.kill(forks, signal.SIGKILL)
+        select.select([ended], [], [])
+        os.close(ended)
+        assert account.run("after", "", **entry("exit 0"))["TrainingJobStatus"] == "Completed"
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
+    ]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
 
 
 def test_a_job_that_is_to_be_stopped_is_stopped_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:

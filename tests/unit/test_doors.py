@@ -42,7 +42,6 @@ DOORS = {
     "cli/job.py: _check": "hosts are checked before the ranks start",
     # ours, while ranks run
     "core/attempt_hooks.py: _idle_gpus": "there are GPUs",
-    "core/runtime.py: start_sync": "outputs are uploaded while the job runs",
     "core/runtime.py: watch_scheduled_events": "the platform announces that it ends machines",
     "core/processes/pump.py: _copy_to": "output is searched by log rules",
     "core/supervise/host_processes.py: start": "ranks meet, which is watched",
@@ -65,6 +64,7 @@ ROOMS = {
     "core/launch": "there are accelerators, several hosts, or words with variables in them",
     "core/diagnosis": "something failed",
     "core/report": "the job is over",
+    "core/job_data": "the job has channels, checkpoints, uploads or intermediate outputs",
 }
 """Packages whose modules are imported when one of them is first used (``base/doors.py``), and when that is."""
 

@@ -1,4 +1,7 @@
-"""Stands still or is busy, in silence: waits.py KIND SECONDS. KIND: idle, kernel, compile, collective, stop."""
+"""Stands still or is busy, in silence: waits.py KIND SECONDS. KIND: idle, kernel, compile, collective, stop.
+
+For ``compile``, the number is that of the operations to compile.
+"""
 
 import os
 import signal
@@ -61,7 +64,7 @@ elif kind == "compile":
 
     @torch.compile
     def compiled(data: torch.Tensor) -> torch.Tensor:
-        for number in range(60):
+        for number in range(int(seconds)):
             data = torch.sin(data * number).cumsum(0).relu() + data.mean()
         return data
 

@@ -90,6 +90,18 @@ class Settings(NamedTuple):
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
+    channel: str = ""
+    channel_cache: str = ""
+    checkpoints: str = ""
+    checkpoint_restore: Literal["own", "all", "leader"] = "own"
+    checkpoint_keep: int = 3
+    checkpoint_complete: str = ""
+    upload: str = ""
+
+    @property
+    def has_data(self) -> bool:
+        """Whether musterpoint is to bring, keep or send data."""
+        return bool(self.channel or self.checkpoints or self.upload)
 
     @property
     def describes_hosts(self) -> bool:
@@ -97,9 +109,10 @@ class Settings(NamedTuple):
         return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
 
 
-Path = Literal["", "here", "code", "output", "command"]
+Path = Literal["", "here", "code", "output", "command", "place"]
 """Where a relative path begins: ``here``, where it was typed; ``code``: there, else beside the user's code; ``output``:
-here, and it need not exist; ``command``: here if it has a slash, else it is a name that PATH finds. Empty: no path.
+here, and it need not exist; ``command``: here if it has a slash, else it is a name that PATH finds; ``place``: as
+output, or a URI. Empty: no path.
 """
 
 
@@ -119,6 +132,7 @@ class Option(NamedTuple):
     ``names``: all values that it can have, where the type doesn't say so.
     ``plugins``: the group of entry points in which installed packages add to the values.
     ``path``: that the value is one, and where a relative one is looked up.
+    ``repeats``: whether it may be given several times; the value then has a line for each.
     """
 
     field: str
@@ -135,6 +149,7 @@ class Option(NamedTuple):
     names: tuple[str, ...] = ()
     plugins: str = ""
     path: Path = ""
+    repeats: bool = False
 
     @property
     def flag(self) -> str:
@@ -222,6 +237,7 @@ read_count = _whole(1, MOST_COUNTED)
 _place = _whole(0, MOST_HOSTS - 1)
 _nnodes = _whole(1, MOST_HOSTS)
 _restarts = _whole(0, 999999, "expected a whole number, 0 (never) to 999999")
+_kept = _whole(1, 999999)
 _port = _whole(0, 65535, "expected a port number, 1 to 65535 (0: any free one)")
 
 
@@ -296,6 +312,14 @@ def _roles(text: str) -> str:
     if len(counts) < len(asked) or not needed or counts.get("evaluator", 0) > 1:
         raise ValueError("expected how many of each role, at least one worker and one ps, such as worker=2,ps=1")
     return ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+def _channels(text: str) -> str:
+    for line in text.splitlines():
+        name, equals, place = line.partition("=")
+        if not name or not equals or not place:
+            raise ValueError("expected NAME=URI, such as train=s3://BUCKET/PREFIX, one a line")
+    return text.strip()
 
 
 def _signal(text: str) -> str:
@@ -404,6 +428,22 @@ OPTIONS: tuple[Option, ...] = (
            "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
     Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
            unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
+    Option("channel", "an input that is brought to input/data/NAME (SM_CHANNEL_NAME) before the ranks start: a "
+           "directory, s3://, or what fsspec reads. Behind it ;sharded: each host its share; ;manifest: a list of "
+           "files. May be repeated", "NAME=URI", _channels,
+           unless_given="what the platform brought", repeats=True),
+    Option("channel_cache", "a directory of this host that keeps what channels brought, for later jobs", "DIR",
+           unless_given="none", path="output"),
+    Option("checkpoints", "where whole checkpoints of SM_CHECKPOINT_DIR are kept: the newest is there again before the "
+           "ranks start, and new ones go there while they train. A directory, s3://, or what fsspec writes", "URI",
+           unless_given="none", path="place"),
+    Option("checkpoint_restore", "which files a host gets: its own and what its framework reads on every host; all "
+           "hosts'; or all on the first host only", "WHICH"),
+    Option("checkpoint_keep", "how many checkpoints stay there", "N", _kept),
+    Option("checkpoint_complete", "files that mark a whole checkpoint in their folder, such as '*/DONE', with commas "
+           "between several", "GLOB", unless_given="the marks of known frameworks, and files renamed into place"),
+    Option("upload", "where model and output data go when the job has ended, as archives; URI;files: as files", "URI",
+           unless_given="what the platform does", path="place"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
 USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]
-       muster local [--hosts N] [options] -m MODULE [ARGS...]"""
+       muster local [--hosts N] [options] -m MODULE [ARGS...]
+       muster local --demo"""
 EXAMPLES = """
 examples:
+  muster local --demo
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
   muster local --hosts 2 --image my-image train.py
@@ -45,6 +47,21 @@ examples:
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
+_DEMO = os.path.join(os.path.dirname(job.__file__), "demo", "train.py")
+DEMO = ("--hosts", "2", "--slots", "2", "--launcher", "ranks", "--backend", "process", _DEMO)
+_TOLD = """
+What you have seen:
+   1. two hosts were made on this machine, with the files and variables that a platform gives its own
+   2. each started musterpoint, and they met: nothing of the job starts before all are there
+   3. each started two ranks, numbered 0 to 3, told where they meet
+   4. the ranks elected one of them and summed up their numbers, over the network
+   5. rank 3 raised an error, while the others waited for it
+   6. all hosts ended at once, with the same exit code: nobody waits for a timeout
+   7. the reason names the error, the rank, the host and the line, as a platform would show it
+   8. {output} has each host's log, and outcome.json for programs
+   9. muster report {output}/hosts/*   shows when what happened
+  10. muster local --hosts 2 --slots 2 --launcher ranks YOUR.py   is the same with a script of yours
+"""
 _READER = 5.0
 """Seconds that a reader of our messages gets at the end for the rest."""
 _USED = "there is something in it already; give a new directory"
@@ -71,6 +88,8 @@ def _is_readable(argv: Sequence[str]) -> bool:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command, asked = read(parser(), argv)
+    if asked.demo:
+        command, asked = read(parser(), [*argv, *DEMO])
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
     _check_output(layout.output)
@@ -101,6 +120,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         output.write((json.dumps(description, indent=1) + "\n").encode())
         output.close(_READER)
     code: int = description["ExitCode"]
+    if asked.demo and not asked.json:
+        told = code == 1 and "told to fail" in description.get("FailureReason", "")
+        print(_TOLD.format(output=os.path.relpath(layout.output)) if told else "", end="", flush=True)
+        return 0 if told else code or 1
     return code
 
 
@@ -143,6 +166,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         metavar="FILE",
         help="a file with options by their names, program and arguments: TOML, or .json",
     )
+    add(
+        "--demo", action="store_true", help="no PROGRAM: four ranks on two hosts, one of which fails, and what one sees"
+    )
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add(
         "--platform",
@@ -183,7 +209,14 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""",
     )
-    add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add(
+        "--channel",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="an input channel; may be repeated",
+    )
     add(
         "--sharded",
         action="append",
@@ -234,7 +267,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="a line of each host below the log, on a terminal [auto]",
     )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
+    add_options(
+        parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements", "channel")
+    )
     return parser
 
 
@@ -264,7 +299,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
-    channels = job.read_channels(asked.channel, cwd)
+    channels = job.read_channels(asked.inputs, cwd)
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),

@@ -62,6 +62,15 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "on_stall",
         "log_rules",
     ),
+    "data in, checkpoints out": (
+        "channel",
+        "channel_cache",
+        "checkpoints",
+        "checkpoint_restore",
+        "checkpoint_keep",
+        "checkpoint_complete",
+        "upload",
+    ),
     "the program and its packages": ("python", "installer", "args", "local_rank", "cuda_compat"),
     "its output": ("log_ranks", "log_dir"),
 }
@@ -190,6 +199,7 @@ def add_options(parser: Parser, leave_out: Collection[str] = (), prefix: str = "
             metavar="|".join(option.choices) if 0 < len(option.choices) <= 4 else option.metavar,
             default=argparse.SUPPRESS,
             help=_help(option),
+            action="append" if option.repeats else "store",
         )
         if option.field not in COMMON:
             parser.hide(option.field)
@@ -233,7 +243,12 @@ def one_of(flag: str, choices: Sequence[str], read: Callable[[str], str] | None 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The settings given on the command line, by field."""
-    return {option.field: value for option in OPTIONS if (value := getattr(namespace, option.field, None)) is not None}
+    values = {option.field: getattr(namespace, option.field, None) for option in OPTIONS}
+    return {
+        field: "\n".join(value) if isinstance(value, list) else value
+        for field, value in values.items()
+        if value is not None
+    }
 
 
 def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:

@@ -6,6 +6,7 @@ Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervi
 from typing import Callable, NamedTuple
 
 from musterpoint.base.settings import PROGRESS
+from musterpoint.core import job_data
 from musterpoint.core.code import build_locks
 from musterpoint.core.job import platforms
 from musterpoint.core.job.hyperparameters import text_value
@@ -36,11 +37,20 @@ def _progress(started: Started) -> None:
 
 def _uploads(started: Started) -> None:
     """Intermediate outputs, where the job names a place for them."""
-    (request, options, job), runtime = started.asked, started.runtime
+    job, runtime = started.asked.job, started.runtime
     planned = started.host is not None and started.plan is not None
     if planned and runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
         assert started.host is not None
-        runtime.start_sync(job, options, request.environ, started.host.workspace.interpreter)
+        job_data.intermediate.begin(runtime, started.asked, started.host.workspace.interpreter)
+
+
+def _checkpoints(started: Started) -> None:
+    """Whole checkpoints, where the job keeps them at a place of its own."""
+    keeping, plan = started.runtime.keeping, started.plan
+    if keeping is not None and plan is not None and started.asked.job.in_group:
+        ranks = plan.world_size, plan.first_rank, plan.local_ranks
+        hosts = tuple(seat.name for seat in started.roster.group)
+        started.runtime.loop.call_later(0, lambda: keeping.begin(ranks, hosts))  # when the ranks have been started
 
 
 def _build_locks(started: Started) -> None:
@@ -73,7 +83,7 @@ def _notices(started: Started) -> None:
         runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(address))  # when the ranks have been started
 
 
-HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _build_locks, _idle_gpus, _notices)
+HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _checkpoints, _build_locks, _idle_gpus, _notices)
 """Called before the ranks of an attempt start, in this order."""
 
 

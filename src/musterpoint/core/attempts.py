@@ -59,6 +59,7 @@ class Attempt(NamedTuple):
             ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
+            stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
             token=self._token(roster),
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
@@ -90,6 +91,12 @@ class Attempt(NamedTuple):
             return plan_host(job, options, self.host, roster, request.environ), self.refusal
         except MusterError as error:
             return None, self.runtime.failure_of(error)
+
+
+def _tell_of_stop(runtime: Runtime, seconds: float) -> None:
+    """Ranks that ask for it are told how long they have."""
+    if runtime.keeping is not None:
+        runtime.keeping.stopping(seconds)
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool) -> Pump:

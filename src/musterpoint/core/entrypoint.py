@@ -14,6 +14,7 @@ from musterpoint.base import settings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
+from musterpoint.core import job_data
 from musterpoint.core.attempt_hooks import check_results
 from musterpoint.core.attempts import Attempt
 from musterpoint.core.channel.peers import Peers
@@ -79,7 +80,14 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
         runtime.set_job(settled.job)
     refusal = _check(runtime, settled, roster, peers, check) or prepared.refused_by(settled)
     runtime.output.reserve()
+    carrier = None
+    if settled.options.has_data and refusal is None and prepared.host is not None:
+        carrier = job_data.carrier.Carrier(runtime, settled, prepared.host.workspace.interpreter, peers)
+        settled, may_start, refusal = carrier.bring()
+        prepared = prepared if may_start else prepared._replace(host=None)
     outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers)
+    if carrier is not None:
+        carrier.send(outcome)
     peers.close()
     if not outcome.code and prepared.host is not None:
         check_results(runtime, settled, prepared.host.choice.launcher)

@@ -49,7 +49,7 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def _report(runtime: Runtime, outcome: Outcome) -> None:
-    for problem in report.files.write(outcome, runtime.paths, runtime.output, runtime.environ):
+    for problem in report.files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
         runtime.console.say(f"the whole reason is in {runtime.paths.failure}")

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.console import Console
@@ -13,7 +13,6 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
-from musterpoint.base.stop_budget import whole_grace
 from musterpoint.base.timeline import Timeline
 from musterpoint.core import code, diagnosis, report
 from musterpoint.core.job.model import Job, Paths
@@ -51,13 +50,25 @@ class Request(NamedTuple):
     typed: bool = False
 
 
+class CheckpointsKept(Protocol):
+    """What keeps the job's checkpoints at a place of a store, beside the ranks."""
+
+    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...]) -> None:
+        """Begins, unless it has: ``ranks`` are all of the job, the first one here and how many are here; ``hosts`` are
+        the group's, in rank order. To be called in the main thread.
+        """
+
+    def stopping(self, seconds: float) -> None:
+        """The ranks are told to stop, and have so many seconds."""
+
+
 class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
     the output directory.
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
-    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, where the job
-    has them.
+    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
+    keeps its checkpoints, where the job has them. ``kept``: what became of its data, for ``outcome.json``.
     """
 
     def __init__(self, request: Request) -> None:
@@ -79,6 +90,8 @@ class Runtime:
         self.output = OutputDirectory(Paths())
         self.sync: Sync | None = None
         self.ssh: SshDoor | None = None
+        self.keeping: CheckpointsKept | None = None
+        self.kept: dict[str, Any] = {}
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
@@ -183,16 +196,19 @@ class Runtime:
             self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
-    def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:
-        """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
-        from musterpoint.core.outputs.sync import Sync, sync_plan
+    @property
+    def is_train(self) -> bool:
+        """Whether the platform names the program."""
+        return self._is_train
 
-        whole = whole_grace(job.grace, options.stop_grace)
-        say = self.console.say
-        plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
-        if plan is not None:
-            self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
-            self.loop.call_later(0, self.sync.begin)
+    def use_sync(self, sync: "Sync") -> None:
+        """From now on intermediate outputs go up by ``sync``; it begins when ranks run."""
+        self.sync = sync
+        self.loop.call_later(0, sync.begin)
+
+    def use_keeping(self, keeping: CheckpointsKept) -> None:
+        """From now on checkpoints are kept by ``keeping``."""
+        self.keeping = keeping
 
     def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
         """Makes this host's keys for ssh, and listens; :meth:`close` removes them.

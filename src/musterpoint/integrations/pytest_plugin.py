@@ -1,7 +1,12 @@
-"""pytest: the fixture ``muster_local`` runs a program on several hosts of this machine, ``muster_serve`` is a server of
-SageMaker's training API.
+"""pytest: tests of jobs on several hosts of this machine, and of what speaks to SageMaker's training API.
 
-::
+A test with the mark runs in every rank of a job, and passes where it passes in all of them::
+
+    @pytest.mark.muster(hosts=2, slots=2)
+    def test_ranks_agree():
+        assert os.environ["WORLD_SIZE"] == "4"
+
+The fixture ``muster_local`` runs a program instead, ``muster_serve`` is a server of that API::
 
     def test_training(muster_local):
         job = muster_local("train.py", hosts=2, slots=2, launcher="ranks")
@@ -14,6 +19,7 @@ SageMaker's training API.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -21,6 +27,49 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint import local
+
+_INSIDE = "MUSTER_PYTEST_RANK"
+"""Set in the ranks, where the test itself runs."""
+_RANK = Path(__file__).with_name("pytest_rank.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "muster(hosts=2, slots=1, launcher='ranks', **options): run the test in every rank of a job on hosts of this "
+        "machine; options are those of musterpoint.local.run",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Outside of the ranks a test's own fixtures aren't made."""
+    if os.environ.get(_INSIDE):
+        return
+    for item in items:
+        mark = item.get_closest_marker("muster")
+        if mark is not None and isinstance(item, pytest.Function):
+            if mark.args:
+                raise pytest.UsageError(f"{item.nodeid}: the mark muster takes options by name, such as hosts=2")
+            item.fixturenames[:] = ["tmp_path"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """Runs the job of a marked test, in the place of the test."""
+    mark = pyfuncitem.get_closest_marker("muster")
+    if mark is None or os.environ.get(_INSIDE):
+        return None
+    options: dict[str, Any] = {"hosts": 2, "slots": 1, "launcher": "ranks", **mark.kwargs}
+    options["env"] = {**options.get("env", {}), _INSIDE: "1"}
+    options.setdefault("output", Path(str(pyfuncitem.funcargs["tmp_path"])) / "muster-job")
+    options.setdefault("source_dir", _RANK.parent)
+    config = pyfuncitem.config
+    test = f"{pyfuncitem.path}::{pyfuncitem.nodeid.partition('::')[2]}"
+    words = ("-q", "-p", "no:cacheprovider", "--rootdir", config.rootpath, "-o", "addopts=", test)
+    job = local.run(_RANK.name, *words, **options)
+    if job.code:
+        pytest.fail(f"{job.reason}\nlogs: {job.output / 'hosts'}", pytrace=False)
+    return True
 
 
 @pytest.fixture

@@ -22,8 +22,10 @@ def typed_path(variable: str, value: str, cwd: str, code: str, in_containers: bo
     option = _OPTIONS.get(variable)
     if option is None or not option.path or (option.path == "command" and "/" not in value):
         return value
+    if option.path == "place" and "://" in value:
+        return value
     path = os.path.normpath(os.path.join(cwd, value))
-    if option.path == "output":
+    if option.path in ("output", "place"):
         return path
     if in_containers and option.path == "command":
         return value

@@ -31,13 +31,15 @@ class ForkServer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket = ours
+        self._begin()
+
+    def _begin(self) -> None:
+        self._socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__], stdin=its.fileno(), start_new_session=True
             )
-        self._socket.send(settings.to_json().encode())  # its command line would show everybody the secret key
+        self._socket.send(self._settings.to_json().encode())  # a command line would show everybody the secret key
 
     def start(self, name: str) -> bool:
         """Starts the process of the job ``name``; False: there is one already, and it holds the lock."""
@@ -48,7 +50,12 @@ class ForkServer:
             except BlockingIOError:
                 return False
             with self._lock:
-                socket.send_fds(self._socket, [name.encode()], [lock.fileno()])
+                try:
+                    socket.send_fds(self._socket, [name.encode()], [lock.fileno()])
+                except OSError:  # somebody has killed it
+                    self.close()
+                    self._begin()
+                    socket.send_fds(self._socket, [name.encode()], [lock.fileno()])
             return True
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from musterpoint.serve.request_handler import RequestHandler
 from musterpoint.serve.runner import Runner
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
+from musterpoint.serve.tuning import Tuning
 from musterpoint.serve.warm_pool import WarmPools
 
 LOCK = "server.lock"
@@ -64,6 +65,8 @@ class RunningServer:
             self._on_change.start()
         self._notices.start()
         self._pools.start()
+        self._tuning = Tuning(context)
+        self._tuning.start()
         self._runner.start()
         threading.Thread(target=kept.load, name="objects", daemon=True).start()
         threading.Thread(target=validation.service, name="model", daemon=True).start()
@@ -84,6 +87,7 @@ class RunningServer:
 
     def close(self) -> None:
         self._pools.close()
+        self._tuning.close()
         if self._on_change is not None:
             self._on_change.close()
         self._server.server_close()

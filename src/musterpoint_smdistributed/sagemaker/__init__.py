@@ -7,9 +7,11 @@ documentation ("The SageMaker model parallel library v2 reference").
 if __name__ != "torch.sagemaker":
     raise ImportError("import it as torch.sagemaker, after `import musterpoint_smdistributed`: it is one package")
 
-from . import checkpoint, delayed_param, distributed, grad_norm, logger, moe, nn, utils
+from . import checkpoint, delayed_param, distributed, grad_norm, logger, moe, nn, own_folders, utils
 from .state import init, is_initialized, state
 from .transforming import transform
+
+own_folders.install_loader()
 
 __version__ = "2.0.0+musterpoint.0.1.0"
 """Of the library whose interface this is, and of musterpoint."""

@@ -20,7 +20,8 @@ from torch.utils import _pytree
 from .state import state
 
 _FUNCTIONS = (("state_dict_saver", "_save_state_dict"), ("state_dict_loader", "_load_state_dict"))
-_LAYOUT = ("optimizer", "_get_state_dict_2d_layout")
+_LOADER = ("optimizer", "load_sharded_optimizer_state_dict")
+_DCP = "torch.distributed.checkpoint"
 _DONE = "of_torch_alone"
 
 
@@ -28,11 +29,54 @@ def install() -> None:
     """Changes what torch's functions for saving and loading call, once."""
     for room, name in _FUNCTIONS:
         _replace(room, name, _with_own)
-    _replace(*_LAYOUT, _own_layout)
+
+
+def install_loader() -> None:
+    """Has torch's function for optimizer states take a process group, as AWS's torch does: when this package is
+    imported, since scripts take the function by its name."""
+    _replace(*_LOADER, _loaded)
+
+
+def _loaded(
+    original: Any,
+    model_state_dict: Any,
+    optimizer_key: str,
+    storage_reader: Any,
+    *args: Any,
+    process_group: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """With a group its ranks read what they have of it, divided as the model is."""
+    if process_group is None:
+        return original(model_state_dict, optimizer_key, storage_reader, *args, **kwargs)
+    metadata = storage_reader.read_metadata()
+    values: dict[str, Any] = {}
+    for key, about in metadata.state_dict_metadata.items():
+        path = metadata.planner_data[key]
+        if path[0] == optimizer_key:
+            size = getattr(about, "size", None)
+            values[key] = "" if size is None else _room(about, model_state_dict.get(path[2]))
+    importlib.import_module(f"{_DCP}.state_dict_loader")._load_state_dict(
+        state_dict=values, storage_reader=storage_reader, process_group=process_group
+    )
+    found: Any = importlib.import_module(f"{_DCP}._nested_dict").unflatten_state_dict(values, metadata.planner_data)
+    return found
+
+
+def _room(about: Any, parameter: Any) -> torch.Tensor:
+    """A tensor to read into: divided as the parameter is, where its size is that of what this tensor rank has of it."""
+    dtype = about.properties.dtype
+    if isinstance(parameter, DTensor) and _part(parameter).shape == about.size:
+        local = torch.zeros_like(parameter.to_local(), dtype=dtype)
+        return DTensor.from_local(
+            local, parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+            stride=parameter.stride(),
+        )  # fmt: skip
+    return torch.zeros(about.size, dtype=dtype)
 
 
 def _replace(room: str, name: str, wrapper: Any) -> None:
-    module = importlib.import_module(f"torch.distributed.checkpoint.{room}")
+    module = importlib.import_module(f"{_DCP}.{room}")
     original = getattr(module, name, None)
     if original is not None and not hasattr(original, _DONE):
         replaced = functools.wraps(original)(functools.partial(wrapper, original))
@@ -43,22 +87,26 @@ def _replace(room: str, name: str, wrapper: Any) -> None:
 def _with_own(original: Any, *args: Any, **kwargs: Any) -> Any:
     bound = inspect.signature(original).bind(*args, **kwargs)
     given, group = bound.arguments, bound.arguments.get("process_group")
+    values = given["state_dict"]
     if _is_of_shards(group):
-        given["state_dict"] = own(given["state_dict"])
+        given["state_dict"] = own(values)
     coordinator = given.get("coordinator_rank", 0)
     if group is not None and state._world is not None and coordinator >= dist.get_world_size(group):
-        given["coordinator_rank"] = dist.get_group_rank(
-            group, coordinator
-        )  # the scripts', and older torch's, is global
-    return original(*bound.args, **bound.kwargs)
+        # of the whole job, as scripts say it and torch took it before
+        given["coordinator_rank"] = dist.get_group_rank(group, coordinator)
+    found = original(*bound.args, **bound.kwargs)
+    if given["state_dict"] is not values:
+        _put_back(values, given["state_dict"])
+    return found
 
 
-def _own_layout(original: Any, state_dict: Mapping[str, Any]) -> Any:
-    """What torch asks the model's state for before it reads the optimizer's: sizes, and the ranks with shards."""
-    if state._world is None or state.world.tensor is None:
-        return original(state_dict)
-    specs = {key: (None, value.size()) for key, value in own(state_dict).items() if isinstance(value, torch.Tensor)}
-    return specs, state.world.groups["shard"]
+def _put_back(values: Any, read: Any) -> None:
+    """What was read in the place of objects; tensors have it already."""
+    for key, value in read.items() if isinstance(read, dict) else enumerate(read):
+        if isinstance(value, (dict, list)) and type(values[key]) is type(value) and len(values[key]) == len(value):
+            _put_back(values[key], value)
+        elif not isinstance(values[key], torch.Tensor):
+            values[key] = value
 
 
 def _is_of_shards(group: Any) -> bool:

@@ -10,11 +10,10 @@ from typing import Any, Callable, Mapping
 
 import torch
 from torch import nn
-from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, StateDictType
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from . import logger, own_folders
+from . import logger, own_folders, without_shards
 from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
@@ -44,9 +43,9 @@ def install() -> None:
             if state.world.layout.experts > 1:
                 _leave_out_experts(given)
             if state.world.tensor is not None and state.world.layout.shards == 1:
-                _leave_out_all(given, post_param_init_fn or _nothing)
+                without_shards.leave_out_all(given, post_param_init_fn)
         if post_param_init_fn is not None and on_meta(given["module"]):
-            _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
+            without_shards.materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
         original(**given)
         if state._world is not None and state.world.tensor is not None:
             self._register_state_dict_hook(_whole)
@@ -71,12 +70,12 @@ def _install_optimizer_states() -> None:
         model: nn.Module, optim: Any, optim_state_dict: dict[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         mesh = state.world.tensor if state._world is not None else None
+        if mesh is not None and state.world.layout.shards == 1:
+            return without_shards.to_load(model, optim, optim_state_dict)
         if mesh is not None:
             placements = placements_of(model)
 
             def part(name: Any, value: Any) -> Any:
-                if isinstance(value, ShardedTensor):
-                    return value  # read by this tensor rank from a folder of its own
                 where = placements.get(without_wrappers(str(name)))
                 if isinstance(value, DTensor):
                     *shards, last = value.placements
@@ -93,6 +92,15 @@ def _install_optimizer_states() -> None:
         return original(model, optim, optim_state_dict, *args, **kwargs)
 
     FullyShardedDataParallel.optim_state_dict_to_load = staticmethod(to_load)  # type: ignore[method-assign]
+    saved = FullyShardedDataParallel.optim_state_dict
+
+    @functools.wraps(saved)
+    def to_save(model: nn.Module, optim: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if state._world is not None and state.world.tensor is not None and state.world.layout.shards == 1:
+            return without_shards.to_save(model, optim)
+        return saved(model, optim, *args, **kwargs)
+
+    FullyShardedDataParallel.optim_state_dict = staticmethod(to_save)  # type: ignore[method-assign]
 
 
 def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,26 +130,6 @@ def _leave_out_experts(given: dict[str, Any]) -> None:
     for each in given.get("ignored_states") or ():
         own.update(each.parameters() if isinstance(each, nn.Module) else (each,))
     given["ignored_states"] = own
-
-
-def _leave_out_all(given: dict[str, Any], afterwards: Callable[[nn.Module], Any]) -> None:
-    """Where ranks that share layers are all there are nothing is left to shard, and without shards torch's has its
-    flat parameters in place of DTensors: it wraps the model, and leaves parameters as they are."""
-    module = given["module"]
-    if on_meta(module):
-        _materialize(module, given.pop("param_init_fn", None), afterwards)
-    if given.get("mixed_precision") is not None:
-        logger.say(
-            f"{state.cfg.shown('tensor_parallel_degree')}: no ranks are left to shard over, so "
-            "FullyShardedDataParallel's mixed_precision has no effect: use torch.autocast, or more ranks",
-            logging.WARNING,
-        )
-    given.pop("ignored_modules", None)
-    given["ignored_states"] = set(module.parameters())
-
-
-def _nothing(module: nn.Module) -> None:
-    """Weights that modules share aren't there."""
 
 
 def _check_tensor_parallel(given: Mapping[str, Any]) -> None:
@@ -199,16 +187,6 @@ def _shared_with_others(module: nn.Module) -> list[str]:
             return [names[id(each)], name]
         names[id(each)] = name
     return []
-
-
-def _materialize(
-    module: nn.Module, initialize: Callable[[nn.Module], Any] | None, afterwards: Callable[[nn.Module], Any]
-) -> None:
-    """Gives the whole model its memory before it is cut, because weights that modules share are tied again after it."""
-    for inner in module.modules():
-        if initialize is not None and any(each.is_meta for each in inner.parameters(recurse=False)):
-            initialize(inner)
-    afterwards(module)
 
 
 def _install_mesh() -> None:

@@ -314,6 +314,7 @@ def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path
     )
     assert found["delayed"] == found["full"] == [0, 0]
     assert found["in parts"] == [3, 1, 1, 0] * 2
+    assert found["in own folders"] == [0] * 4
     assert found["example"] < 2
     for what, words in {
         "heads": "tensor_parallel_degree=4 doesn't divide num_key_value_heads=2 of LlamaForCausalLM: each rank has",

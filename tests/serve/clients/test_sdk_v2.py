@@ -36,3 +36,34 @@ def test_an_estimator_is_fitted_with_its_logs(client: Client, python: Callable[[
     assert f"MODEL s3://{BUCKET}/fitted/output/model.tar.gz" in said
     assert "ATTACHED fitted 3" in said
     assert "METRICS ['loss']" in said
+
+
+TUNES = f"""
+import sagemaker
+from sagemaker.pytorch import PyTorch
+from sagemaker.tuner import ContinuousParameter, HyperparameterTuner
+
+estimator = PyTorch(
+    entry_point="train.py", source_dir="src", role="{ROLE}", framework_version="2.5", py_version="py311",
+    instance_count=1, instance_type="ml.m5.xlarge", hyperparameters={{"epochs": 2}},
+)
+tuner = HyperparameterTuner(
+    estimator, "loss", {{"lr": ContinuousParameter(0.1, 0.9)}}, [{{"Name": "loss", "Regex": "loss=([0-9.]+)"}}],
+    objective_type="Minimize", max_jobs=2, max_parallel_jobs=2,
+)
+tuner.fit(wait=True, job_name="tuned")
+print("BEST", tuner.best_training_job(), len(tuner.analytics().dataframe()))
+"""
+
+
+def test_a_tuner_finds_the_best_job(client: Client, python: Callable[[str], Path]) -> None:
+    said = client.run(python("sdk-v2"), "-c", TUNES)
+    assert "BEST tuned-00" in said, said
+    best = client.account.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName="tuned")
+    rates = [
+        float(job["TunedHyperParameters"]["lr"])
+        for job in client.account.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName="tuned"
+        )["TrainingJobSummaries"]
+    ]
+    assert float(best["BestTrainingJob"]["TunedHyperParameters"]["lr"]) == min(rates)

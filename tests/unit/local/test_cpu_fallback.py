@@ -205,9 +205,34 @@ for name in ("flash_attention_2", "eager", None):
 """
 
 
+FLASH = """
+import importlib.util
+import torch
+from flash_attn.flash_attention import FlashAttention
+torch.manual_seed(0)
+qkv = torch.randn(2, 5, 3, 4, 8, requires_grad=True)
+query, key, value = qkv.unbind(2)
+counts = torch.ones(2, 5, dtype=torch.bool)
+counts[1, 3:] = False
+for causal, given in ((True, None), (False, None), (False, counts), (True, counts)):
+    scores = torch.einsum("bqhd,bkhd->bhqk", query, key) * 0.25
+    if given is not None:
+        scores = scores.masked_fill(~given[:, None, None], -torch.inf)
+    if causal:
+        scores = scores.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), -torch.inf)
+    expected = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), value)
+    found, weights = FlashAttention(softmax_scale=0.25)(qkv, given, causal)
+    assert weights is None
+    torch.testing.assert_close(found, expected)
+print("the same")
+"""
+
+
 def test_packages_for_gpus_only(environ: dict[str, str], tmp_path: Path) -> None:
     done = run(ENGINE, environ)
     assert done.stdout.startswith("transformer_engine: DelayedScaling needs a GPU. Under --cpu-fallback"), done.stderr
+    done = run(FLASH, environ)
+    assert done.stdout == "the same\n", done.stderr
     (tmp_path / "transformer_engine").mkdir()
     (tmp_path / "transformer_engine/__init__.py").write_text("WHO = 'NVIDIA'")
     assert run("import transformer_engine as te; print(te.WHO)", environ, str(tmp_path)).stdout == "NVIDIA\n"

@@ -238,8 +238,8 @@ class Peers(Protocol):
     def topic(self, topic: Topic[Api]) -> Api:
         """This host's half of a topic, such as :data:`musterpoint.core.channel.topics.barriers.TOPIC`."""
 
-    def has_events(self) -> bool:
-        """Whether events wait for a listener."""
+    def has_events(self, *kinds: type) -> bool:
+        """Whether events wait for a listener; with ``kinds``: one of those."""
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""
@@ -261,8 +261,8 @@ class EventQueue:
     def hold(self) -> None:
         self._on_event = None
 
-    def has_events(self) -> bool:
-        return bool(self._waiting)
+    def has_events(self, *kinds: type) -> bool:
+        return any(not kinds or isinstance(event, kinds) for event in self._waiting)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> object:
         return self._loop.call_later(seconds, call)

@@ -11,6 +11,7 @@ from musterpoint.core.channel.topics import (
     quiet_hosts,
     running_hosts,
     start_requests,
+    whole_checkpoints,
 )
 
 TOPICS: tuple[Topic[Any], ...] = (
@@ -20,6 +21,7 @@ TOPICS: tuple[Topic[Any], ...] = (
     attempts.TOPIC,
     consultations.TOPIC,
     running_hosts.TOPIC,
+    whole_checkpoints.TOPIC,
 )
 
 FROM_WORKERS: dict[str, tuple[Topic[Any], type[Any]]] = {

@@ -23,11 +23,13 @@ def write(
     environ: Mapping[str, str],
     *,
     termination_log: str = TERMINATION_LOG,
+    data: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
     A non-empty failure file that the user's script wrote in this run is kept, and no ``success`` is written then. A
-    stopped job gets neither file. Returns what could not be written, as sentences.
+    stopped job gets neither file. ``data``: what became of its checkpoints and outputs, for ``outcome.json``.
+    Returns what could not be written, as sentences.
     """
     record = OutcomeRecord.from_outcome(outcome)
     problems: list[str] = []
@@ -44,7 +46,7 @@ def write(
             output.remove(failure)  # an empty one, or an earlier run's
         problems.append(write_file(output, success, b""))
     if output.folder:
-        text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps({**record.to_json(), **(data or {})}, indent=2, ensure_ascii=False) + "\n"
         problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
         problems.append(_write_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))

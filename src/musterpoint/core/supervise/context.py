@@ -54,7 +54,8 @@ class SupervisorContext(NamedTuple):
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
-    in the place of its pipes. ``ssh``: where other hosts call by ssh.
+    in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
+    do, that they are to stop.
     ``token``: the control socket's, empty for a new one.
     """
 
@@ -73,6 +74,7 @@ class SupervisorContext(NamedTuple):
     about_job: "Callable[[], JobFacts] | None" = None
     terminal: "RankTerminal | None" = None
     ssh: "SshDoor | None" = None
+    stopping: Callable[[], None] = lambda: None
     token: str = ""
 
     @property

@@ -434,6 +434,8 @@ class HostProcesses:
         ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
+        if stopping:
+            self._context.stopping()
         self._others.signal(signo)
         self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 

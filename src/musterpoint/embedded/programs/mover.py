@@ -15,6 +15,8 @@ import threading
 import time
 from typing import Any, Callable
 
+from musterpoint.embedded.programs.checkpoint_manifest import Shelf
+from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.open_store import open_store
 from musterpoint.embedded.programs.stores import Item, Lacks, Store, StoreError
 from musterpoint.embedded.programs.transfers import (
@@ -192,9 +194,32 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     return {"write": len(data) / max(1e-6, written - began), "read": len(data) / max(1e-6, read - written)}
 
 
+def restore_checkpoint(request: dict[str, Any]) -> dict[str, Any]:
+    """See :func:`musterpoint.embedded.programs.checkpoint_restore.restore`."""
+    return restore(request, tell, note)
+
+
+def newest(request: dict[str, Any]) -> dict[str, Any]:
+    """The newest whole checkpoint at ``uri``."""
+    found = Shelf(request["uri"], request["access"]).newest()
+    if found is None:
+        return {"found": False}
+    return {
+        "found": True,
+        "number": found.number,
+        "job": found.job,
+        "hosts": found.hosts,
+        "names": list(found.names),
+        "files": len(found.files),
+        "bytes": found.size,
+    }
+
+
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "fetch": fetch,
     "measure": measure,
     "send": send,
     "probe": probe,
+    "restore": restore_checkpoint,
+    "newest": newest,
 }

@@ -28,6 +28,11 @@ Program = Literal[
     "store_s3",
     "open_store",
     "transfers",
+    "checkpoint_kinds",
+    "checkpoint_manifest",
+    "checkpoint_restore",
+    "directory_watch",
+    "checkpoint_keeper",
     "mover",
     "stack_sampler",
     "ray_node",
@@ -52,8 +57,12 @@ PLANNED: tuple[Program, ...] = (
 """Those that a launch plan may name."""
 UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
-MOVER: tuple[Program, ...] = ("stores", "store_s3", "open_store", "transfers", "mover")
+_STORES: tuple[Program, ...] = ("stores", "store_s3", "open_store", "transfers")
+_CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
+MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
+KEEPER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "checkpoint_kinds", "directory_watch", "checkpoint_keeper")
+"""The parts of the keeper of checkpoints, likewise."""
 STARTER = """
 import json, sys, types
 with open(sys.argv[1]) as file:

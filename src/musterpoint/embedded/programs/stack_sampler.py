@@ -50,6 +50,10 @@ MOST_CHILDREN = 16
 MOST_FRAMES = 60
 SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
+ANSWER_SECONDS = 5.0
+"""For the answer of a rank: a thread that may run Python gets its turn within milliseconds, on a busy machine later."""
+STACKS = b"s"
+"""The byte that asks for stacks in the pipe of a rank's thread."""
 STACKS_FILE = "muster-stacks"
 """How the name begins of the memory file into which a rank's ``faulthandler`` writes; a thread's number follows."""
 TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine if hasattr(os, "uname") else "", -1)
@@ -201,7 +205,7 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     facts["mpi"] = MPI_LIBRARY.search(read(f"/proc/{pid}/maps")) is not None
     threads, error = by_py_spy(pid, py_spy)
     if threads is None:
-        threads = by_signal(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
+        threads = by_rank(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
     if threads is None:
         facts["error"] = error
         return facts
@@ -256,12 +260,13 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
     ], ""
 
 
-def by_signal(pid: int) -> list[Facts] | None:
-    """The threads of a process in which a thread of ours waits for :data:`SIGNAL`; None in any other, which the signal
-    would kill. The stacks are written to a memory file that the process holds open.
+def by_rank(pid: int) -> list[Facts] | None:
+    """The threads of a process in which a thread of ours waits to be asked; None in any other. The stacks are written
+    to a memory file that the process holds open.
 
-    A process that was forked from such a one has no such thread. Its main thread is asked only while it is in no call
-    that a signal would end.
+    The thread is asked through its pipe. Where it doesn't answer, C code keeps Python's lock; then it is asked by
+    :data:`SIGNAL`, which would kill a process without such a thread. A process that was forked from such a one has no
+    such thread. Its main thread is asked only while it is in no call that a signal would end.
     """
     caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
     folder = f"/proc/{pid}/fd"
@@ -271,27 +276,35 @@ def by_signal(pid: int) -> list[Facts] | None:
         if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
             return None
         tid = int(targets[held[0]].rpartition("-")[2])
-        if not os.path.exists(f"/proc/{pid}/task/{tid}"):
+        path = f"{folder}/{held[0]}"
+        before = os.stat(path).st_size
+        if os.path.exists(f"/proc/{pid}/task/{tid}"):
+            asks = [name.rpartition("-")[2] for name in targets.values() if name.startswith(f"/memfd:{RETURNS}-")]
+            if asks and poke(f"{folder}/{int(asks[0])}", STACKS) and (said := answer(path, before, ANSWER_SECONDS)):
+                return parsed(said)
+        else:
             tid = pid
             if read(f"/proc/{pid}/wchan").strip("\0 \n") not in GO_ON:
                 return None
-        elif read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]:
-            tid = pid  # it is in no call that the signal would end, and its frames mustn't change while they are read
-        path = f"{folder}/{held[0]}"
-        before = os.stat(path).st_size
         if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, pid, tid, SIGNAL):
             return None
-        size = before
-        for _ in range(100):
-            threading.Event().wait(0.02)
-            last, size = size, os.stat(path).st_size
-            if size == last > before:
-                break
-        with open(path, "rb") as file:
-            file.seek(before)
-            return parsed(file.read().decode("utf-8", "replace"))
+        said = answer(path, before, ANSWER_SECONDS)
+        return parsed(said) if said else None
     except (OSError, ValueError, KeyError):
         return None
+
+
+def answer(path: str, before: int, seconds: float) -> str:
+    """What has been written behind the first ``before`` bytes of a file, once no more comes; empty: nothing."""
+    size, until = before, time.monotonic() + seconds
+    while time.monotonic() < until:
+        threading.Event().wait(0.02)
+        last, size = size, os.stat(path).st_size
+        if size == last > before:
+            break
+    with open(path, "rb") as file:
+        file.seek(before)
+        return file.read().decode("utf-8", "replace")
 
 
 def parsed(text: str) -> list[Facts] | None:
@@ -427,14 +440,14 @@ class Calls:
         return found
 
 
-def poke(path: str) -> bool:
+def poke(path: str, byte: bytes = b"?") -> bool:
     """Writes a byte into a pipe that somebody reads; false where there is none."""
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
             return False
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         try:
-            return os.write(fd, b"?") == 1
+            return os.write(fd, byte) == 1
         finally:
             os.close(fd)
     except OSError:

@@ -211,7 +211,9 @@ class S3Store(Store):
             is_over = False
 
             def on_queued(self, future: Any, **_: Any) -> None:
-                if item is not None and hasattr(future.meta, "provide_object_etag"):  # spares a request; asks If-Match
+                if (
+                    item is not None and item.tag and hasattr(future.meta, "provide_object_etag")
+                ):  # spares a request; asks If-Match
                     future.meta.provide_transfer_size(item.size)
                     future.meta.provide_object_etag(item.tag)
 

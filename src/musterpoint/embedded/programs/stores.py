@@ -235,10 +235,10 @@ class DirectoryStore(Store):
 
         def copy() -> None:
             with open(source, "rb") as file:
-                if tag_of(os.fstat(file.fileno())) != item.tag:
+                if item.tag and tag_of(os.fstat(file.fileno())) != item.tag:
                     raise StoreError(f"{source} was replaced while it was being read", passing=True)
             shutil.copyfile(source, path)
-            if tag_of(os.stat(source)) != item.tag:
+            if item.tag and tag_of(os.stat(source)) != item.tag:
                 raise StoreError(f"{source} was changed while it was being read", passing=True)
             on_bytes(item.size)
 

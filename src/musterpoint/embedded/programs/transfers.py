@@ -54,7 +54,7 @@ Note = Callable[[str], None]
 """Gets a sentence about something that is tried again."""
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     """One file on its way: its number, name and size, and what begins it."""
 
     number: int
@@ -71,14 +71,14 @@ class Crowd:
 
     def __init__(self, tell: Tell, note: Note) -> None:
         self._tell, self._note = tell, note
-        self._events: queue.Queue[tuple[_Job, Any]] = queue.Queue()
+        self._events: queue.Queue[tuple[Job, Any]] = queue.Queue()
         self._bytes: collections.Counter[int] = collections.Counter()
 
     def run(
         self,
-        jobs: Iterable[_Job],
-        begin: Callable[[_Job, Callable[[int], None], Callable[[Any], None]], None],
-        ended: Callable[[_Job], bool],
+        jobs: Iterable[Job],
+        begin: Callable[[Job, Callable[[int], None], Callable[[Any], None]], None],
+        ended: Callable[[Job], bool],
         cancel: Callable[[], None],
         until: float | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class Crowd:
             self._wait(running)
             raise
 
-    def _next(self, seconds: float) -> tuple[_Job | None, Any]:
+    def _next(self, seconds: float) -> tuple[Job | None, Any]:
         """The next transfer that has ended, and its error; nothing where none does for so long."""
         try:
             return self._events.get(timeout=seconds)
@@ -154,7 +154,7 @@ class Crowd:
 
         return count
 
-    def _ender(self, job: _Job) -> Callable[[Any], None]:
+    def _ender(self, job: Job) -> Callable[[Any], None]:
         return lambda error: self._events.put((job, error))
 
 
@@ -206,9 +206,7 @@ class Target:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         os.makedirs(directory, exist_ok=True)
-        above, name = os.path.split(os.path.abspath(directory))
-        inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
-        self.folder = os.path.join(directory, ".muster-part") if inside else os.path.join(above, f".muster-{name}")
+        self.folder = state_folder(directory)
         self.parts = os.path.join(self.folder, "parts")
         shutil.rmtree(self.parts, ignore_errors=True)
         os.makedirs(self.parts)
@@ -245,6 +243,13 @@ class Target:
     def close(self) -> None:
         self.record.close()
         shutil.rmtree(self.parts, ignore_errors=True)
+
+
+def state_folder(directory: str) -> str:
+    """Where notes about ``directory`` and halves of its files lie, in the same file system."""
+    above, name = os.path.split(os.path.abspath(directory))
+    inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
+    return os.path.join(directory, ".muster-part") if inside else os.path.join(above, f".muster-{name}")
 
 
 class Cache:
@@ -400,7 +405,7 @@ def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None,
     current = list(items)
     changes: collections.Counter[int] = collections.Counter()
 
-    def begin(job: _Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
         def done(error: Any) -> None:
             on_done(None if error is None else store.explain(error))
 
@@ -419,7 +424,7 @@ def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None,
             changes[job.number] = -1
         store.fetch(current[job.number], target.part(job.number), on_bytes, done)
 
-    def ended(job: _Job) -> bool:
+    def ended(job: Job) -> bool:
         item, part = current[job.number], target.part(job.number)
         if os.path.getsize(part) != item.size:
             return False
@@ -429,7 +434,7 @@ def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None,
         target.record.add(item.name, item.tag, path)
         return True
 
-    jobs = [_Job(number, item.name, item.size) for number, item in enumerate(items)]
+    jobs = [Job(number, item.name, item.size) for number, item in enumerate(items)]
     Crowd(tell, note).run(jobs, begin, ended, store.cancel)
 
 
@@ -453,7 +458,7 @@ def send_all(store: Store, files: Sequence[Outgoing], tell: Tell, note: Note, un
         facts = os.stat(path)
         return facts.st_size, facts.st_mtime_ns
 
-    def begin(job: _Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
         path = files[job.number].path
 
         def done(error: Any) -> None:
@@ -466,10 +471,10 @@ def send_all(store: Store, files: Sequence[Outgoing], tell: Tell, note: Note, un
             return
         store.send(path, job.name, on_bytes, done)
 
-    def ended(job: _Job) -> bool:
+    def ended(job: Job) -> bool:
         return version(files[job.number].path) == versions[job.number]
 
-    jobs = [_Job(number, file.name, file.size) for number, file in enumerate(files)]
+    jobs = [Job(number, file.name, file.size) for number, file in enumerate(files)]
     Crowd(tell, note).run(jobs, begin, ended, store.cancel, until)
     return Totals(len(files), sum(file.size for file in files))
 

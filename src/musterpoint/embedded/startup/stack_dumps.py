@@ -1,13 +1,15 @@
-"""Has a rank write the stacks of its threads into a memory file when it is asked by a certain signal.
+"""Has a rank write the stacks of its threads into a memory file when it is asked.
 
-The program that looks at ranks that stand still (``stack_sampler``) asks, where it has no py-spy. ``faulthandler``
-answers also while the main thread waits inside a C library.
+The program that looks at ranks that stand still (``stack_sampler``) asks, where it has no py-spy. A thread of ours
+gets the question through a pipe and reads the stacks as any Python code does. While C code keeps Python's lock it
+can't; then the program asks by a signal, and ``faulthandler`` answers without the lock: no other thread runs Python
+meanwhile, so no stack changes while it is read.
 
-The signal goes to a thread of ours, which does nothing else: it would end a ``sleep`` or ``poll`` of C code in the
-thread that gets it, which goes on as if its time were over.
+The signal goes to that thread of ours: it would end a ``sleep`` or ``poll`` of C code in the thread that gets it, which
+goes on as if its time were over.
 
-The same thread can be asked, by a byte in its pipe, to have the main thread note when it runs Python again. So who
-looks knows whether the main thread was in one and the same call all the time. No signal is sent for that.
+The thread can also be asked to have the main thread note when it runs Python again. So who looks knows whether the main
+thread was in one and the same call all the time. No signal is sent for that.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import _thread
 import faulthandler
 import os
 import signal
+import sys
 
 SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
@@ -29,6 +32,9 @@ last question, and that of the last one that the main thread has answered.
 """
 NUMBER = 8
 """Bytes of each of the two."""
+STACKS = b"s"
+"""The byte in the pipe that asks for the stacks; any other one asks whether the main thread runs Python."""
+MOST_FRAMES = 200
 
 
 def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
@@ -38,10 +44,26 @@ def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
     faulthandler.register(SIGNAL, file=answers, all_threads=True)
     ready.release()
     question = 0
-    while os.read(asked, 1):
+    while byte := os.read(asked, 1):
+        if byte == STACKS:
+            os.write(answers, stacks().encode("utf-8", "replace"))
+            continue
         question += 1
         os.pwrite(returns, question.to_bytes(NUMBER, "big"), 0)
         _thread.interrupt_main(RETURNED)  # type: ignore[arg-type]  # any signal's number
+
+
+def stacks() -> str:
+    """The stacks of all threads, innermost first, in the words of ``faulthandler``."""
+    lines = []
+    for thread, innermost in sys._current_frames().items():
+        lines.append(f"Thread 0x{thread:016x} (most recent call first):\n")
+        frame, left = innermost, MOST_FRAMES
+        while frame is not None and left:
+            code = frame.f_code
+            lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
+            frame, left = frame.f_back, left - 1  # type: ignore[assignment]
+    return "".join(lines)
 
 
 def serve() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 
 from musterpoint.serve.context import Handler
 from musterpoint.serve.errors import ApiError, not_here
-from musterpoint.serve.operations import search, tags, training_jobs
+from musterpoint.serve.operations import search, tags, training_jobs, tuning_jobs
 
 OPERATIONS: Mapping[str, Handler] = {
     "CreateTrainingJob": training_jobs.create,
@@ -19,6 +19,11 @@ OPERATIONS: Mapping[str, Handler] = {
     "StopTrainingJob": training_jobs.stop,
     "UpdateTrainingJob": training_jobs.update,
     "DeleteTrainingJob": training_jobs.delete,
+    "CreateHyperParameterTuningJob": tuning_jobs.create,
+    "DescribeHyperParameterTuningJob": tuning_jobs.describe,
+    "ListHyperParameterTuningJobs": tuning_jobs.list_,
+    "ListTrainingJobsForHyperParameterTuningJob": tuning_jobs.list_jobs,
+    "StopHyperParameterTuningJob": tuning_jobs.stop,
     "Search": search.search,
     "AddTags": tags.add,
     "ListTags": tags.list_,

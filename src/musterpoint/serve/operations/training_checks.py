@@ -6,6 +6,7 @@ import re
 import urllib.parse
 from typing import Any, Mapping
 
+from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError, invalid
@@ -40,6 +41,10 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
         if field not in parameters:
             raise invalid(f"{field} is required")
     _check_algorithm(parameters)
+    try:
+        requested.metrics(parameters)
+    except UsageError as error:
+        raise invalid(str(error)) from None
     _check_resources(parameters["ResourceConfig"])
     _check_spot(parameters)
     checkpoints = requested.checkpoint_path(parameters)

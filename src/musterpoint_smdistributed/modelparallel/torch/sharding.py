@@ -165,7 +165,7 @@ class Reaching(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _has_part((*args, *kwargs.values())) and getattr(func, "__name__", "") not in absent.WITHOUT_VALUE:
+        if _has_part((*args, *kwargs.values())) and _needs_values(func):
             args, kwargs = _pytree.tree_map_only(DTensor, self._value, (args, kwargs))
         return func(*args, **kwargs)
 
@@ -175,6 +175,13 @@ class Reaching(TorchFunctionMode):
         self.found = True
         value = gathered(tensor)
         return value if self._half is None else value.to(self._half)
+
+
+def _needs_values(func: Any) -> bool:
+    """Whether it computes with what is in a tensor; properties do that give the tensor in another order."""
+    if getattr(func, "__name__", "") not in absent.WITHOUT_VALUE:
+        return True
+    return getattr(getattr(func, "__self__", None), "__name__", "") in ("T", "mT", "H", "mH")
 
 
 def _has_part(values: tuple[Any, ...]) -> bool:

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 import transformers
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -289,6 +291,48 @@ def in_parts(folder):
     return found
 
 
+def in_own_folders(folder):
+    """As AWS's scripts call torch.distributed.checkpoint: each of the ranks that share layers has a folder, which the
+    ranks with its shards write and read."""
+    torch.manual_seed(7)
+    found = []
+    for degrees in ({"tensor": 2}, {"tensor": 4}):
+        world(**degrees)
+        model, other = (
+            FullyShardedDataParallel(
+                tsm.transform(made("llama")), auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
+                device_id=torch.device("cpu"), use_orig_params=True,
+            )
+            for _ in range(2)
+        )  # fmt: skip
+        model.optimizer, other.optimizer = optimizer_of(model), optimizer_of(other)
+        train(model, range(1))
+        place = os.path.join(folder, f"own {degrees}", str(tsm.state.tp_rank))
+        group = {"process_group": model.process_group, "coordinator_rank": min(get_global_ranks(model.process_group))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                values = {"model": model.state_dict()}
+                values["optimizer"] = FullyShardedDataParallel.optim_state_dict(model, model.optimizer)
+                checkpoint.save_state_dict(values, checkpoint.FileSystemWriter(place), **group)
+            with FullyShardedDataParallel.state_dict_type(other, StateDictType.SHARDED_STATE_DICT):
+                values = {"model": other.state_dict()}
+                checkpoint.load_state_dict(values, checkpoint.FileSystemReader(place), **group)
+                other.load_state_dict(values["model"])
+                states = load_sharded_optimizer_state_dict(
+                    values["model"], "optimizer", checkpoint.FileSystemReader(place), process_group=model.process_group
+                )
+                states = FullyShardedDataParallel.optim_state_dict_to_load(
+                    model=other, optim=other.optimizer, optim_state_dict=states["optimizer"]
+                )
+                other.optimizer.load_state_dict(states)
+        found.append(distance(whole(model), whole(other)))
+        train(model, range(1, 2))
+        train(other, range(1, 2))
+        found.append(distance(whole(model), whole(other)))
+    return found
+
+
 def own_values(module):
     """A script's own way; transformers' buffers have no other."""
     tsm.utils.module_utils.empty_module_params(module)
@@ -355,6 +399,7 @@ if ranks():
         "delayed": delayed(),
         "full": full_states(),
         "in parts": in_parts(folder),
+        "in own folders": in_own_folders(folder),
         "refused": refusals(),
     }
     said["example"] = example(script, folder)

@@ -37,7 +37,7 @@ def test_the_stacks_of_a_rank(tmp_path: Path, environ: dict[str, str], packed: b
     assert rank.stdout is not None
     assert [rank.stdout.readline() for _ in range(2)] == [b"theirs\n", b"ready\n"]
     for _ in range(2):
-        threads = stack_sampler.by_signal(rank.pid) or []
+        threads = stack_sampler.by_rank(rank.pid) or []
         main = next(thread for thread in threads if thread["name"] == "MainThread")
         assert [frame[0] for frame in main["frames"]] == ["waits", "<module>"]
         assert len(threads) == 3  # and ours, which answers
@@ -69,8 +69,8 @@ def test_a_look_ends_no_call_of_c_code_and_a_signal_of_others_does(environ: dict
     rank = subprocess.Popen([sys.executable, "-c", SLEEPS, call], env=environ, stdout=subprocess.PIPE)
     assert rank.stdout is not None
     assert rank.stdout.readline() == b"ready\n"
-    for _ in range(3):
-        _ours, main = stack_sampler.by_signal(rank.pid) or []
+    for _ in range(2):
+        _ours, main = stack_sampler.by_rank(rank.pid) or []
         assert [frame[0] for frame in main["frames"]] == [call, "<module>"]
     rank.terminate()
     said, _ = rank.communicate()
@@ -94,9 +94,9 @@ def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
     lines = sorted(rank.stdout.readline() for _ in range(2))
     child = int(lines[1].split()[1])
     assert lines[0] == b"child\n"
-    found = stack_sampler.by_signal(rank.pid)
+    found = stack_sampler.by_rank(rank.pid)
     assert found is not None
-    assert stack_sampler.by_signal(child) is None
+    assert stack_sampler.by_rank(child) is None
     os.kill(child, 9)
     rank.kill()
     rank.communicate()
@@ -104,7 +104,7 @@ def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
 
 def test_a_process_without_a_handler_is_not_signalled() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert stack_sampler.by_signal(process.pid) is None
+        assert stack_sampler.by_rank(process.pid) is None
         process.communicate(b"\n")
     assert process.returncode == 0
 
@@ -114,3 +114,16 @@ def test_both_sides_mean_the_same(root: Path) -> None:
     assert f"SIGNAL = {stack_sampler.SIGNAL}\n" in text
     assert f'FILE = "{stack_sampler.STACKS_FILE}"\n' in text
     assert f'RETURNS = "{stack_sampler.RETURNS}"\n' in text
+    assert f"STACKS = {stack_sampler.STACKS!r}\n".replace("'", '"') in text
+
+
+def test_no_signal_is_sent_where_the_rank_can_answer(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler reads the stacks of other threads while these may change them."""
+    monkeypatch.setattr(stack_sampler, "TGKILL", -1)
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        found = stack_sampler.by_rank(rank.pid) or []
+        rank.kill()
+    assert "MainThread" in [thread["name"] for thread in found]

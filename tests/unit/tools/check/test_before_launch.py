@@ -76,7 +76,7 @@ class Answering:
         if not self._event:
             self._loop.call_later(0, lambda: on_answer(self._text))
 
-    def has_events(self) -> bool:
+    def has_events(self, *kinds: type) -> bool:
         return self._event
 
 

@@ -1,20 +1,30 @@
 """Packages whose code is for GPUs: stand-ins for what scripts ask of them although they don't need it here.
 
 NVIDIA's ``transformer_engine`` has kernels of CUDA only, and can't be imported where CUDA isn't. Scripts that import
-it at their beginning use it for FP8 alone. transformers' ``flash_attention_2`` computes what torch's
+it at their beginning use it for FP8 alone. ``flash_attn`` and transformers' ``flash_attention_2`` computes what torch's
 attention does.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn, Sequence
 
-_ENGINE = "transformer_engine"
-_MODULES = frozenset({_ENGINE, f"{_ENGINE}.common", f"{_ENGINE}.common.recipe", f"{_ENGINE}.pytorch"})
+_ENGINE, _FLASH = "transformer_engine", "flash_attn"
+_MODULES = frozenset(
+    {
+        _ENGINE,
+        f"{_ENGINE}.common",
+        f"{_ENGINE}.common.recipe",
+        f"{_ENGINE}.pytorch",
+        _FLASH,
+        f"{_FLASH}.flash_attention",
+    }
+)
 
 
 class Unusable:
@@ -28,15 +38,15 @@ def _refuse(name: str) -> NoReturn:
     raise RuntimeError(f"{_ENGINE}: {name} needs a GPU. Under --cpu-fallback leave FP8 and its layers off")
 
 
-class Engine(MetaPathFinder, Loader):
-    """Finds ``transformer_engine`` where there is none."""
+class Packages(MetaPathFinder, Loader):
+    """Finds these packages where there are none."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _MODULES or (name == _ENGINE and PathFinder.find_spec(name, path, target) is not None):
+        if name not in _MODULES or ("." not in name and PathFinder.find_spec(name, path, target) is not None):
             return None
-        return ModuleSpec(name, self, is_package=not name.endswith("recipe"))
+        return ModuleSpec(name, self, is_package=not name.endswith((".recipe", ".flash_attention")))
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
@@ -45,13 +55,16 @@ class Engine(MetaPathFinder, Loader):
 
 def _wanted(module: str, name: str) -> Any:
     """A class that can be named and not made. Modules and what Python asks of a module aren't there."""
-    if name.startswith("__") or f"{module}.{name}" in _MODULES or module in (_ENGINE, f"{_ENGINE}.common"):
+    if name == "FlashAttention" and module == f"{_FLASH}.flash_attention":
+        return import_module("muster_cpu_fallback.attention").FlashAttention
+    inner = (f"{_ENGINE}.common.recipe", f"{_ENGINE}.pytorch")
+    if name.startswith("__") or f"{module}.{name}" in _MODULES or module not in inner:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return type(name, (Unusable,), {})
 
 
 def install() -> None:
-    sys.meta_path.append(Engine())
+    sys.meta_path.append(Packages())
 
 
 def patch_attention(modeling: Any) -> None:

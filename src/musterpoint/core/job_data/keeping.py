@@ -1,0 +1,287 @@
+"""Keeps checkpoints beside the ranks: the keeper is a sidecar, and hosts agree on what is whole through the channel."""
+
+import json
+import os
+import time
+from typing import Any, Mapping, NamedTuple
+
+from musterpoint.base import settings
+from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.topics.whole_checkpoints import TOPIC, MarkedWhole, NoMoreParts, PartKept, Told
+from musterpoint.core.data.checkpoints import Target
+from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
+from musterpoint.core.data.places import Share
+from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.sidecars import Sidecar
+from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.runtime import Runtime
+from musterpoint.embedded.programs.registry import KEEPER, Texts
+
+LONGEST_FINISH = 1800.0
+"""Seconds that the last upload may take where no stop limits it."""
+SHORTEST_FINISH = 1.0
+RESERVE = 3.0
+"""Seconds of a stop's grace that are kept for the last report."""
+OVERTIME = 2.0
+"""Seconds that the keeper gets beyond its time to end by itself."""
+MOST_DEATHS = 3
+"""Unexpected ends of the keeper after which it isn't started again."""
+STOP_FILE = ".muster-stop"
+"""Beside the checkpoints while the job stops: when ranks are killed, by the machine's monotonic clock."""
+
+
+class Kept(NamedTuple):
+    """What ``outcome.json`` says of checkpoints. ``problem``: why not everything got there; empty: it did."""
+
+    uri: str
+    newest: str
+    number: int
+    kept: int
+    bytes: int
+    problem: str
+
+
+class Keeping:
+    """Nothing here raises or changes how the job ends."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        peers: Peers,
+        target: Target,
+        directory: str,
+        share: Share,
+        access: Access,
+        grace: float,
+        is_shared: bool,
+    ) -> None:
+        self._runtime, self._target, self._directory, self._share = runtime, target, directory, share
+        self._access, self._grace, self._is_shared = access, grace, is_shared
+        self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
+        self._texts = Texts()
+        self._sidecar: Sidecar | None = None
+        self._pythons = list(pythons_of(access))
+        self._lacking: dict[str, str] = {}
+        self._request: dict[str, Any] = {}
+        self._hosts: tuple[str, ...] = ()
+        self._until: float | None = None
+        self._clean = False
+        self._over: dict[str, Any] | None = None
+        self._ended: set[int] = set()
+        self._deaths, self._lines = 0, list[str]()
+        self._newest, self._number, self._problem, self._warned = "", 0, "", False
+        self._is_impossible = False
+
+    @property
+    def grace(self) -> float:
+        """Seconds between SIGTERM and SIGKILL."""
+        return self._grace
+
+    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...]) -> None:
+        """See :class:`musterpoint.core.runtime.CheckpointsKept`."""
+        if self._request or self._hosts:
+            return
+        self._hosts = hosts
+        if self._is_shared:  # the first host keeps them
+            self._topic_tell(NoMoreParts())
+            return
+        self._request = {
+            "directory": self._directory,
+            "uri": self._target.uri,
+            "access": access_of(self._access),
+            "place": self._share.place,
+            "hosts": self._share.hosts,
+            "job": self._target.job,
+            "keep": self._target.keep,
+            "marks": list(self._target.marks),
+            **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
+        }
+        self._start()
+        if self._topic is not None:
+            self._topic.listen(self._on_told)
+
+    def stopping(self, seconds: float) -> None:
+        """The ranks are told to stop, and have so many seconds: ``musterpoint.checkpoints.deadline`` reads it."""
+        try:
+            with open(os.path.join(self._directory, STOP_FILE), "w", encoding="utf-8") as file:
+                file.write(f"{time.clock_gettime(time.CLOCK_MONOTONIC) + seconds:.3f}\n")
+        except OSError:
+            pass
+
+    def finish(self, left: float | None, clean: bool) -> Kept:
+        """Sends the last whole checkpoint; call it when no rank runs any more. ``clean``: all ended well, so that no
+        file is half. Takes ``left`` seconds at most, less :data:`RESERVE`; None: no stop limits it.
+        """
+        loop = self._runtime.loop
+        began, self._clean = loop.clock(), clean
+        longest = LONGEST_FINISH if left is None else max(SHORTEST_FINISH, min(LONGEST_FINISH, left - RESERVE))
+        self._until = began + longest
+        if self._request:
+            self._runtime.signals.route_to(self._on_signal)
+            if self._sidecar is None and not self._is_impossible:
+                self._start()
+            self._send_finish()
+            while not self._is_settled and (remaining := self._until + OVERTIME - loop.clock()) > 0:
+                loop.turn(remaining)
+        kept = self._kept()
+        self._report(kept, loop.clock() - began)
+        self._over = self._over or {}
+        if self._topic is not None:
+            self._topic_tell(NoMoreParts(kept.problem[:2000]))
+        self._texts.close()
+        self._remove_stop_file()
+        return kept
+
+    def _remove_stop_file(self) -> None:
+        try:
+            os.unlink(os.path.join(self._directory, STOP_FILE))
+        except OSError:
+            pass
+
+    def _on_signal(self, signo: int) -> None:
+        """A signal while it finishes: after the first stop only the grace is left."""
+        if signo in STOPPING and self._until is not None:
+            deadline = self._runtime.loop.clock() + self._grace - RESERVE
+            if deadline < self._until:
+                self._until = deadline
+                self._send_finish()
+
+    # -- the sidecar --
+
+    def _start(self) -> None:
+        self._sidecar = None
+        environ = settings.without_own(self._access.environ)
+        while self._pythons:
+            self._lines = []
+            try:
+                argv = self._texts.command(self._pythons[0], KEEPER, self._request)
+                self._sidecar = self._runtime.sidecars.start(argv, environ, self._on_line, self._on_end)
+            except (CannotStart, OSError) as error:
+                why = error.error if isinstance(error, CannotStart) else error
+                self._lacking[self._pythons.pop(0)] = why.strerror or str(why)
+                continue
+            for place in sorted(self._ended):
+                self._send("ended", place)
+            if self._until is not None:
+                self._send_finish()
+            return
+        self._give_up(advice(self._target.uri, self._lacking))
+
+    def _give_up(self, why: str) -> None:
+        self._is_impossible, self._problem = True, why
+        self._runtime.console.say(f"warning: checkpoints aren't kept at {self._target.uri}: {why}")
+
+    def _send(self, word: str, about: Any) -> None:
+        if self._sidecar is not None:
+            self._sidecar.send(f"{word} {json.dumps(about)}")
+
+    def _send_finish(self) -> None:
+        if self._until is not None:
+            seconds = max(0.0, self._until - self._runtime.loop.clock())
+            self._send("finish", {"seconds": round(seconds, 3), "clean": self._clean})
+
+    def _on_line(self, line: str) -> None:
+        try:
+            fact = json.loads(line)
+        except ValueError:
+            fact = None
+        if not isinstance(fact, dict):
+            self._lines = [*self._lines[-2:], line]
+        elif "lacks" in fact:
+            self._lacking[self._pythons[0]] = f"no {fact['lacks']}"
+        elif "problem" in fact:
+            self._problem = fact["problem"]
+            self._runtime.console.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
+        elif "over" in fact:
+            self._over = fact["over"]
+        elif "marked" in fact:
+            self._topic_tell(MarkedWhole(fact["marked"]))
+        elif "part" in fact:
+            self._topic_tell(PartKept(fact["part"]["name"], fact["part"]["key"]))
+        elif "finished" in fact and self._share.place:
+            self._topic_tell(NoMoreParts())
+        elif "whole" in fact:
+            self._on_whole(fact)
+        elif "uploaded" in fact:
+            self._on_uploaded(fact)
+
+    def _topic_tell(self, message: "PartKept | NoMoreParts | MarkedWhole") -> None:
+        leads = not self._share.place
+        if self._topic is None or leads != isinstance(message, MarkedWhole):
+            return
+        try:
+            self._topic.tell(message)
+        except ValueError as error:  # a name that is no Unicode, or too long
+            self._problem = f"the other hosts can't be told of {message[0]!r}: {error}"
+
+    def _on_whole(self, fact: Mapping[str, Any]) -> None:
+        self._newest, self._number, self._problem = fact["whole"], fact["number"], ""
+        self._runtime.console.say(
+            f"checkpoint {fact['number']} is whole at {self._target.uri}: {fact['whole']} ({mib(fact['bytes'])})"
+        )
+        self._runtime.timeline.add("checkpoint-kept", name=fact["whole"], number=fact["number"], bytes=fact["bytes"])
+
+    def _on_uploaded(self, fact: Mapping[str, Any]) -> None:
+        seconds = fact["seconds"]
+        self._runtime.timeline.add("checkpoint-uploaded", name=fact["uploaded"], bytes=fact["bytes"], seconds=seconds)
+        if not self._warned and seconds > self._grace - RESERVE and self._until is None:
+            self._warned = True
+            self._runtime.console.say(
+                f"warning: {fact['uploaded']} took {seconds:.0f} s to get to {self._target.uri}, and a stop leaves "
+                f"{self._grace:.0f} s: one that is saved in a stop won't get there, the one before is used then"
+            )
+
+    def _on_end(self, code: int) -> None:
+        self._sidecar = None
+        if self._is_settled:
+            return
+        if self._pythons and self._pythons[0] in self._lacking:
+            self._pythons.pop(0)
+            self._start()
+            return
+        self._deaths += 1
+        how = f"the keeper was killed by signal {-code}" if code < 0 else f"the keeper ended with code {code}"
+        words = f" ({' '.join(self._lines)})" if self._lines else ""
+        if self._deaths < MOST_DEATHS:
+            self._runtime.console.say(f"warning: {how}{words}; it is started again")
+            self._start()
+        else:
+            self._give_up(f"{how}{words}")
+
+    # -- the other hosts --
+
+    def _on_told(self, told: Told) -> None:
+        message = told.message
+        if isinstance(message, MarkedWhole):
+            self._send("marked", message.name)
+            return
+        if told.host not in self._hosts:
+            return
+        place = self._hosts.index(told.host)
+        if isinstance(message, PartKept):
+            self._send("part", {"place": place, "key": message.key})
+        else:
+            self._ended.add(place)
+            self._send("ended", place)
+
+    # -- its end --
+
+    @property
+    def _is_settled(self) -> bool:
+        return self._over is not None or self._is_impossible
+
+    def _kept(self) -> Kept:
+        over = self._over or {}
+        problem = over.get("problem") or self._problem
+        if self._over is None and not self._is_impossible and self._request:
+            problem = problem or "there was no more time"
+        if over.get("left") and not problem:
+            problem = f"{', '.join(over['left'][:3])} didn't get there: there was no more time"
+        return Kept(
+            self._target.uri, self._newest, self._number, over.get("checkpoints", 0), over.get("bytes", 0), problem
+        )
+
+    def _report(self, kept: Kept, seconds: float) -> None:
+        self._runtime.timeline.add("checkpoints-over", seconds=round(seconds, 3), **kept._asdict())
+        if kept.problem and not self._is_impossible:
+            self._runtime.console.say(f"warning: checkpoints at {kept.uri}: {kept.problem}")

@@ -1,0 +1,456 @@
+"""Keeps the checkpoints of a directory at a place of a store: what has become whole goes there, beside the ranks.
+
+A program of its own. Lines on stdin, each a word and JSON: ``part`` (another host's), ``marked`` (the first host's word
+that a checkpoint is whole), ``ended`` (a host has no more), ``finish``. Facts go to stdout, one JSON object a line. It
+ends when stdin does. Its failures end nothing: it tries again, and says at the end what didn't get there.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf
+from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
+from musterpoint.embedded.programs.directory_watch import DirectoryWatch
+from musterpoint.embedded.programs.stores import Lacks, StoreError
+from musterpoint.embedded.programs.transfers import Outgoing, Progress, send_all, state_folder
+
+SETTLE = 0.3
+"""Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""
+LOOK_EVERY = 10.0
+"""Seconds between two looks where the system doesn't tell of changes; six times that where it does."""
+LONGEST_PAUSE = 60.0
+REFUSALS = 3
+"""Failures at the end that no waiting mends, after which it is given up."""
+OTHERS = 30.0
+"""Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
+NICE = 5
+
+
+def emit(**facts: Any) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+class Part(NamedTuple):
+    """One host's files of a checkpoint, which are all at the store."""
+
+    name: str
+    family: str
+    place: int
+    files: tuple[Entry, ...]
+    needs: tuple[str, ...]
+    marked: bool
+    texts: dict[str, str]
+
+    def encode(self) -> bytes:
+        return json.dumps([*self[:3], [list(entry) for entry in self.files], *self[4:]]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Part:
+        name, family, place, files, needs, marked, texts = json.loads(data)
+        return cls(name, family, place, tuple(Entry(*entry) for entry in files), tuple(needs), marked, texts)
+
+
+def main(request: dict[str, Any]) -> int:
+    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own."""
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    try:
+        os.nice(NICE)
+    except OSError:
+        pass
+    try:
+        keeper = Keeper(request)
+    except Lacks as error:
+        emit(lacks=str(error))
+        os._exit(1)
+    except StoreError as error:
+        emit(problem=str(error))
+        emit(over={"checkpoints": 0, "bytes": 0, "left": [], "problem": str(error)})
+        os._exit(1)
+    keeper.run()
+    os._exit(0)  # without waiting for threads of the network
+
+
+class Keeper:
+    """One thread decides, one transfers; others put events into one queue."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._request = request
+        self._directory, self._place, self._hosts = request["directory"], request["place"], request["hosts"]
+        self._leads = self._place == 0
+        self._world = World(request["ranks"], request["first"], request["own"])
+        self._shelf = Shelf(request["uri"], request["access"])
+        self._state = state_folder(self._directory)
+        self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._run = os.urandom(4).hex()
+        self._uploads = 0
+        self._number: int | None = None
+        self._known: dict[tuple[str, Version], Entry] = {}
+        self._up: dict[str, Any] = {}
+        self._seen: dict[str, tuple[Any, int]] = {}
+        self._sights = 0
+        self._uploading: Unit | None = None
+        self._marked: set[str] = set()
+        self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
+        self._first_at: dict[str, float] = {}
+        self._took_part: dict[str, set[int]] = {}
+        self._current: dict[str, dict[int, Part]] = {}
+        self._ended: set[int] = set()
+        self._refusals = 0
+        self._failures, self._resume_at, self._look_at = 0, 0.0, 0.0
+        self._changed_at: float | None = None
+        self._until: float | None = None
+        self._is_over = False
+        self._problem, self._count, self._bytes = "", 0, 0
+        self._waits: set[str] = set()
+
+    def run(self) -> None:
+        shutil.rmtree(os.path.join(self._state, "held"), ignore_errors=True)
+        said = os.path.dirname(os.path.join(self._state, SAID))
+        os.makedirs(said, exist_ok=True)
+        os.makedirs(self._directory, exist_ok=True)
+        threading.Thread(target=self._listen, daemon=True).start()
+        watches = [
+            DirectoryWatch(path, lambda: self._events.put(("changed", None))) for path in (self._directory, said)
+        ]
+        self._baseline()
+        emit(watching=all(watch.works for watch in watches))
+        self._every = LOOK_EVERY * (6 if all(watch.works for watch in watches) else 1)
+        while not self._is_finished():
+            try:
+                self._handle(*self._events.get(timeout=self._timeout()))
+                while True:
+                    self._handle(*self._events.get_nowait())
+            except queue.Empty:
+                pass
+            now = time.monotonic()
+            if self._is_due(now):
+                self._look(now)
+            if self._leads:
+                self._settle_parts()
+        self._leave()
+
+    def _baseline(self) -> None:
+        """What is here at the start, just restored, doesn't go up again."""
+        try:
+            newest = self._shelf.newest()
+        except StoreError as error:
+            self._failed(error)
+            return
+        self._number = newest.number if newest is not None else 0
+        if newest is None or newest.job != self._request["job"]:
+            return
+        look = look_at(self._directory, self._world)
+        by_path = {(entry.path, entry.size): entry for entry in newest.files}
+        for path, facts in look.files_below("").items():
+            entry = by_path.get((path, facts.size))
+            try:
+                if entry is not None and sha256_of(look.path(path)) == entry.sha256:
+                    self._known[path, facts.version] = entry
+            except OSError:
+                continue
+        units = units_of(look)
+        self._newest(units)
+        for unit in units:
+            if unit.files and all(each in self._known for each in unit.version):
+                self._up[unit.name] = unit.version
+                files = tuple(self._known[each]._replace(everywhere=unit.everywhere) for each in unit.version)
+                part = Part(unit.name, unit.family, self._place, files, unit.needs, unit.marked, unit.texts)
+                if self._leads and self._hosts == 1:
+                    self._current[unit.family] = {0: part}
+
+    # -- events of other threads --
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            word, _, rest = line.strip().partition(" ")
+            try:
+                self._events.put((word, json.loads(rest) if rest else None))
+            except ValueError:
+                continue
+        os._exit(0)
+
+    def _handle(self, what: str, about: Any) -> None:
+        now = time.monotonic()
+        if what == "changed":
+            self._changed_at = now if self._changed_at is None else self._changed_at
+            self._quiet_at = now + SETTLE
+        elif what == "uploaded":
+            self._on_uploaded(*about)
+        elif what == "part":
+            self._on_part_of(about["place"], about["key"])
+        elif what == "ended":
+            self._ended.add(int(about))
+        elif what == "marked":
+            self._marked.add(str(about))
+            self._look_at = 0.0
+        elif what == "finish":
+            self._until = now + float(about["seconds"])
+            self._is_over = bool(about["clean"])
+            self._resume_at = self._look_at = 0.0
+
+    _quiet_at = 0.0
+    _every = LOOK_EVERY
+
+    def _is_due(self, now: float) -> bool:
+        if self._uploading is not None or now < self._resume_at:
+            return False
+        changed = self._changed_at is not None and (now >= self._quiet_at or now >= self._changed_at + 10 * SETTLE)
+        return changed or now >= self._look_at
+
+    def _timeout(self) -> float:
+        now = time.monotonic()
+        times = [self._look_at if self._uploading is None else now + LOOK_EVERY, now + LOOK_EVERY]
+        if self._changed_at is not None and self._uploading is None:
+            times.append(self._quiet_at)
+        if self._until is not None:
+            times.append(self._until)
+        return max(0.0, max(min(times), self._resume_at if self._uploading is None else 0.0) - now)
+
+    # -- what goes up --
+
+    def _look(self, now: float) -> None:
+        self._changed_at, self._look_at = None, now + self._every
+        look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
+        candidates = [unit for unit in self._newest(units_of(look)) if self._up.get(unit.name) != unit.version]
+        if candidates and (self._until is None or now < self._until):
+            self._upload(min(candidates, key=lambda unit: self._seen[unit.name][1]))
+            return
+        if self._until is not None:
+            self._finished_own = True
+            emit(finished=True)
+
+    _finished_own = False
+
+    def _newest(self, units: list[Unit]) -> list[Unit]:
+        """The one of each family that has become whole last; of those that were found together, the highest number."""
+        newest: dict[str, Unit] = {}
+        for unit in units:
+            if not unit.files or not (unit.is_whole or unit.name in self._marked):
+                continue
+            if self._seen.get(unit.name, ((), 0))[0] != unit.version:
+                self._sights += 1
+                self._seen[unit.name] = unit.version, self._sights
+            other = newest.get(unit.family)
+            if other is None or self._seen[unit.name][1] > self._seen[other.name][1]:
+                newest[unit.family] = unit
+        return list(newest.values())
+
+    def _said(self) -> frozenset[str]:
+        try:
+            with open(os.path.join(self._state, SAID), encoding="utf-8") as file:
+                paths = [
+                    os.path.relpath(os.path.realpath(line.rstrip("\n")), os.path.realpath(self._directory))
+                    for line in file
+                    if line.endswith("\n")
+                ]
+        except OSError:
+            return frozenset()
+        return frozenset(path for path in paths if not path.startswith(".."))
+
+    def _upload(self, unit: Unit) -> None:
+        self._uploading = unit
+        self._uploads += 1
+        prefix = f"files/{self._place}/{self._run}-{self._uploads:06d}"
+        if self._leads and self._hosts > 1 and unit.marked:
+            emit(marked=unit.name)
+        emit(uploading=unit.name, bytes=sum(facts.size for facts in unit.files.values()))
+        threading.Thread(target=self._transfer, args=(unit, prefix), daemon=True).start()
+
+    def _transfer(self, unit: Unit, prefix: str) -> None:
+        """In a thread: holds the files by links of our own, so that a program may remove them meanwhile, sends those
+        that aren't at the store yet, and looks whether they are still the same.
+        """
+        began, held = time.monotonic(), os.path.join(self._state, "held")
+        try:
+            os.makedirs(held, exist_ok=True)
+            entries, outgoing, sent = list[Entry](), list[Outgoing](), 0
+            for number, (path, facts) in enumerate(sorted(unit.files.items())):
+                known = self._known.get((path, facts.version))
+                if known is not None:
+                    entries.append(known._replace(everywhere=unit.everywhere))
+                    continue
+                source, link = os.path.join(self._directory, path), os.path.join(held, str(number))
+                try:
+                    os.link(os.path.realpath(source), link)
+                except FileNotFoundError:
+                    raise
+                except OSError:
+                    link = source
+                key = f"{prefix}/{path}"
+                entries.append(Entry(path, facts.size, sha256_of(link), key, self._place, unit.everywhere))
+                outgoing.append(Outgoing(link, key, facts.size))
+                _check_same(link, path, facts)
+            send_all(self._shelf.store, outgoing, lambda progress: self._tell(unit.name, progress), _note, self._until)
+            for file, (path, facts) in _pairs(outgoing, unit, prefix):
+                _check_same(file.path, path, facts)
+            sent = sum(file.size for file in outgoing)
+            part = Part(unit.name, unit.family, self._place, tuple(entries), unit.needs, unit.marked, unit.texts)
+            if not self._leads:
+                self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", part.encode())
+            self._events.put(("uploaded", (unit, part, sent, time.monotonic() - began, None)))
+        except (StoreError, OSError, _Changed) as error:
+            self._events.put(("uploaded", (unit, None, 0, 0.0, error)))
+        except Exception as error:  # a failure of the library's
+            self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))
+        finally:
+            shutil.rmtree(held, ignore_errors=True)
+
+    def _tell(self, name: str, progress: Progress) -> None:
+        emit(path=name, progress=list(progress))
+
+    def _on_uploaded(self, unit: Unit, part: Part | None, sent: int, seconds: float, error: Any) -> None:
+        self._uploading, self._look_at = None, 0.0
+        if part is None:
+            if isinstance(error, (_Changed, FileNotFoundError)):
+                self._resume_at = time.monotonic() + SETTLE  # it was replaced or removed: what is there now, goes up
+            else:
+                self._failed(error)
+            return
+        self._failures = 0
+        self._up[unit.name] = unit.version
+        for entry in part.files:
+            self._known[entry.path, unit.files[entry.path].version] = entry
+        self._bytes += sent
+        emit(uploaded=unit.name, bytes=sent, seconds=seconds)
+        if self._leads:
+            self._on_part(part)
+        else:
+            self._count += 1
+            emit(part={"name": unit.name, "key": f"parts/{self._place}/{self._run}-{self._uploads:06d}.json"})
+
+    def _failed(self, error: Any) -> None:
+        words = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        self._failures += 1
+        longest = LONGEST_PAUSE if self._until is None else 2.0
+        self._resume_at = time.monotonic() + min(0.5 * 2.0 ** min(self._failures, 20), longest)
+        if self._until is not None and not getattr(error, "passing", False):
+            self._refusals += 1
+            if self._refusals >= REFUSALS:
+                self._until = time.monotonic()
+        if words != self._problem:
+            emit(problem=words)
+        self._problem = words
+
+    # -- the first host: what is whole on all hosts --
+
+    def _on_part_of(self, place: int, key: str) -> None:
+        try:
+            data = self._shelf.store.read(key)
+            if data is not None:
+                self._on_part(Part.decode(data)._replace(place=place))
+        except (StoreError, OSError, ValueError, TypeError) as error:
+            self._failed(error if isinstance(error, (StoreError, OSError)) else StoreError(f"{key}: {error}"))
+
+    def _on_part(self, part: Part) -> None:
+        parts = self._parts[part.family].setdefault(part.name, {})
+        parts[part.place] = part
+        self._first_at.setdefault(part.name, time.monotonic())
+
+    def _settle_parts(self) -> None:
+        """Writes a manifest where a checkpoint has become whole on all hosts."""
+        for family, names in list(self._parts.items()):
+            for name in sorted(names, key=lambda each: self._first_at[each], reverse=True):
+                if self._is_complete(family, names[name]):
+                    before = self._current.get(family)
+                    self._current[family] = names[name]
+                    if not self._publish(name):
+                        if before is None:
+                            del self._current[family]
+                        else:
+                            self._current[family] = before
+                        break
+                    self._took_part.setdefault(family, set()).update(names[name])
+                    since = self._first_at[name]
+                    self._parts[family] = {each: its for each, its in names.items() if self._first_at[each] > since}
+                    del self._first_at[name]
+                    break
+
+    def _is_complete(self, family: str, parts: dict[int, Part]) -> bool:
+        if self._hosts == 1:
+            return set(next(iter(parts.values())).needs) <= {entry.path for entry in parts[0].files}
+        needs = {path for part in parts.values() for path in part.needs}
+        have = {entry.path for part in parts.values() for entry in part.files}
+        if needs or any(part.marked for part in parts.values()):
+            return 0 in parts and needs <= have
+        others = set(range(self._hosts)) - set(parts) - self._ended
+        if others & self._took_part.get(family, set()):
+            return False
+        first = min(self._first_at[part.name] for part in parts.values())
+        return not others or family in self._took_part or time.monotonic() - first >= OTHERS
+
+    def _publish(self, name: str) -> bool:
+        try:
+            if self._number is None:
+                self._number = next(iter(self._shelf.numbers()), 0)
+            self._number = max(self._number, next(iter(self._shelf.numbers()), 0)) + 1
+            parts = [part for its in self._current.values() for part in its.values()]
+            files = tuple(entry for part in parts for entry in part.files)
+            texts = {path: text for part in parts for path, text in part.texts.items()}
+            names = tuple(sorted({part.name for part in parts}))
+            manifest = Manifest(self._number, self._request["job"], self._hosts, names, files, texts)
+            self._shelf.write(manifest)
+        except Exception as error:
+            self._failed(self._shelf.store.explain(error))
+            return False
+        self._count += 1
+        self._problem = ""
+        emit(whole=name, number=self._number, bytes=manifest.size)
+        try:
+            self._shelf.prune(self._request["keep"], self._request["job"])
+        except Exception as error:
+            emit(problem=f"an older checkpoint can't be removed: {self._shelf.store.explain(error)}")
+        return True
+
+    # -- the end --
+
+    def _is_finished(self) -> bool:
+        if self._until is None:
+            return False
+        if time.monotonic() >= self._until:
+            return True
+        if self._uploading is not None or not self._finished_own:
+            return False
+        others = set(range(1, self._hosts)) - self._ended if self._leads else set()
+        return not others
+
+    def _leave(self) -> None:
+        if self._leads:
+            self._settle_parts()
+        left = [self._uploading.name] if self._uploading is not None else []
+        pending = sorted(name for names in self._parts.values() for name in names)
+        emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": left + pending, "problem": self._problem})
+
+
+class _Changed(Exception):
+    """A file is another one now."""
+
+
+def _check_same(path: str, name: str, facts: Facts) -> None:
+    found = os.stat(path)
+    if (found.st_size, found.st_mtime_ns, found.st_ino) != facts.version:
+        raise _Changed(name)
+
+
+def _pairs(outgoing: list[Outgoing], unit: Unit, prefix: str) -> list[tuple[Outgoing, tuple[str, Facts]]]:
+    found = []
+    for file in outgoing:
+        path = file.name[len(prefix) + 1 :]
+        found.append((file, (path, unit.files[path])))
+    return found
+
+
+def _note(sentence: str) -> None:
+    emit(problem=sentence)

@@ -1,0 +1,547 @@
+"""Which files of a directory are a whole checkpoint: each kind is one object, :data:`KINDS` has them all.
+
+Runs in any Python, the ranks' own too, by the standard library only. Paths are relative to the directory of the
+checkpoints, with "/" between their parts.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import pickletools
+import re
+import stat
+from typing import Callable, Iterator, NamedTuple
+
+PRIVATE = ".muster-"
+"""Begins names of ours; nothing of the user's."""
+_MOST_JSON = 64 * 1024**2
+_END_OF_ZIP = b"PK\x05\x06"
+_ZIP_TAIL = 65557
+_HALF = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|orbax-checkpoint-tmp|~$)", re.IGNORECASE)
+"""Names under which programs write what they rename when it is whole."""
+_RANK = re.compile(r"(rank|r|host|node|shard|proc)[-_]?\d+", re.IGNORECASE)
+_NUMBERS = re.compile(r"\d+")
+
+
+Version = tuple[int, int, int]
+
+
+class Facts(NamedTuple):
+    """A file: its bytes, the times of the last change of its content and of anything of it (ns), and its inode."""
+
+    size: int
+    changed: int
+    touched: int
+    inode: int
+
+    @property
+    def was_renamed(self) -> bool:
+        """A rename after the last write shows in the second time only."""
+        return self.touched > self.changed
+
+    @property
+    def version(self) -> Version:
+        """Differs when the content has changed; links of our own change only ``touched``."""
+        return self.size, self.changed, self.inode
+
+
+class World(NamedTuple):
+    """How many ranks the job has, and which of them are on this host: ``own`` from ``first`` on."""
+
+    ranks: int = 1
+    first: int = 0
+    own: int = 1
+
+
+class Look(NamedTuple):
+    """What is looked at. ``root``: the directory of the checkpoints. ``folders``: the files and subfolders of each.
+
+    ``is_over``: every rank has ended well, so that nothing is being written any more.
+    ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole.
+    """
+
+    root: str
+    folders: dict[str, dict[str, Facts]]
+    below: dict[str, list[str]]
+    world: World
+    is_over: bool = False
+    marks: tuple[str, ...] = ()
+    said: frozenset[str] = frozenset()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+    def files_below(self, folder: str) -> dict[str, Facts]:
+        """Every file of ``folder`` and of what is below it, by its path."""
+        found = {join(folder, name): facts for name, facts in self.folders[folder].items()}
+        for name in self.below[folder]:
+            found.update(self.files_below(join(folder, name)))
+        return found
+
+    def text(self, name: str) -> str | None:
+        """A small file's text; None where it can't be read."""
+        try:
+            with open(self.path(name), encoding="utf-8") as file:
+                return file.read(_MOST_JSON)
+        except (OSError, ValueError):
+            return None
+
+
+class Unit(NamedTuple):
+    """A checkpoint on this host, or the part of one. ``name``: its path. ``family``: the same for all that one program
+    saves one after the other. ``files`` by path. ``why_not``: what is missing here; empty: whole here.
+
+    ``needs``: files that must be there on some host. ``marked``: a mark of its own says that every host's part is
+    whole. ``everywhere``: every host reads all hosts' files. ``texts``: small files that name this checkpoint, and what
+    they then say.
+    """
+
+    name: str
+    family: str
+    kind: str
+    files: dict[str, Facts]
+    why_not: str = ""
+    needs: tuple[str, ...] = ()
+    marked: bool = False
+    everywhere: bool = True
+    texts: dict[str, str] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.why_not
+
+    @property
+    def version(self) -> tuple[tuple[str, Version], ...]:
+        return tuple(sorted((path, facts.version) for path, facts in self.files.items()))
+
+
+class Kind(NamedTuple):
+    """A kind of checkpoint. ``find`` gives those of it that begin in one folder; a folder that has one is looked at by
+    no later kind.
+    """
+
+    name: str
+    find: Callable[[Look, str], list[Unit]]
+
+
+def join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def look_at(
+    root: str, world: World, is_over: bool = False, marks: tuple[str, ...] = (), said: frozenset[str] = frozenset()
+) -> Look:
+    """Everything below ``root``, as it is now. Links to files are files; folders of ours are left out."""
+    folders: dict[str, dict[str, Facts]] = {}
+    below: dict[str, list[str]] = {}
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        files, inner = folders.setdefault(folder, {}), below.setdefault(folder, [])
+        try:
+            entries = list(os.scandir(os.path.join(root, folder)))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.name.startswith(PRIVATE):
+                continue
+            try:
+                facts = entry.stat()
+            except OSError:
+                continue
+            if stat.S_ISREG(facts.st_mode):
+                files[entry.name] = Facts(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+            elif stat.S_ISDIR(facts.st_mode) and not entry.is_symlink():
+                inner.append(entry.name)
+                waiting.append(join(folder, entry.name))
+    return Look(root, folders, below, world, is_over, marks, said)
+
+
+def family_of(name: str) -> str:
+    return _NUMBERS.sub("#", _RANK.sub("rank", name))
+
+
+def numbers_of(name: str) -> tuple[int, ...]:
+    """The numbers of a name, to put checkpoints in order that were all there when they were first seen."""
+    return tuple(map(int, _NUMBERS.findall(name)))
+
+
+# -- what a file's own format says --
+
+
+def why_half(look: Look, name: str, facts: Facts) -> str:
+    """Why a file isn't whole, as far as its format tells: a zip (torch.save, npz) ends with its directory, safetensors
+    say their size, JSON can be read. Empty: nothing speaks against it.
+    """
+    try:
+        if name.endswith((".pt", ".pth", ".ckpt", ".bin", ".npz", ".distcp", ".zip")):
+            return "" if _zip_ends(look.path(name), facts.size) else f"{name} ends too early"
+        if name.endswith(".safetensors"):
+            return "" if _safetensors_end(look.path(name), facts.size) else f"{name} ends too early"
+        if name.endswith(".json") and facts.size < _MOST_JSON:
+            with open(look.path(name), encoding="utf-8") as file:
+                json.load(file)
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    except ValueError:
+        return f"{name} is no whole JSON"
+    return ""
+
+
+def _zip_ends(path: str, size: int) -> bool:
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return size > 0  # an older format, which doesn't tell
+        file.seek(max(0, size - _ZIP_TAIL))
+        return _END_OF_ZIP in file.read()
+
+
+def _safetensors_end(path: str, size: int) -> bool:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size, _MOST_JSON):
+            return False
+        header = json.loads(file.read(length))
+        ends = (each["data_offsets"][1] for name, each in header.items() if name != "__metadata__")
+        return bool(size == 8 + length + max(ends, default=0))
+
+
+def is_written(path: str) -> bool:
+    """Whether some process has the file open for writing, where the system tells: it gives out a read lease only while
+    no process has (fcntl(2), "Leases").
+    """
+    try:
+        import fcntl
+
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except (AttributeError, OSError):  # another system, or a file of somebody else's
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def why_not(look: Look, files: dict[str, Facts]) -> str:
+    """Why ``files`` aren't whole: the first that is half, or still written."""
+    for name, facts in files.items():
+        if half := why_half(look, name, facts):
+            return half
+        if not look.is_over and is_written(look.path(name)):
+            return f"{name} is still being written"
+    return ""
+
+
+# -- kinds with a mark of their own --
+
+
+def _unit(look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = ()) -> Unit:
+    files = look.files_below(folder)
+    lacks = lacks or _nested(look, folder) or why_not(look, files)
+    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked=not lacks)
+
+
+def _nested(look: Look, folder: str) -> str:
+    """Why a checkpoint inside of this one isn't whole."""
+    for name in look.below[folder]:
+        inner = join(folder, name)
+        for kind in (TORCH, ORBAX):
+            for unit in kind.find(look, inner):
+                if not unit.is_whole:
+                    return unit.why_not
+        if lacks := _nested(look, inner):
+            return lacks
+    return ""
+
+
+def _torch(look: Look, folder: str) -> list[Unit]:
+    """torch.distributed.checkpoint: ``.metadata``, which the coordinator writes last, names every rank's file."""
+    files = look.folders[folder]
+    if not folder or not (".metadata" in files or any(name.endswith(".distcp") for name in files)):
+        return []
+    if ".metadata" not in files:
+        return [_unit(look, folder, TORCH.name, f"{folder}/.metadata isn't here yet")]
+    named = {join(folder, name) for name in _distcp_names(look.path(join(folder, ".metadata")))}
+    return [_unit(look, folder, TORCH.name, "" if named else f"{folder}/.metadata is half", tuple(sorted(named)))]
+
+
+def _distcp_names(path: str) -> Iterator[str]:
+    """The files that a ``.metadata`` names. It is a pickle, of which only the texts are read."""
+    try:
+        with open(path, "rb") as file:
+            for _, argument, _ in pickletools.genops(file):
+                if isinstance(argument, str) and argument.endswith(".distcp"):
+                    yield argument
+    except (OSError, ValueError):
+        return
+
+
+_RNG = re.compile(r"rng_state_(\d+)\.pth")
+
+
+def _trainer(look: Look, folder: str) -> list[Unit]:
+    """transformers' Trainer: ``trainer_state.json`` comes last on the first rank; each has its own random state."""
+    files = look.folders[folder]
+    begun = "training_args.bin" in files or any(_RNG.fullmatch(each) for each in files)
+    if not folder or not (begun or "trainer_state.json" in files):
+        return []
+    lacks = "" if "trainer_state.json" in files else f"{folder}/trainer_state.json isn't here yet"
+    needs: tuple[str, ...] = ()
+    if look.world.ranks > 1 and any(_RNG.fullmatch(each) for each in files):
+        needs = tuple(join(folder, f"rng_state_{rank}.pth") for rank in range(look.world.ranks))
+        for rank in range(look.world.first, look.world.first + look.world.own):
+            if f"rng_state_{rank}.pth" not in files:
+                lacks = lacks or f"{folder}/rng_state_{rank}.pth isn't here yet"
+    if not lacks and "latest" in files:  # DeepSpeed's, inside
+        for unit in _deepspeed(look, folder):
+            lacks, needs = lacks or unit.why_not, needs + unit.needs
+    return [_unit(look, folder, TRAINER.name, lacks, needs)]
+
+
+_STATES = re.compile(r"random_states_(\d+)\.pkl")
+
+
+def _accelerate(look: Look, folder: str) -> list[Unit]:
+    """accelerate's ``save_state``: each rank's random states come last."""
+    files = look.folders[folder]
+    if not folder or not any(_STATES.fullmatch(name) for name in files):
+        return []
+    needs = tuple(join(folder, f"random_states_{rank}.pkl") for rank in range(look.world.ranks))
+    first = look.world.first
+    own = (f"random_states_{rank}.pkl" for rank in range(first, first + look.world.own))
+    lacks = next((f"{join(folder, name)} isn't here yet" for name in own if name not in files), "")
+    return [_unit(look, folder, ACCELERATE.name, lacks, needs)]
+
+
+_ZERO = re.compile(r"((?:bf16_|fp16_)?zero_pp_rank_)(\d+)(_mp_rank_)(\d+)(.*optim_states\.pt)")
+_MP = re.compile(r"mp_rank_(\d+)_model_states\.pt")
+
+
+def _deepspeed(look: Look, folder: str) -> list[Unit]:
+    """DeepSpeed: ``latest`` names the folder of the last one, and every rank has a file of its optimizer's state."""
+    files = look.folders[folder]
+    units = []
+    latest = (look.text(join(folder, "latest")) or "").strip() if "latest" in files else ""
+    shared = {join(folder, name): facts for name, facts in files.items() if name == "zero_to_fp32.py"}
+    for name in look.below[folder]:
+        inner = join(folder, name)
+        found = look.folders[inner]
+        if not any(_MP.fullmatch(each) or _ZERO.fullmatch(each) for each in found):
+            continue
+        states = {match[2]: match for each in found if (match := _ZERO.fullmatch(each))}
+        needs: tuple[str, ...] = ()
+        if states:
+            sample = next(iter(states.values()))
+            parts = {match[4] for each in found if (match := _ZERO.fullmatch(each))}
+            width = max(len({match[1] for each in found if (match := _MP.fullmatch(each))}), len(parts), 1)
+            needs = tuple(
+                join(inner, f"{sample[1]}{rank}{sample[3]}{part}{sample[5]}")
+                for rank in range(max(1, look.world.ranks // width))
+                for part in sorted(parts)
+            )
+        here = look.files_below(inner)
+        lacks = why_not(look, here)
+        if latest != name and not lacks:  # an earlier one, or one that isn't done
+            done = latest and numbers_of(latest) > numbers_of(name)
+            lacks = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
+        texts = {join(folder, "latest"): name}
+        unit = Unit(inner, family_of(inner), DEEPSPEED.name, {**here, **shared}, lacks, needs, not lacks, texts=texts)
+        units.append(unit)
+    return units
+
+
+def _orbax(look: Look, folder: str) -> list[Unit]:
+    """Orbax: written under a name with ``orbax-checkpoint-tmp``, and renamed when all hosts are done."""
+    name = folder.rpartition("/")[2]
+    if not folder or "_CHECKPOINT_METADATA" not in look.folders[folder]:
+        return []
+    return [_unit(look, folder, ORBAX.name, f"{folder} isn't renamed yet" if _HALF.search(name) else "")]
+
+
+_SHARD = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
+
+
+def _tensorflow(look: Look, folder: str) -> list[Unit]:
+    """TensorFlow: an index, written last, and the shards that their names count; ``checkpoint`` names the last one."""
+    files = look.folders[folder]
+    prefixes = {match[1]: int(match[3]) for name in files if (match := _SHARD.fullmatch(name))}
+    units = []
+    for prefix, count in prefixes.items():
+        index = f"{prefix}.index"
+        shards = [f"{prefix}.data-{number:05d}-of-{count:05d}" for number in range(count)]
+        its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
+        lacks = "" if index in files else f"{join(folder, index)} isn't here yet"
+        lacks = lacks or why_not(look, its)
+        text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
+        name = join(folder, prefix)
+        needs = tuple(join(folder, shard) for shard in shards)
+        texts = {join(folder, "checkpoint"): text}
+        units.append(Unit(name, family_of(name), TENSORFLOW.name, its, lacks, needs, not lacks, texts=texts))
+    return units
+
+
+def _lightning(look: Look, folder: str) -> list[Unit]:
+    """Lightning's files: each is a whole zip or none. Those of one folder go together: the last and the best."""
+    ckpts = {name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt")}
+    whole = {
+        join(folder, name): facts for name, facts in ckpts.items() if not why_not(look, {join(folder, name): facts})
+    }
+    if not ckpts:
+        return []
+    name = join(folder, "*.ckpt")
+    return [Unit(name, name, LIGHTNING.name, whole, "" if whole else f"{name}: none is whole yet")]
+
+
+def _smdistributed(look: Look, folder: str) -> list[Unit]:
+    """smdistributed.modelparallel: ``newest``, written last, names a checkpoint: a folder of every rank's files, or one
+    file.
+    """
+    files = look.folders[folder]
+    if "newest" not in files:
+        return []
+    tag = (look.text(join(folder, "newest")) or "").strip()
+    name = join(folder, tag)
+    mark = {join(folder, "newest"): f"{tag}\n"}
+    if tag in look.below[folder]:
+        unit = _unit(look, name, SMDISTRIBUTED.name, "")
+    elif tag in files:
+        its = {name: files[tag]}
+        unit = Unit(name, family_of(name), SMDISTRIBUTED.name, its, why_not(look, its), marked=True)
+    else:
+        return []
+    return [unit._replace(texts=mark)]
+
+
+# -- what the user says is whole --
+
+
+def _said(look: Look, folder: str) -> list[Unit]:
+    """What a program called ``musterpoint.checkpoints.saved`` for."""
+    units = []
+    if folder in look.said and folder:
+        units.append(Unit(folder, family_of(folder), SAID.name, look.files_below(folder), everywhere=False))
+    for name, facts in look.folders[folder].items():
+        if join(folder, name) in look.said:
+            path = join(folder, name)
+            units.append(Unit(path, family_of(path), SAID.name, {path: facts}, everywhere=False))
+    return units
+
+
+def _marked(look: Look, folder: str) -> list[Unit]:
+    """``--checkpoint-complete GLOB``: the folder of a file that matches; at the top, the file itself."""
+    for name, facts in look.folders[folder].items():
+        path = join(folder, name)
+        if not any(fnmatch.fnmatchcase(path, mark) or fnmatch.fnmatchcase(name, mark) for mark in look.marks):
+            continue
+        if not folder:
+            its = {path: facts}
+            return [Unit(path, family_of(path), MARKED.name, its, why_not(look, its), everywhere=False)]
+        its = look.files_below(folder)
+        return [Unit(folder, family_of(folder), MARKED.name, its, why_not(look, its), everywhere=False)]
+    return []
+
+
+# -- files and folders without a mark --
+
+
+def _plain(look: Look, folder: str) -> list[Unit]:
+    """Any other files. A folder that was renamed into place, or has a later sibling of its family; at the top, all
+    files together: each was renamed into place, or its format says that it is whole.
+    """
+    files = {join(folder, name): facts for name, facts in look.folders[folder].items() if not _HALF.search(name)}
+    if not files or any(_HALF.search(part) for part in folder.split("/")):
+        return []
+    if folder:
+        files = look.files_below(folder)
+    lacks = why_not(look, files) or _not_renamed(look, folder, files)
+    name = folder or "."
+    return [Unit(name, family_of(name), PLAIN.name, files, lacks, everywhere=False)]
+
+
+_TELLS = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".json")
+
+
+def _not_renamed(look: Look, folder: str, files: dict[str, Facts]) -> str:
+    if look.is_over or (folder and (_folder_was_renamed(look, folder, files) or _has_successor(look, folder))):
+        return ""
+    if folder:
+        return f"{folder} has no mark that says it is whole (--checkpoint-complete, or renaming it into place)"
+    for name, facts in files.items():
+        if not facts.was_renamed and not name.endswith(_TELLS):
+            return f"{name} wasn't renamed into place (--checkpoint-complete)"
+    return ""
+
+
+def _folder_was_renamed(look: Look, folder: str, files: dict[str, Facts]) -> bool:
+    """A rename changes the folder's own second time only, and comes after every write into it."""
+    try:
+        facts = os.stat(look.path(folder))
+    except OSError:
+        return False
+    last = max((each.changed for each in files.values()), default=0)
+    return facts.st_ctime_ns > facts.st_mtime_ns and facts.st_ctime_ns > last
+
+
+def _has_successor(look: Look, folder: str) -> bool:
+    above, _, name = folder.rpartition("/")
+    family, number = family_of(name), numbers_of(name)
+    return any(family_of(each) == family and numbers_of(each) > number for each in look.below[above])
+
+
+MARKED = Kind("marked", _marked)
+SAID = Kind("said", _said)
+TORCH = Kind("torch.distributed.checkpoint", _torch)
+TRAINER = Kind("transformers", _trainer)
+DEEPSPEED = Kind("deepspeed", _deepspeed)
+ACCELERATE = Kind("accelerate", _accelerate)
+LIGHTNING = Kind("lightning", _lightning)
+ORBAX = Kind("orbax", _orbax)
+TENSORFLOW = Kind("tensorflow", _tensorflow)
+SMDISTRIBUTED = Kind("smdistributed", _smdistributed)
+PLAIN = Kind("files", _plain)
+KINDS = (SAID, TRAINER, ACCELERATE, TORCH, ORBAX, DEEPSPEED, TENSORFLOW, SMDISTRIBUTED, LIGHTNING)
+"""Those that a folder is asked for in this order; :data:`MARKED` alone where globs are given, else :data:`PLAIN` last.
+"""
+
+
+def units_of(look: Look) -> list[Unit]:
+    """Every checkpoint below the directory, whole or not, the oldest first as far as numbers in names tell."""
+    return sorted(_units_in(look, ""), key=lambda unit: (unit.family, numbers_of(unit.name)))
+
+
+def _units_in(look: Look, folder: str) -> list[Unit]:
+    """Those of ``folder`` and below it. Files without a mark count as one with what is below them, unless a checkpoint
+    of a known kind is there.
+    """
+    kinds = (MARKED,) if look.marks else KINDS
+    own = next((its for kind in kinds if (its := kind.find(look, folder))), [])
+    taken = {unit.name for unit in own}
+    if folder in taken:
+        return own
+    inner = [
+        unit
+        for name in look.below[folder]
+        if (path := join(folder, name)) not in taken
+        for unit in _units_in(look, path)
+    ]
+    if own or look.marks or (folder and any(unit.kind != PLAIN.name for unit in inner)):
+        return own + inner
+    plain = PLAIN.find(look, folder)
+    return plain if plain and folder else plain + inner
+
+
+def newest_of(units: list[Unit]) -> list[Unit]:
+    """The newest whole unit of each family."""
+    newest: dict[str, Unit] = {}
+    for unit in units:
+        if unit.is_whole and set(unit.needs) <= set(unit.files):
+            newest[unit.family] = unit
+    return list(newest.values())

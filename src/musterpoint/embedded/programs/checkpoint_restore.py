@@ -1,0 +1,161 @@
+"""Brings the newest whole checkpoint to a directory, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from typing import Any, Callable
+
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host
+from musterpoint.embedded.programs.stores import Item, StoreError
+from musterpoint.embedded.programs.transfers import Crowd, Job, Note, Tell, free, state_folder
+
+_PIECE = 4 << 20
+SAID = "said/paths"
+"""The file of our folder into which programs write what they say is whole."""
+EARLIER = "earlier"
+"""The folder of what was in the directory and is no part of the checkpoint."""
+
+
+def sha256_of(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def check_job(manifest: Manifest, job: str, uri: str) -> None:
+    """Raises a StoreError where the checkpoint is another job's."""
+    if manifest.job != job:
+        raise StoreError(
+            f"{uri} has checkpoints of the job {manifest.job!r}, and this is {job!r}: name another place, or this job "
+            "as that one (--job-name, where the platform gives no name)"
+        )
+
+
+def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
+    """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``. Returns what there is now."""
+    began, directory = time.monotonic(), request["directory"]
+    said = os.path.join(state_folder(directory), os.path.dirname(SAID))
+    shutil.rmtree(said, ignore_errors=True)
+    os.makedirs(said, exist_ok=True)
+    shelf = Shelf(request["uri"], request["access"])
+    manifest = shelf.newest()
+    if manifest is None:
+        return {"found": False, "number": 0, "names": [], "files": 0, "bytes": 0, "moved": 0, "seconds": 0.0}
+    check_job(manifest, request["job"], request["uri"])
+    entries = for_host(manifest, request["place"], request["hosts"], request["which"])
+    if request["which"] == "leader" and request["place"]:
+        return {
+            "found": True,
+            "number": manifest.number,
+            "names": [],
+            "files": 0,
+            "bytes": 0,
+            "moved": 0,
+            "seconds": 0.0,
+        }
+    os.makedirs(directory, exist_ok=True)
+    state = state_folder(directory)
+    parts = os.path.join(state, f"restore-{request['place']}")
+    shutil.rmtree(parts, ignore_errors=True)
+    os.makedirs(parts)
+    try:
+        missing = [entry for entry in entries if not _is_here(os.path.join(directory, entry.path), entry)]
+        _fetch(shelf, missing, parts, tell, note)
+        texts = manifest.texts if entries else {}
+        moved = _move_away(directory, state, {entry.path for entry in manifest.files} | set(texts))
+        for number, entry in enumerate(missing):
+            _place(os.path.join(parts, str(number)), os.path.join(directory, entry.path))
+        for path, text in texts.items():
+            part = os.path.join(parts, "text")
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+            _place(part, os.path.join(directory, path))
+        with open(os.path.join(said, "restored"), "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+    size = sum(entry.size for entry in entries)
+    return {
+        "found": True,
+        "number": manifest.number,
+        "names": list(manifest.names),
+        "files": len(entries),
+        "bytes": size,
+        "moved": moved,
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _is_here(path: str, entry: Entry) -> bool:
+    try:
+        return os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256
+    except OSError:
+        return False
+
+
+def _place(part: str, path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.replace(part, path)
+
+
+def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Note) -> None:
+    size = sum(entry.size for entry in entries)
+    if size > (room := free(parts)):
+        raise StoreError(f"the checkpoint has {size:,} bytes, and the disk of {parts} has room for {room:,}")
+
+    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+        def done(error: Any) -> None:
+            found = None if error is None else shelf.store.explain(error)
+            if found is not None and found.missing:
+                found = StoreError(f"{shelf.uri}: {entries[job.number].key} is gone, which its manifest names")
+            on_done(found)
+
+        shelf.store.fetch(Item(job.name, job.size, ""), os.path.join(parts, str(job.number)), on_bytes, done)
+
+    tries: dict[int, int] = {}
+
+    def ended(job: Job) -> bool:
+        entry, path = entries[job.number], os.path.join(parts, str(job.number))
+        if os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256:
+            return True
+        tries[job.number] = tries.get(job.number, 0) + 1
+        if tries[job.number] > 1:
+            raise StoreError(f"{shelf.uri}: {entry.key} isn't what its manifest says ({entry.path})")
+        return False
+
+    jobs = [Job(number, entry.key, entry.size) for number, entry in enumerate(entries)]
+    Crowd(tell, note).run(jobs, begin, ended, shelf.store.cancel)
+
+
+def _move_away(directory: str, state: str, wanted: set[str]) -> int:
+    """Moves what is no part of the checkpoint out of the way, since a program might take it for a newer one."""
+    others = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".muster-")]
+        for name in names:
+            path = os.path.relpath(os.path.join(folder, name), directory)
+            if path not in wanted and not name.startswith(".muster-"):
+                others.append(path)
+    if not others:
+        return 0
+    aside = os.path.join(state, EARLIER)
+    shutil.rmtree(aside, ignore_errors=True)
+    for path in others:
+        target = os.path.join(aside, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.rename(os.path.join(directory, path), target)
+        except FileNotFoundError:  # another host of the same disk has
+            pass
+    for folder, _folders, _names in os.walk(directory, topdown=False):
+        if folder != directory:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass
+    return len(others)

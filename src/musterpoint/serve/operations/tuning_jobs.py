@@ -1,0 +1,323 @@
+"""Hyperparameter tuning jobs: training jobs with values that are drawn, a few at a time, and the best one of them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import Any, Mapping, Sequence
+
+from musterpoint.serve.context import Context, Request
+from musterpoint.serve.drawing import combination, combinations, drawn
+from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
+from musterpoint.serve.listing import listed
+from musterpoint.serve.operations import training_jobs
+from musterpoint.serve.operations.tags import tags_of
+from musterpoint.serve.operations.training_checks import check
+from musterpoint.serve.state import AlreadyThere, Record
+from musterpoint.serve.transitions import KIND as TRAINING_JOB
+from musterpoint.serve.transitions import OVER
+
+KIND = "hyper-parameter-tuning-job"
+OBJECTIVE = "_tuning_objective_metric"
+"""The hyperparameter that SageMaker adds to each job."""
+_TAKEN = (
+    "RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig", "StoppingCondition", "Environment",
+    "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig",
+    "RetryStrategy",
+)  # fmt: skip
+"""What a job has of its definition as it stands."""
+_ADVANCING = threading.Lock()
+"""Held while jobs are made, so that no two threads make the same one."""
+_ECHOED = ("HyperParameterTuningJobConfig", "TrainingJobDefinition", "TrainingJobDefinitions", "WarmStartConfig")
+Fields = Mapping[str, Any]
+
+
+def create(request: Request) -> Fields:
+    """Keeps the tuning job; its first training jobs are made at once."""
+    context, parameters = request.context, dict(request.parameters)
+    tags = tags_of(parameters.pop("Tags", None))
+    name, config = parameters["HyperParameterTuningJobName"], parameters["HyperParameterTuningJobConfig"]
+    strategy = config["Strategy"]
+    if strategy == "Hyperband":
+        raise not_here(request.operation, "the strategy Hyperband: Random, Grid and Bayesian (drawn at random) run")
+    if not definitions(parameters):
+        raise invalid("TrainingJobDefinition or TrainingJobDefinitions is required")
+    for definition in definitions(parameters):
+        if not _objective(parameters, definition):
+            raise invalid("HyperParameterTuningJobObjective is required")
+        check(context, training_request(parameters, definition, f"{name}-001", {}))
+    for parent in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
+        if context.state.find(KIND, parent["HyperParameterTuningJobName"]) is None:
+            raise invalid(f"Could not find the parent tuning job {parent['HyperParameterTuningJobName']}")
+    try:
+        record = context.state.add(
+            KIND, name, context.settings.arn(KIND, name), "InProgress", parameters, {"_made": 0}, tags
+        )
+    except AlreadyThere as there:
+        raise in_use(f"A tuning job with this name already exists ({there.record.arn})") from None
+    if strategy == "Bayesian":
+        context.say(f"{name}: Bayesian: values are drawn at random, whatever earlier jobs came to")
+    advance(context, name)
+    return {"HyperParameterTuningJobArn": record.arn}
+
+
+def definitions(parameters: Fields) -> Sequence[Fields]:
+    one = parameters.get("TrainingJobDefinition")
+    return [one] if one else parameters.get("TrainingJobDefinitions") or []
+
+
+def _objective(parameters: Fields, definition: Fields) -> Fields:
+    found: Fields = definition.get("TuningObjective") or parameters["HyperParameterTuningJobConfig"].get(
+        "HyperParameterTuningJobObjective"
+    ) or {}  # fmt: skip
+    return found
+
+
+def _ranges(parameters: Fields, definition: Fields) -> Fields:
+    config = parameters["HyperParameterTuningJobConfig"]
+    found: Fields = definition.get("HyperParameterRanges") or config.get("ParameterRanges") or {}
+    return found
+
+
+def training_request(parameters: Fields, definition: Fields, name: str, tuned: Mapping[str, str]) -> dict[str, Any]:
+    """The CreateTrainingJob request of one job."""
+    resources = definition.get("HyperParameterTuningResourceConfig") or {}
+    single = {"InstanceType", "InstanceCount", "VolumeSizeInGB"}
+    found = {
+        "ResourceConfig": {key: value for key, value in resources.items() if key in single},
+        **{field: definition[field] for field in _TAKEN if definition.get(field) is not None},
+    }
+    given = {**(definition.get("StaticHyperParameters") or {}), **tuned}
+    objective = _objective(parameters, definition).get("MetricName", "")
+    return {
+        **found,
+        "TrainingJobName": name,
+        "AlgorithmSpecification": definition["AlgorithmSpecification"],
+        "HyperParameters": {**given, OBJECTIVE: objective},
+    }
+
+
+def _most(parameters: Fields) -> int:
+    """How many training jobs there will be."""
+    config = parameters["HyperParameterTuningJobConfig"]
+    asked = config["ResourceLimits"].get("MaxNumberOfTrainingJobs")
+    if config["Strategy"] != "Grid":
+        return int(asked or 1)
+    whole = sum(combinations(_ranges(parameters, each)) for each in definitions(parameters))
+    return min(int(asked), whole) if asked else whole
+
+
+def _next(parameters: Fields, name: str, number: int) -> tuple[Fields, dict[str, str]]:
+    """The definition and the values of job ``number``, counted from 0."""
+    found = definitions(parameters)
+    if parameters["HyperParameterTuningJobConfig"]["Strategy"] != "Grid":
+        definition = found[number % len(found)]
+        seed = parameters["HyperParameterTuningJobConfig"].get("RandomSeed", "")
+        return definition, drawn(_ranges(parameters, definition), f"{name}/{seed}/{number}")
+    for definition in found:
+        size = combinations(_ranges(parameters, definition))
+        if number < size:
+            return definition, combination(_ranges(parameters, definition), number)
+        number -= size
+    raise IndexError(number)
+
+
+def children(context: Context, record: Record) -> list[Record]:
+    """The training jobs of a tuning job, in their order."""
+    return context.state.select(TRAINING_JOB, "parent = ?", (record.arn,))
+
+
+def advance(context: Context, name: str) -> Record | None:
+    """Makes the jobs that there is room for, and ends the tuning job ``name`` when all are over; how it then stands."""
+    with _ADVANCING:
+        record = context.state.find(KIND, name)
+        if record is not None and record.ended is None:
+            _make(context, record)
+            record = context.state.find(KIND, name)
+        return record
+
+
+def _make(context: Context, record: Record) -> None:
+    jobs = children(context, record)
+    running = sum(job.status not in OVER for job in jobs)
+    limits = record.request["HyperParameterTuningJobConfig"]["ResourceLimits"]
+    number = len(jobs)
+    while record.status == "InProgress" and number < _most(record.request):
+        if running >= limits["MaxParallelTrainingJobs"]:
+            return
+        definition, tuned = _next(record.request, record.name, number)
+        digest = hashlib.sha256(f"{record.arn}/{number}/{record.created}".encode()).hexdigest()[:8]
+        name = f"{record.name}-{number + 1:03}-{digest}"
+        parameters = training_request(record.request, definition, name, tuned)
+        training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, {}, record.arn)
+        number, running = number + 1, running + 1
+    if running == 0:
+        context.state.change(KIND, record.name, lambda found: _ended(found, jobs))
+
+
+def _ended(record: Record, jobs: Sequence[Record]) -> Record | None:
+    if record.ended is not None:
+        return None
+    over = max((job.ended or 0.0 for job in jobs), default=record.created)
+    if record.status == "Stopping":
+        return record._replace(status="Stopped", ended=over)
+    if any(job.status == "Completed" for job in jobs):
+        return record._replace(status="Completed", ended=over)
+    reason = "No training job succeeded before MaxNumberOfTrainingJobs was reached"
+    return record._replace(status="Failed", ended=over, facts={**record.facts, "FailureReason": reason})
+
+
+def of(request: Request) -> Record:
+    """The tuning job that the request names, as far as it has come."""
+    found = advance(request.context, request.parameters["HyperParameterTuningJobName"])
+    if found is None:
+        raise absent()
+    return found
+
+
+def describe(request: Request) -> Fields:
+    record = of(request)
+    jobs = children(request.context, record)
+    rows = [summary(record, job) for job in jobs]
+    found: dict[str, Any] = {
+        "HyperParameterTuningJobName": record.name,
+        "HyperParameterTuningJobArn": record.arn,
+        "HyperParameterTuningJobStatus": record.status,
+        "CreationTime": record.created,
+        "LastModifiedTime": record.modified,
+        "TrainingJobStatusCounters": _statuses(jobs),
+        "ObjectiveStatusCounters": _objectives(rows),
+        **record.shown,
+    }
+    for field in (
+        "HyperParameterTuningJobConfig",
+        "TrainingJobDefinition",
+        "TrainingJobDefinitions",
+        "WarmStartConfig",
+    ):
+        if record.request.get(field):
+            found[field] = record.request[field]
+    if record.ended is not None:
+        found["HyperParameterTuningEndTime"] = record.ended
+    best = _best(rows)
+    return {**found, "BestTrainingJob": best} if best else found
+
+
+def _statuses(jobs: Sequence[Record]) -> dict[str, int]:
+    names = {"Completed": "Completed", "Failed": "NonRetryableError", "Stopped": "Stopped"}
+    found = dict.fromkeys(("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0)
+    for job in jobs:
+        found[names.get(job.status, "InProgress")] += 1
+    return found
+
+
+def _objectives(rows: Sequence[Fields]) -> dict[str, int]:
+    found = dict.fromkeys(("Succeeded", "Pending", "Failed"), 0)
+    for row in rows:
+        found[row["ObjectiveStatus"]] += 1
+    return found
+
+
+def _best(rows: Sequence[Fields]) -> Fields | None:
+    scored = [row for row in rows if row["ObjectiveStatus"] == "Succeeded"]
+    if not scored:
+        return None
+    largest = scored[0]["FinalHyperParameterTuningJobObjectiveMetric"]["Type"] == "Maximize"
+    chosen = max if largest else min
+    return chosen(scored, key=lambda row: row["FinalHyperParameterTuningJobObjectiveMetric"]["Value"])
+
+
+def summary(record: Record, job: Record) -> dict[str, Any]:
+    """A training job as its tuning job lists it."""
+    definition = next(iter(definitions(record.request)))
+    objective = _objective(record.request, definition)
+    own = {*(definition.get("StaticHyperParameters") or {}), OBJECTIVE}
+    given = job.request.get("HyperParameters") or {}
+    found: dict[str, Any] = {
+        "TrainingJobName": job.name,
+        "TrainingJobArn": job.arn,
+        "CreationTime": job.created,
+        "TrainingJobStatus": job.status,
+        "TunedHyperParameters": {name: value for name, value in given.items() if name not in own},
+        "ObjectiveStatus": "Pending" if job.status not in OVER else "Failed",
+    }
+    for field in ("TrainingStartTime", "TrainingEndTime", "FailureReason"):
+        if job.facts.get(field):
+            found[field] = job.facts[field]
+    for metric in job.facts.get("FinalMetricDataList", ()):
+        if metric["MetricName"] == objective["MetricName"] and job.status == "Completed":
+            final = {"Type": objective["Type"], "MetricName": metric["MetricName"], "Value": metric["Value"]}
+            found.update(FinalHyperParameterTuningJobObjectiveMetric=final, ObjectiveStatus="Succeeded")
+    return found
+
+
+def list_(request: Request) -> Fields:
+    page = listed(request.context.state, KIND, request.parameters)
+    rows = []
+    for record in page.records:
+        jobs = children(request.context, record)
+        counters = {
+            "TrainingJobStatusCounters": _statuses(jobs),
+            "ObjectiveStatusCounters": _objectives([summary(record, job) for job in jobs]),
+            "ResourceLimits": record.request["HyperParameterTuningJobConfig"]["ResourceLimits"],
+        }
+        ended = {"HyperParameterTuningEndTime": record.ended} if record.ended is not None else {}
+        rows.append(
+            {
+                "HyperParameterTuningJobName": record.name,
+                "HyperParameterTuningJobArn": record.arn,
+                "HyperParameterTuningJobStatus": record.status,
+                "Strategy": record.request["HyperParameterTuningJobConfig"]["Strategy"],
+                "CreationTime": record.created,
+                "LastModifiedTime": record.modified,
+                **ended,
+                **counters,
+            }
+        )
+    return page.answer("HyperParameterTuningJobSummaries", rows)
+
+
+def list_jobs(request: Request) -> Fields:
+    """ListTrainingJobsForHyperParameterTuningJob."""
+    record, parameters = of(request), dict(request.parameters)
+    by_value = parameters.get("SortBy") == "FinalObjectiveMetricValue"
+    if by_value:
+        parameters.pop("SortBy")
+    page = listed(request.context.state, TRAINING_JOB, parameters, ["parent = ?"], [record.arn])
+    rows = [summary(record, job) for job in page.records]
+    if by_value:
+        down = parameters.get("SortOrder", "Ascending") == "Descending"
+        rows.sort(
+            key=lambda row: row.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value", 0.0), reverse=down
+        )
+    return page.answer("TrainingJobSummaries", rows)
+
+
+def _value(row: Fields) -> float:
+    """The objective of a training job; 0 where there is none."""
+    return float(row.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value", 0.0))
+
+
+def stop(request: Request) -> Fields:
+    record, context = of(request), request.context
+    if record.ended is not None:
+        raise invalid(f"The request was rejected because the tuning job is in status {record.status}.")
+    context.state.change(
+        KIND, record.name, lambda found: found._replace(status="Stopping") if found.ended is None else None
+    )
+    for job in children(context, record):
+        if job.status not in OVER:
+            training_jobs.stop_job(request, job.name)
+    advance(context, record.name)
+    return {}
+
+
+def changed(context: Context, name: str) -> None:
+    """The training job ``name`` has changed: its tuning job may go on."""
+    job = context.state.find(TRAINING_JOB, name)
+    record = context.state.by_arn(job.parent) if job is not None and job.parent else None
+    if record is not None and record.kind == KIND and record.ended is None:
+        try:
+            advance(context, record.name)
+        except ApiError as error:
+            context.say(f"{record.name}: {error.message}")

@@ -1,0 +1,56 @@
+"""The files of a release: made by scripts/release from this commit, installed in an empty environment, tried there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from musterpoint.cli.main import COMMANDS
+
+
+@pytest.fixture(scope="module")
+def files(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    stack("release")
+    output = tmp_path_factory.mktemp("release") / "dist"
+    command = [root / "scripts" / "release", "--quick", "--dirty", "--output", output]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"installed and tried: pip, Python 3\.\d+; uv; pipx", done.stderr)
+    return output
+
+
+def test_all_files_are_there_and_sum_up(files: Path) -> None:
+    kinds = {path.name.partition("0.1.0")[0] + path.suffix for path in files.iterdir()}
+    assert {"SHA256SUMS", "launcher.py.py", "muster.1.1", "musterpoint-.whl", "musterpoint-.gz"} <= kinds
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=files, check=False)
+    assert done.returncode == 0
+
+
+def test_the_wheel_needs_nothing(files: Path) -> None:
+    (bill,) = files.glob("*.cdx.json")
+    assert [part["name"] for part in json.loads(bill.read_text())["components"]] == ["musterpoint"]
+    (wheel,) = files.glob("*.whl")
+    assert {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info" not in name} == {
+        "musterpoint",
+        "musterpoint_smdistributed",
+    }
+
+
+def test_the_one_file_launcher_starts(files: Path) -> None:
+    done = subprocess.run([sys.executable, "-I", files / "launcher.py", "--help"], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_the_man_page_has_every_command_and_option(files: Path) -> None:
+    page = (files / "muster.1").read_text()
+    assert all(f".SS muster {name}" in page for name in COMMANDS)
+    assert all(f"\\fB{flag}\\fR" in page for flag in (r"\-\-demo", r"\-\-stop\-grace", r"\-\-ft\-cfg\-path"))
+    requests = {line.split()[0] for line in page.split("\n") if line.startswith(".")}
+    assert requests <= {".TH", ".SH", ".SS", ".TP", ".PP", ".B", ".BR", ".I"}

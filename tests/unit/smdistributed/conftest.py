@@ -86,13 +86,17 @@ def parents() -> Iterator[tuple[Parent, Parent]]:
 
 @pytest.fixture
 def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Parent]) -> RunRanks:
-    """Runs a program of ``programs/`` as some ranks and returns the JSON object that each one printed last."""
+    """Runs a program of ``programs/`` as some ranks and returns the JSON object that each one printed last.
+
+    With ``fails``: the exit code and stderr of each.
+    """
 
     def run(
         program: str,
         count: int,
         launched: Callable[[int, int], dict[str, str]] = by_torchrun,
         arguments: tuple[str, ...] = (),
+        fails: bool = False,
         **more: str,
     ) -> list[dict[str, Any]]:
         port = str(free_port())
@@ -110,6 +114,9 @@ def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Pa
                     code = parents[rank % 2].wait(running[rank])
                     del running[rank]
                     text, errors = (file.seek(0) or file.read().decode() for file in (out, err))
+                    if fails:
+                        said.append({"code": code, "errors": errors})
+                        continue
                     assert code == 0, f"{program}, code {code}:\n{text}{errors}"
                     said.append(json.loads(text.splitlines()[-1]))
             finally:

@@ -24,6 +24,7 @@ from . import (
     delayed,
     log,
     part_reads,
+    passes,
     precision,
     reducer,
     shard_names,
@@ -167,6 +168,8 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        if self._server is not None:
+            passes.check_transforms("the model")
         args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
             self._choose_routes(args, kwargs)

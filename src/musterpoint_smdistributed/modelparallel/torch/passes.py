@@ -70,6 +70,16 @@ def check_served() -> None:
         )
 
 
+def check_transforms(what: str) -> None:
+    """Raises SMPStepError inside of ``torch.func``'s transforms, where ``what`` is on other ranks."""
+    if torch._C._are_functorch_transforms_active():
+        raise SMPStepError(
+            f"torch.func (grad, vjp, jacrev, vmap, …) through {what}, which is on another rank of the pipeline: "
+            "these don't go from rank to rank. Use torch.autograd.grad or model.backward(), put what is "
+            "transformed on one rank (smp.set_partition), or set partitions to 1"
+        )
+
+
 def keeps_graph() -> bool:
     """Whether the pass that runs leaves the graph for another one (``retain_graph``)."""
     keeps: bool = torch._C._autograd._get_current_graph_task_keep_graph()

@@ -95,6 +95,7 @@ class ModuleRouting(Routing):
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
+        self._inside: dict[str, list[nn.Module]] = {}
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
@@ -143,15 +144,16 @@ class ModuleRouting(Routing):
     def _along(self, key: ChainKey, route: Chain, tensors: Sequence[torch.Tensor]) -> Any:
         """Runs a chain: this rank's stages here, and those between them as one call, which hops from rank to rank."""
         value: Any = route.begin(tensors)
+        server = self._in_step(key.name)
         stages = list(enumerate(route.stages))
         for here, run in itertools.groupby(stages, lambda each: each[1].rank == self._rank):
             if here:
                 for _, stage in run:
-                    value = stage(value)
+                    value = stage(value, server.pause)
                 continue
             links = [Link(stage.rank, ("stage", key, index, route.digest)) for index, stage in run]
             value = {name: value[name] for name in route.stages[links[0].target[2]].takes}
-            value = self._in_step(key.name).call(links, (value,), {}, f"module {key.name or type(self.model).__name__}")
+            value = server.call(links, (value,), {}, f"module {key.name or type(self.model).__name__}")
         return value
 
     def _chain(self, key: ChainKey) -> Chain:
@@ -163,7 +165,9 @@ class ModuleRouting(Routing):
         return self._chains[key]
 
     def _key(self, name: str, arguments: bytes, tensors: Sequence[torch.Tensor]) -> ChainKey:
-        return ChainKey(name, _flags(self.names.modules[name].modules()), arguments, len(tensors))
+        if name not in self._inside:
+            self._inside[name] = list(self.names.modules[name].modules())
+        return ChainKey(name, _flags(self._inside[name]), arguments, len(tensors))
 
     def _place(self, name: str) -> int | None:
         if name in self.names.modules:
@@ -384,7 +388,13 @@ class ModuleRouting(Routing):
 
 def _flags(modules: Iterable[nn.Module]) -> bytes:
     """A byte for each module: whether it is in training."""
-    return bytes(module.training for module in modules)
+    return bytes(_in_training(module) for module in modules)
+
+
+def _in_training(module: nn.Module) -> bool:
+    """Past the guard, which takes longer: this is asked for every microbatch."""
+    known: bool | None = object.__getattribute__(module, "__dict__").get("training")
+    return module.training if known is None else known  # a scripted module has a property
 
 
 def _set(modules: Iterable[nn.Module], flags: bytes) -> None:

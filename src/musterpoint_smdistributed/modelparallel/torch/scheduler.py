@@ -24,6 +24,7 @@ class Task:
     backward: whether it is in its backward pass.
     goes_on: its random numbers go on from where those of the process are, until it waits for the first time.
     key: what it is or waits for; the same on all ranks whose pipelines are alike.
+    paused: it has stopped for others, and waits for nothing.
     result, error: how it ended, once ``done``.
     """
 
@@ -35,10 +36,17 @@ class Task:
         self.order = 0
         self.key: tuple[Any, ...] = ()
         self.done = False
+        self.paused = False
         self.result: Any = None
         self.error: BaseException | None = None
         self._answer: Any = None
         self._thread: _Thread | None = None
+        self._others: Callable[[Task], None] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it hasn't run yet, or is done."""
+        return self._thread is None and self._others is None
 
 
 _local = threading.local()
@@ -61,12 +69,15 @@ class Scheduler:
         self._ready: list[Task] = []
         self._numbers = itertools.count()
         self._idle: list[_Thread] = []
-        self.turn = threading.Semaphore(0)
+        self.turn = threading.Lock()  # free: the scheduler's thread goes on
+        self.turn.acquire()
         self._stream = Stream.current(device)
+        self.cores = torch.get_num_threads()
 
     def begin(self) -> None:
         """A step begins."""
         self._stream = Stream.current(self.device)
+        self.cores = torch.get_num_threads()
 
     def end(self) -> None:
         """A step is over: the process's random numbers go on."""
@@ -102,28 +113,65 @@ class Scheduler:
         thread = task._thread
         if task.goes_on:
             self._stream.resume(self.device)
+        task.paused = False
         thread.give(task)
         self.turn.acquire()
-        if task.goes_on:
+        if task.goes_on and not task.paused:
             task.goes_on = False
             self._stream = Stream.current(self.device)
         if task.done:
             task._thread = None
             self._idle.append(thread)
 
+    def run_here(self, task: Task, others: Callable[[Task], None]) -> None:
+        """Runs the task in the calling thread, which is faster: most answers to other ranks need no others.
+
+        Args:
+            others: runs others until the task is the next to go on; called where it waits.
+        """
+        task._others = others
+        _local.task = task
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                task.result = task.work()
+        except BaseException as error:
+            task.error = error
+        finally:
+            _local.task = task._others = None
+            task.done = True
+
     def wait(self) -> Any:
         """Called by a task: lets others run until it gets an answer, and returns that; an exception is raised."""
-        task = current()
-        assert task is not None and task._thread is not None
-        thread = task._thread
-        stream = Stream.current(self.device)
-        self.turn.release()
-        thread.go.acquire()
-        stream.resume(self.device)
+        task = self._stop()
         answer, task._answer = task._answer, None
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def pause(self) -> None:
+        """Called by a task: it can run, and others may come before it, but none that goes on from where it began."""
+        task = current()
+        assert task is not None
+        task.paused = True
+        self.add(task, task.key)
+        self._stop()
+
+    def _stop(self) -> Task:
+        task = current()
+        assert task is not None
+        stream = Stream.current(self.device)
+        if task._others is not None:
+            _local.task = None
+            try:
+                task._others(task)
+            finally:
+                _local.task = task
+        else:
+            assert task._thread is not None
+            self.turn.release()
+            task._thread.go.acquire()
+        stream.resume(self.device)
+        return task
 
     def clear(self) -> None:
         """Forgets what is ready; tasks that wait never continue."""
@@ -137,7 +185,8 @@ class _Thread(threading.Thread):
         super().__init__(name="smp task", daemon=True)
         self._scheduler = scheduler
         self._task: Task | None = None
-        self.go = threading.Semaphore(0)
+        self.go = threading.Lock()  # free: the task goes on
+        self.go.acquire()
         self.start()
 
     def give(self, task: Task) -> None:
@@ -155,6 +204,9 @@ class _Thread(threading.Thread):
             task = self._task
             assert task is not None
             _local.task = task
+            # OpenMP has this for each thread: without it a new one takes all cores, whatever the script has set
+            if torch.get_num_threads() != self._scheduler.cores:
+                torch.set_num_threads(self._scheduler.cores)
             try:
                 task.result = task.work()
             except BaseException as error:  # raised again where the scheduler is called

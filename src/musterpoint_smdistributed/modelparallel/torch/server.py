@@ -24,10 +24,11 @@ from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequen
 
 import torch
 
-from . import log, randomness
+from . import log, passes, randomness
+from .ahead import Ahead
 from .callee import Callee
 from .context import Context, default_device
-from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
+from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
 from .messages import (
     Backward,
     Call,
@@ -147,6 +148,7 @@ class Server:
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
         self._scheduler = Scheduler(device)
+        self._ahead = Ahead(len(self._ranks) - rank + 1)
         self._callee = Callee(routing.names, routing.function, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
@@ -161,6 +163,7 @@ class Server:
         self._ended: End | None = None
         self._ended_tensors: list[torch.Tensor] = []
         self._broken: BaseException | None = None
+        self._interrupted: BaseException | None = None
         self._gone: tuple[int, str] | None = None
         self._hint = log.hint_seconds()
         self._limit = float(os.environ.get(LIMIT) or 1800)
@@ -298,16 +301,11 @@ class Server:
         for message in early:
             self._dispatch(message)
         try:
+            waits_for = f"the next request, or the end of {start.name} on rank {self._ranks[0]}"
             while self._ended is None:
-                if self._turns.follows:
-                    task = self._told([])
-                else:
-                    task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
-                if task is None:
-                    self._take(lambda: f"the next request, or the end of {start.name} on rank {self._ranks[0]}")
-                else:
-                    self._run(task)
-                self._take_all()
+                task = self._next(waits_for)
+                if task is not None:
+                    self._run(task, functools.partial(self._run_others, waits_for))
         finally:
             self._routing.end()
         end = self._ended
@@ -315,6 +313,30 @@ class Server:
         self._routing.ended(self._gather)
         self._finish()
         return Outcome(outputs, end.backward)
+
+    def _next(self, waits_for: str) -> Task | None:
+        """What runs next on a rank that serves; None: it isn't known before another message has come."""
+        self._take_all()
+        if self._turns.follows:
+            task = self._told([])
+        else:
+            backward = self._backward_first and self._ahead.far
+            task = self._scheduler.next(backward) or self._scheduler.next(not backward)
+        if task is None and self._ended is None:
+            self._take(lambda: waits_for)
+        return task
+
+    def _run_others(self, waits_for: str, until: Task) -> None:
+        """Runs what else there is, as long as a task of this thread waits."""
+        try:
+            self._routing.ran(until.microbatch)
+            while (task := self._next(waits_for)) is not until:
+                if task is not None:
+                    self._run(task)
+            self._announce(until)
+        except BaseException as error:
+            self._interrupted = error  # the script's own code may catch it on its way
+            raise
 
     def wait(self, work: Any, kind: Kind | None) -> None:
         """Waits for one of torch's collectives; meanwhile serves steps that the leader runs alone.
@@ -364,6 +386,7 @@ class Server:
         """
         task = current()
         assert task is not None, "only tasks call other ranks"
+        passes.check_transforms(what)
         packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
@@ -383,6 +406,16 @@ class Server:
         self._waiting[call] = task
         self._send(rank, request, tensors)
         return self._scheduler.wait()
+
+    def pause(self) -> None:
+        """Called between modules, also in backward passes: older microbatches' forward passes come first.
+
+        A loss is computed here, and until then the last rank has nothing to do. Modules see the microbatches in their
+        order all the same.
+        """
+        task = current()
+        if task is not None and self.is_leader and not self._turns.partners and not self._inbox.empty():
+            self._scheduler.pause()
 
     def turn_backward(self) -> None:
         """The current task begins its backward pass."""
@@ -476,10 +509,20 @@ class Server:
         for peer in self._peers():
             self._send(peer, Routes(tuple(chains)))
 
-    def _run(self, task: Task) -> None:
+    def _announce(self, task: Task) -> None:
+        self._ahead.runs(task)
         if not self._turns.follows:
             self._turns.announce(self._step, task.key)
-        self._scheduler.run(task)
+
+    def _run(self, task: Task, others: Callable[[Task], None] | None = None) -> None:
+        """Runs a task until it waits or is done; one that is new until it is done, where ``others`` runs the rest."""
+        self._announce(task)
+        if others is not None and task.is_new:
+            self._scheduler.run_here(task, others)
+            if self._interrupted is not None:
+                raise self._interrupted
+        else:
+            self._scheduler.run(task)
         if task.done and task.error is not None:
             raise task.error
         self._routing.ran(task.microbatch)
@@ -489,6 +532,7 @@ class Server:
             raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
         self.in_step, self.backward, self._ended = True, False, None
         self._scheduler.begin()
+        self._ahead.begin()
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
@@ -499,9 +543,21 @@ class Server:
 
     @contextlib.contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Any exception inside ends the step on all ranks."""
+        """Any exception inside ends the step on all ranks, and the job with an exit code that says so.
+
+        Raises:
+            SMPStepError: the script has called ``sys.exit(0)``, which would look as if this rank were through.
+        """
         try:
             yield
+        except SystemExit as error:
+            self._failed(error)
+            if error.code:
+                raise
+            raise SMPStepError(
+                f"sys.exit({error.code!r}) was called in a step on rank {self._ranks[self._rank]}, whose other ranks "
+                "go on: a script ends behind a step, on all ranks"
+            ) from error
         except BaseException as error:
             self._failed(error)
             raise

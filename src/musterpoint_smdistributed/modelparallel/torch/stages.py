@@ -11,11 +11,14 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree
 
 from .tracing import Traced, Untraceable, trace
 
 Values = dict[str, Any]
 """What is known so far, by the names of the graph's nodes."""
+Pause = Callable[[], None]
+"""Lets something else run, if that is urgent."""
 
 
 class ChainKey(NamedTuple):
@@ -50,8 +53,12 @@ class Stage:
         self.returns: Any = None
         self.is_last = False
 
-    def __call__(self, values: Values) -> Any:
-        """The values that the next stage gets, or the container's result."""
+    def __call__(self, values: Values, pause: Pause | None = None) -> Any:
+        """The values that the next stage gets, or the container's result.
+
+        Args:
+            pause: is called before each module, and in the backward pass behind each.
+        """
         known = {name: values[name] for name in self.takes}
 
         def value(argument: Any) -> Any:
@@ -69,7 +76,12 @@ class Stage:
             return argument
 
         for node in self.nodes:
-            known[node.name] = _run(self.container, node, value(node.args), value(node.kwargs))
+            stops = pause if node.op == "call_module" else None
+            if stops is not None:
+                stops()
+            result = known[node.name] = _run(self.container, node, value(node.args), value(node.kwargs))
+            if stops is not None:
+                _pausing(result, stops)
         if self.is_last:
             return value(self.returns)
         return {name: known[name] for name in self.passes_on}
@@ -169,6 +181,13 @@ def _run(container: nn.Module, node: fx.Node, args: Any, kwargs: Any) -> Any:
     for part in str(node.target).split("."):
         value = getattr(value, part)
     return value
+
+
+def _pausing(result: Any, pause: Pause) -> None:
+    """Has the backward pass call ``pause`` where it enters the module that returned this."""
+    for each in _pytree.tree_leaves(result):
+        if isinstance(each, torch.Tensor) and each.grad_fn is not None:
+            each.grad_fn.register_prehook(lambda _gradients: pause())
 
 
 def _text(graph: fx.Graph) -> bytes:

@@ -14,9 +14,21 @@ torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
 
+class Forces(nn.Module):
+    """Gradients of an energy, inside of one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.autograd.grad(torch.tanh(self.energy(x)).pow(2).sum(), x, create_graph=True)[0]
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
+        self.forces = Forces()
         self.first, self.block, self.last = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 2)
         self.words = nn.Embedding(5, 4, sparse=True)
 
@@ -72,10 +84,39 @@ def sparse(model, net, x, backward):
     return loss
 
 
+def penalty_here(model, net, x, backward):
+    """Gradients of gradients, all of it on this rank."""
+    x = x.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(torch.tanh(net.first(x)).sum(), x, create_graph=True)
+    loss = slope.pow(2).mean() + model(x).mean()
+    backward(loss)
+    return loss
+
+
+def penalty_there(model, net, x, backward):
+    """Inside of one module of another rank."""
+    loss = net.forces(torch.tanh(net.first(x))).pow(2).mean() + model(x).mean()
+    backward(loss)
+    return loss
+
+
 def penalty(model, net, x, backward):
     x = x.detach().requires_grad_()
     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     backward(slope.pow(2).mean())
+
+
+def penalty_by_backward(model, net, x, backward):
+    x = x.detach().requires_grad_()
+    model(x).sum().backward(create_graph=True)
+
+
+def penalty_by_func(model, net, x, backward):
+    backward(torch.func.grad(lambda x: model(x).pow(2).sum())(x).pow(2).mean())
+
+
+def penalty_by_hessian(model, net, x, backward):
+    torch.autograd.functional.vhp(lambda x: model(x).pow(2).sum(), x, x)
 
 
 def again(model, net, x, backward):
@@ -89,8 +130,11 @@ def elsewhere(model, net, x, backward):
 
 
 EXACT = {"adversarial": adversarial, "some": some, "twice": twice, "inputs": inputs, "branches": branches,
-         "sparse": sparse}  # fmt: skip
-REFUSED = {"create_graph": penalty, "a second time": again, "elsewhere": elsewhere}
+         "sparse": sparse, "penalty here": penalty_here, "penalty there": penalty_there}  # fmt: skip
+REFUSED = {
+    "create_graph": penalty, "create_graph by backward": penalty_by_backward, "create_graph by vhp": penalty_by_hessian,
+    "torch.func": penalty_by_func, "a second time": again, "elsewhere": elsewhere,
+}  # fmt: skip
 
 
 @smp.step
@@ -106,6 +150,7 @@ def fresh(run):
     whole = copy.deepcopy(net)
     smp.set_partition(net.block, 1)
     smp.set_partition(net.words, 1)
+    smp.set_partition(net.forces, 1)
     return smp.DistributedModel(net), whole
 
 
@@ -134,10 +179,14 @@ for world in ({}, {"skip_tracing": True}, {"active_microbatches": 1}):
                         worst = max(worst, (one - two).abs().max().item())
         found["exact"][f"{name} {world}"] = worst
     for name, run in REFUSED.items():
-        model, _ = fresh(run)
+        model, whole = fresh(run)
+        optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
         try:
             step(model, torch.ones(4, 4), run)
+            optimizer.step()
             found["refused"][f"{name} {world}"] = "nothing was said"
         except Exception as error:
             found["refused"][f"{name} {world}"] = f"{type(error).__name__}: {error}"
+        before = dict(whole.named_parameters())
+        assert all(torch.equal(each, before[key]) for key, each in model.local_named_parameters()), name
 leave(**found)

@@ -61,11 +61,6 @@ class _Calls(NamedTuple):
     own: tuple[str, ...] = ()
 
 
-class _Verdict(NamedTuple):
-    findings: tuple[Finding, ...]
-    measured: tuple[Measured, ...] = ()
-
-
 class Steps:
     """One check of all hosts of ``roster``; :meth:`run` is it."""
 

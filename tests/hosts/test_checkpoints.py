@@ -237,6 +237,7 @@ def test_what_a_program_may_ask_and_say(job: Job) -> None:
     for before in ("None", "step-1"):
         with job.start("--stop-grace", "20") as process:
             awaited(process.stdout, f"latest {before}")
+            awaited(process.stdout, "said")  # it hears signals by then
             awaited(process.stderr, "is whole at")
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=500)

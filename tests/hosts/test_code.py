@@ -135,10 +135,13 @@ def test_no_credentials(s3: S3, fetching: Train, tmp_path: Path) -> None:
     assert "there are no AWS credentials on this host: give the job a role" in fetching.reason
 
 
-def test_nobody_has_boto3(s3: S3, fetching: Train) -> None:
+def test_nobody_has_boto3(s3: S3, fetching: Train, tmp_path: Path) -> None:
     name(fetching, s3.put("jobs", "unread.tar.gz", tar_gz(CODE)))
     del fetching.environ["MUSTER_PYTHON"]
-    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
+    path = f"{tmp_path / 'bare'}:{fetching.environ['PYTHONPATH']}"
+    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url, PYTHONPATH=path).returncode == 71
     assert "this takes boto3, which no Python here has" in fetching.reason
     assert "musterpoint[aws]" in fetching.reason
 

@@ -19,8 +19,6 @@ from typing import Callable, TextIO
 
 SAY_SECONDS = 30.0
 TRY_SECONDS = 0.1
-START_SECONDS = 120.0
-"""How long a raylet may take to be known to its cluster. Ray's own limit, 30 s, is too short on a loaded machine."""
 LEVEL = re.compile(r"[\d-]+ [\d:,]+\t(\w+) \S+ -- ")
 QUIET = ("INFO", "SUCC")
 KILLED = re.compile(r"\[exit code=-(\d+)\]")
@@ -41,28 +39,31 @@ def main() -> None:
         from ray.scripts.scripts import main as ray  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         sys.exit(f"Ray can't start: {sys.executable} can't import ray.scripts.scripts ({error})")
-    be_patient()
+    be_patient(float(seconds))
     sys.stdout = Errors(sys.stderr, lambda signo: os.kill(os.getpid(), signo))
     sys.argv = ["ray", *words]
     ray()
 
 
-def be_patient() -> None:
-    """Gives a node :data:`START_SECONDS` (``Node.__init__`` of ``ray/_private/node.py`` asks these two functions)."""
+def be_patient(seconds: float) -> None:
+    """Gives a raylet ``seconds`` to be known to its cluster; Ray's own limit, 30 s, is too short on a loaded machine.
+
+    ``Node.__init__`` of ``ray/_private/node.py`` asks these two functions.
+    """
     try:
         from ray._private import node, services  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
         return  # another version, whose limits are its own
     for module, name in ((services, "get_node"), (node, "get_all_node_info_until_retrieved")):
         if hasattr(module, name):
-            setattr(module, name, patient(getattr(module, name)))
+            setattr(module, name, patient(getattr(module, name), seconds))
 
 
-def patient(function: Callable[..., object]) -> Callable[..., object]:
-    """``function``, called again while it raises, for :data:`START_SECONDS`."""
+def patient(function: Callable[..., object], seconds: float) -> Callable[..., object]:
+    """``function``, called again while it raises, for ``seconds``."""
 
     def tried(*words: object, **more: object) -> object:
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + seconds
         while True:
             try:
                 return function(*words, **more)

@@ -50,7 +50,6 @@ class Attempt(NamedTuple):
         for hook in HOOKS:
             hook(Started(runtime, self.asked, self.host, plan, roster))
         pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
-        runtime.console.write_through(pump.write_message)
         for rank, (out, err) in others.outlets.items() if others is not None else ():
             pump.give(rank, out, err)
         context = _context(runtime, job, pump)._replace(
@@ -63,6 +62,7 @@ class Attempt(NamedTuple):
             token=self._token(roster),
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
+        runtime.console.write_through(pump.write_message)  # from here on it is written, whatever happens
         runtime.masker.know(supervisor.token)
         runtime.signals.route_to(supervisor.on_signal)
         outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)

@@ -40,9 +40,12 @@ def private_folder(folders: tuple[str, ...] = FOLDERS) -> str:
         except OSError as error:
             why.append(f"{path}: {error.strerror}")
             continue
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+        own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        if own and os.access(path, os.W_OK):
             return path
-        why.append(f"{path} isn't a directory that only this user can enter")
+        why.append(
+            f"{path} is on a read-only disk" if own else f"{path} isn't a directory that only this user can enter"
+        )
     raise LauncherError(f"the processes of this host have no directory to meet in ({'; '.join(why)})")
 
 

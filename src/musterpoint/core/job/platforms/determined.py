@@ -26,7 +26,9 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
         UsageError: the file is missing or malformed.
     """
     if not small_text(FILE):
-        raise UsageError(f"{FILE} isn't here, expected Determined's list of a trial's containers: this is no trial's")
+        raise UsageError(
+            f"{FILE} isn't here, expected Determined's list of a trial's containers for --platform determined"
+        )
     info = mapping(load(FILE), FILE)
     hosts = host_list(info.get("container_addrs"), f"{FILE}: container_addrs")
     if not hosts:

@@ -35,8 +35,8 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
     tasks = {found[1]: name for name in environ if (found := LISTS.fullmatch(name)) and environ[name].strip()}
     if not tasks:
         raise UsageError(
-            "none of VC_*_HOSTS is set, expected those of Volcano's plugin svc: add `svc: []` and `env: []` to the "
-            "job's plugins"
+            "none of the variables VC_*_HOSTS is set, expected those of Volcano's plugin svc: add `svc: []` and "
+            "`env: []` to the job's plugins"
         )
     order = sorted(tasks, key=lambda task: (_FIRST.index(task) if task in _FIRST else len(_FIRST), task))
     variables = [tasks[task] for task in order]

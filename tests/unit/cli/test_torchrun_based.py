@@ -117,7 +117,11 @@ def test_what_hyperpodruns_options_become(words: tuple[str, ...], becomes: list[
         (("hyperpodrun", "--inprocess-restart"), "muster hyperpodrun: --inprocess-restart is not followed"),
         (("hyperpodrun", "--inprocess-restart=1"), "--inprocess-restart takes no value"),
         (("hyperpodrun", "--shutdown-signal", "INT"), "expected SIGTERM or SIGKILL"),
-        (("hyperpodrun", "--pre-train-script", "absent"), "absent is no file"),
+        pytest.param(
+            ("hyperpodrun", "--pre-train-script", "absent"),
+            "absent is no file",
+            marks=pytest.mark.torch,  # the job's Python is looked at before
+        ),
     ],
 )
 def test_what_is_refused_names_command_and_option(

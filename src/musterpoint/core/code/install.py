@@ -87,7 +87,7 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         tools.say(text)
 
 
-NO_PART_OF_A_JOB = ("__main__", "cli", "embedded", "integrations", "local", "sagemaker", "tools")
+NO_PART_OF_A_JOB = ("__main__", "cli", "embedded", "integrations", "local", "sagemaker", "serve", "tools")
 """Modules that a job never imports after this point."""
 
 

@@ -39,7 +39,7 @@ PROCESSES = st.builds(
 WORDS = st.lists(TEXT, max_size=2).map(tuple)
 MEETINGS = st.none() | st.builds(Meeting, COUNT, WORDS, st.booleans(), TEXT, WORDS, TEXT)
 PLANS = st.builds(
-    LaunchPlan, st.sampled_from(LAUNCHERS), TEXT,
+    LaunchPlan, st.sampled_from(list(LAUNCHERS)), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
     under_mpi=st.booleans(), prints_abort=st.booleans(), expands=st.booleans(),

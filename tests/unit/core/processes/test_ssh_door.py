@@ -69,9 +69,9 @@ sys.stdin.read()
 
 
 def test_keys_of_a_killed_job_are_removed_by_the_next_and_those_of_a_living_one_stay(
-    found: Ssh, tmp_path: Path, python: str
+    found: Ssh, tmp_path: Path, python: str, environ: dict[str, str]
 ) -> None:
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    environ = {**environ, "TMPDIR": str(tmp_path)}
     jobs = [
         subprocess.Popen([python, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
         for _ in range(2)

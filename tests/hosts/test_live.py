@@ -81,7 +81,12 @@ def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     screen = Screen(
         local, "--hosts", "2", "--launcher", "ranks", "--output", str(local.output), str(program), str(tmp_path)
     )
-    running = screen.until(lambda lines: all("running  1 of 1 ranks alive  last output" in line for line in lines[-2:]))
+    running = screen.until(
+        lambda lines: (
+            all("running  1 of 1 ranks alive  last output" in line for line in lines[-2:])
+            and sum("| red" in line for line in lines[:-2]) == 2
+        )
+    )
     assert [line.split()[0] for line in running[-2:]] == ["algo-1", "algo-2"]
     log = [line for line in running[:-2] if "| red" in line]
     assert sorted(log) == ["algo-1 | red 0", "algo-2 | red 1"]

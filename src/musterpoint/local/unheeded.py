@@ -90,6 +90,7 @@ CONDITIONS: Mapping[str, Callable[[Given], str]] = {
 """Options that have no effect under some conditions: what says why, empty where the option counts."""
 ALWAYS = frozenset(
     {
+        "--demo",
         "-f",
         "--hosts",
         "--backend",

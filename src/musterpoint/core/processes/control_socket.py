@@ -20,6 +20,7 @@ from musterpoint.core.processes.private_folder import SOCKET, is_same_user, priv
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 TOKEN_BYTES = 16
+_BEGINS = "control-"
 _MOST_TRIES = 1000
 """Tries to bind in the directory: another job of this user's may remove it, as it does when it is empty."""
 MOST_ACCEPTED = 32
@@ -158,7 +159,7 @@ class ControlSocket:
         loop.watch(self._socket.fileno(), READ, self._accept)
 
     def _listen(self) -> str:
-        name = f"control-{os.getpid()}-{os.urandom(6).hex()}"
+        name = f"{_BEGINS}{os.getpid()}-{os.urandom(6).hex()}"
         for _ in range(_MOST_TRIES):
             try:
                 folder = private_folder()
@@ -170,7 +171,7 @@ class ControlSocket:
                 return f"@musterpoint-{name}"
             path = os.path.join(folder, name)
             try:
-                remove_dead(folder)
+                remove_dead(folder, _BEGINS)
                 self._socket.bind(path)
                 self._socket.listen(4096)
                 os.rename(path, path + SOCKET)  # who removes dead sockets doesn't see it before it listens

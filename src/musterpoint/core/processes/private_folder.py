@@ -49,10 +49,14 @@ def private_folder(folders: tuple[str, ...] = FOLDERS) -> str:
     raise LauncherError(f"the processes of this host have no directory to meet in ({'; '.join(why)})")
 
 
-def remove_dead(folder: str) -> None:
-    """Removes what jobs have left that were killed: nobody listens at their sockets."""
+def remove_dead(folder: str, begins: str = "") -> None:
+    """Removes what jobs have left that were killed: nobody listens at their sockets, whose names begin with ``begins``.
+
+    Without the directory's lock only those may be looked at that listen before they get their name: another entry
+    point's may be about to.
+    """
     for name in os.listdir(folder):
-        if name.endswith(SOCKET):
+        if name.startswith(begins) and name.endswith(SOCKET):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                 sock.setblocking(False)
                 try:

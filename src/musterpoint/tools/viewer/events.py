@@ -87,6 +87,9 @@ EVENTS: dict[str, Meaning] = {
     "host-called-again": Meaning("note", "{of} called again, from {address}"),
     "host-rejoined": Meaning("note", "{of} has its seat back, from the next attempt on"),
     "host-ended": Meaning("end", "{of} ended with code {code}"),
+    "checkpoint-uploaded": Meaning("step", "the checkpoint {name} went up in {seconds} s, {bytes} bytes", False),
+    "checkpoint-kept": Meaning("step", "the checkpoint {name} is whole at its place, {bytes} bytes", False),
+    "checkpoints-over": Meaning("step", "the last checkpoint was finished in {seconds} s"),
 }
 _UNKNOWN = Meaning("note", "")
 

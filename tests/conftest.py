@@ -14,9 +14,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .hosts.s3 import S3, Faulty
+from .left_behind import left_behind, state
 from .own_network import own_network
 
 ROOT = Path(__file__).resolve().parent.parent
+
+AT_FIRST = state()
+FAILED = pytest.StashKey[bool]()
+LONGEST_REPORT = 6000
+"""Characters that the report of a failure has when all tests are run."""
 
 # Variables of the machine that runs the tests which would change what a job is taken for.
 PLATFORM_PREFIXES = (
@@ -90,10 +96,40 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return result
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes that a test has failed, and keeps what a run of all tests prints of it short."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+        text = report.longreprtext
+        if hasattr(item.config, "workerinput") and len(text) > LONGEST_REPORT:
+            half = LONGEST_REPORT // 2
+            report.longrepr = f"{text[:half]}\n[...: this test alone shows it all]\n{text[-half:]}"
+    return report
+
+
+@pytest.fixture
+def has_failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has failed, for fixtures that look at what it left."""
+    return lambda: request.node.stash.get(FAILED, False)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """The marker ``torch`` skips where there is none. Importing it to find out would cost every worker seconds."""
     if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """A test that leaves a child, a signal handler or another directory would make any later one fail."""
+    before = AT_FIRST._replace(children=state().children)
+    yield
+    left = left_behind(before)
+    assert not left, "; ".join(left)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import datetime, timezone
 from typing import Any, Callable, Mapping, NamedTuple, TextIO
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.metrics import MOST_METRICS, Metric, MetricReader, Point, Refused, read_metric
 from musterpoint.base.untrusted import printable
+from musterpoint.local.results import iso
 
 FILE = "metrics.jsonl"
 """In the job's directory: an object for each point, with MetricName, Host, Timestamp (seconds) and Value."""
@@ -106,7 +106,7 @@ class MetricLog:
         lasts = [self._summaries[metric.name].last for metric in self._metrics if metric.name in self._summaries]
         return {
             "FinalMetricDataList": [
-                {"MetricName": last.name, "Value": last.value, "Timestamp": _iso(last.at)} for last in lasts
+                {"MetricName": last.name, "Value": last.value, "Timestamp": iso(last.at)} for last in lasts
             ],
             "Metrics": "file://" + self._path,
         }
@@ -133,7 +133,3 @@ def _line(metric: Metric, summaries: Mapping[str, Summary], refused: tuple[int, 
     if summary.total > 1:
         said = f"the last of {summary.total} values, {summary.low:g} to {summary.high:g}; of {summary.last.host}"
     return f"metric {name}: {summary.last.value:g} ({said})" + (f"; {bad}" if bad else "")
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")

@@ -124,13 +124,13 @@ def describe(
         OutputDataConfig={"S3OutputPath": "file://" + layout.output},
         ResourceConfig={"InstanceType": "local", "InstanceCount": len(job.hosts)},
         Backend=backend,
-        CreationTime=_iso(phases[0].start),
-        LastModifiedTime=_iso(phases[-1].start),
+        CreationTime=iso(phases[0].start),
+        LastModifiedTime=iso(phases[-1].start),
         SecondaryStatusTransitions=[
             {
                 "Status": phase.status,
-                "StartTime": _iso(phase.start),
-                "EndTime": _iso(following.start),
+                "StartTime": iso(phase.start),
+                "EndTime": iso(following.start),
                 "StatusMessage": phase.message,
             }
             for phase, following in zip(phases, [*phases[1:], phases[-1]], strict=True)
@@ -143,8 +143,8 @@ def describe(
         )
     if training:
         description.update(
-            TrainingStartTime=_iso(training[0]),
-            TrainingEndTime=_iso(over),
+            TrainingStartTime=iso(training[0]),
+            TrainingEndTime=iso(over),
             TrainingTimeInSeconds=round(over - training[0], 3),
         )
     return description
@@ -155,7 +155,8 @@ def _host(host: str, end: HostEnd | None, layout: Layout) -> dict[str, Any]:
     return {**found, "OOMKilled": True} if end and end.out_of_memory else found
 
 
-def _iso(at: float) -> str:
+def iso(at: float) -> str:
+    """``at``, in seconds since the epoch, as ``job.json`` has it."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,6 @@ def test_what_hyperpodruns_options_become(words: tuple[str, ...], becomes: list[
         (("hyperpodrun", "--inprocess-restart"), "muster hyperpodrun: --inprocess-restart is not followed"),
         (("hyperpodrun", "--inprocess-restart=1"), "--inprocess-restart takes no value"),
         (("hyperpodrun", "--shutdown-signal", "INT"), "expected SIGTERM or SIGKILL"),
-        pytest.param(
-            ("hyperpodrun", "--pre-train-script", "absent"),
-            "absent is no file",
-            marks=pytest.mark.torch,  # the job's Python is looked at before
-        ),
     ],
 )
 def test_what_is_refused_names_command_and_option(
@@ -129,6 +125,16 @@ def test_what_is_refused_names_command_and_option(
 ) -> None:
     assert main([*words, "train.py"], {}) == 64
     assert sentence in capfd.readouterr().err
+
+
+@pytest.mark.torch
+def test_an_absent_script_is_refused_when_the_job_has_been_planned(
+    tmp_path: Path, python: str, environ: dict[str, str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    words = [python, "-m", "musterpoint", "hyperpodrun", "--pre-train-script", "absent", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, "absent is no file" in done.stderr) == (64, True), done.stderr
 
 
 @pytest.mark.parametrize("name", ["ft_launcher", "hyperpodrun"])

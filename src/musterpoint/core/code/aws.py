@@ -11,7 +11,7 @@ from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.core.code.tools import Execution, Tools
 from musterpoint.core.data.mover import endpoint_of, region_of
-from musterpoint.embedded.programs.registry import NO_BOTO3, text_of
+from musterpoint.embedded.programs.registry import NO_BOTO3, fact_of, text_of
 
 REQUEST = "MUSTER_AWS_REQUEST"
 LARGE = 32 * 1024**2
@@ -97,11 +97,8 @@ def _ask(
     words: list[str] = []
 
     def line(text: str) -> None:
-        try:
-            fact = json.loads(text)
-        except ValueError:
-            fact = None
-        if not isinstance(fact, dict):
+        fact = fact_of(text)
+        if fact is None:
             words.append(text)
         elif "done" in fact or "error" in fact:
             answer.update(fact)

@@ -1,6 +1,5 @@
 """Runs the mover in the first Python that has the store's library, and hears what it says."""
 
-import json
 import subprocess
 import sys
 from typing import Any, Callable, Mapping, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.places import is_path
-from musterpoint.embedded.programs.registry import MOVER, Texts
+from musterpoint.embedded.programs.registry import MOVER, Texts, fact_of
 
 EVERY = 10.0
 """Seconds between two lines of progress."""
@@ -108,11 +107,8 @@ class Heard:
         self._shown = 0.0
 
     def line(self, text: str) -> None:
-        try:
-            fact = json.loads(text)
-        except ValueError:
-            fact = None
-        if not isinstance(fact, dict):
+        fact = fact_of(text)
+        if fact is None:
             self.words = [*self.words[1 - _LAST :], text]
         elif "done" in fact:
             self.done = fact["done"]

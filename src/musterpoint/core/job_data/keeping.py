@@ -15,7 +15,7 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecar
 from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.runtime import Runtime
-from musterpoint.embedded.programs.registry import KEEPER, Texts
+from musterpoint.embedded.programs.registry import KEEPER, Texts, fact_of
 
 LONGEST_FINISH = 1800.0
 """Seconds that the last upload may take where no stop limits it."""
@@ -181,11 +181,8 @@ class Keeping:
             self._send("finish", {"seconds": round(seconds, 3), "clean": self._clean})
 
     def _on_line(self, line: str) -> None:
-        try:
-            fact = json.loads(line)
-        except ValueError:
-            fact = None
-        if not isinstance(fact, dict):
+        fact = fact_of(line)
+        if fact is None:
             self._lines = [*self._lines[-2:], line]
         elif "lacks" in fact:
             self._lacking[self._pythons[0]] = f"no {fact['lacks']}"

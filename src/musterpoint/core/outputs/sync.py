@@ -4,7 +4,6 @@ The hyperparameter ``sagemaker_s3_output`` says where they go. The uploads thems
 (:mod:`musterpoint.embedded.programs.uploader`) in a Python that has boto3.
 """
 
-import json
 import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple
@@ -18,7 +17,7 @@ from musterpoint.core.job.model import Hyperparameter, Job
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
 from musterpoint.core.processes.signals import STOPPING
-from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts
+from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts, fact_of
 
 HYPERPARAMETER = "sagemaker_s3_output"
 LONGEST_FINISH = 1800.0
@@ -251,11 +250,8 @@ class Sync:
             self._sidecar.send(f"finish {max(0.0, self._until - self._loop.clock()):.3f}")
 
     def _on_line(self, line: str) -> None:
-        try:
-            fact = json.loads(line)
-        except ValueError:
-            fact = None
-        if not isinstance(fact, dict):
+        fact = fact_of(line)
+        if fact is None:
             self._last_lines = [*self._last_lines[-2:], line]
         elif "over" in fact:
             self._over = fact["over"]

@@ -23,7 +23,7 @@ from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, S
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, Progress, send_all, state_folder
+from musterpoint.embedded.programs.transfers import Outgoing, Progress, emit, send_all, state_folder
 
 SETTLE = 0.3
 """Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""
@@ -35,11 +35,6 @@ REFUSALS = 3
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 NICE = 5
-
-
-def emit(**facts: Any) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
 
 
 class Part(NamedTuple):

@@ -23,6 +23,7 @@ from musterpoint.embedded.programs.transfers import (
     Outgoing,
     Progress,
     checked,
+    emit,
     fetch_all,
     files_below,
     free,
@@ -35,14 +36,6 @@ LOOKS = 8
 PROBE = 64 * 1024**2
 """Bytes that are written and read to measure a place."""
 PROBE_NAME = ".muster-probe"
-
-_lock = threading.Lock()
-
-
-def emit(**facts: Any) -> None:
-    with _lock:
-        sys.stdout.write(json.dumps(facts) + "\n")
-        sys.stdout.flush()
 
 
 def tell(progress: Progress) -> None:

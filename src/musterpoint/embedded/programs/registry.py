@@ -21,6 +21,7 @@ Program = Literal[
     "pid1_tracer",
     "scheduled_events",
     "aws_reader",
+    "s3_files",
     "upload_ledger",
     "upload_bucket",
     "uploader",
@@ -55,9 +56,9 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
+UPLOADER: tuple[Program, ...] = ("aws_reader", "s3_files", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
-_STORES: tuple[Program, ...] = ("stores", "store_s3", "open_store", "transfers")
+_STORES: tuple[Program, ...] = ("stores", "s3_files", "store_s3", "open_store", "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
@@ -84,6 +85,15 @@ LONGEST_FIRST_LINE = 127
 """Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); it is split at blanks, quoted or not."""
 
 _MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
+
+
+def fact_of(line: str) -> dict[str, Any] | None:
+    """What a program of ours says in a line of its stdout; None: it is no fact, but words for people."""
+    try:
+        fact = json.loads(line)
+    except ValueError:
+        return None
+    return fact if isinstance(fact, dict) else None
 
 
 class Texts:

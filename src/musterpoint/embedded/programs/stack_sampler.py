@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 Facts = dict[str, Any]
 
@@ -336,15 +336,12 @@ class Flight:
             self.done = True
 
     def _ask_thread(self, pid: int) -> bool:
-        folder = f"/proc/{pid}/fd"
         try:
-            for name in os.listdir(folder):
-                target = link(f"{folder}/{name}").partition(" ")[0]
-                if target.startswith(f"/memfd:{FLIGHT_FILE}-"):
-                    self._path = f"{folder}/{name}"
-                    with open(self._path, "rb") as file:
-                        self._before = int.from_bytes(file.read(FLIGHT_COUNT), "big")
-                    return poke(f"{folder}/{int(target.rpartition('-')[2])}")
+            for path, bell in answers_of(pid, FLIGHT_FILE):
+                self._path = path
+                with open(path, "rb") as file:
+                    self._before = int.from_bytes(file.read(FLIGHT_COUNT), "big")
+                return poke(bell)
         except (OSError, ValueError):
             pass
         return False
@@ -382,14 +379,11 @@ class Returns:
 
     def __init__(self, pid: int) -> None:
         self._path = ""
-        folder = f"/proc/{pid}/fd"
         try:
-            for name in os.listdir(folder):
-                target = link(f"{folder}/{name}").partition(" ")[0]
-                if target.startswith(f"/memfd:{RETURNS}-"):
-                    self._path = f"{folder}/{name}"
-                    if not self.call():
-                        poke(f"{folder}/{int(target.rpartition('-')[2])}")
+            for path, bell in answers_of(pid, RETURNS):
+                self._path = path
+                if not self.call():
+                    poke(bell)
         except (OSError, ValueError):
             pass
 
@@ -438,6 +432,15 @@ class Calls:
             if inside >= FEW_CALLS and not outside and others <= max(2.0, self._seconds * TICKS_PER_SECOND):
                 found[pid] = returns.call()
         return found
+
+
+def answers_of(pid: int, name: str) -> Iterator[tuple[str, str]]:
+    """The files called ``name`` in which a process answers, and for each what is poked to ask it."""
+    folder = f"/proc/{pid}/fd"
+    for each in os.listdir(folder):
+        target = link(f"{folder}/{each}").partition(" ")[0]
+        if target.startswith(f"/memfd:{name}-"):
+            yield f"{folder}/{each}", f"{folder}/{int(target.rpartition('-')[2])}"
 
 
 def poke(path: str, byte: bytes = b"?") -> bool:

@@ -9,6 +9,7 @@ import importlib
 import threading
 from typing import Any, Callable, Iterable, Iterator
 
+from musterpoint.embedded.programs.s3_files import file_access
 from musterpoint.embedded.programs.stores import Item, Lacks, OnBytes, OnDone, Store, StoreError, brief, os_words
 
 PART = 16 * 1024**2
@@ -200,7 +201,9 @@ class S3Store(Store):
             config = self._manager.TransferConfig(
                 multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=REQUESTS
             )
-            self._transfers["all"] = self._manager.TransferManager(self._client, config, _os_utils(self._utils))
+            self._transfers["all"] = self._manager.TransferManager(
+                self._client, config, file_access(self._utils, _name_of)
+            )
         return self._transfers["all"]
 
     def _listener(self, key: str, on_bytes: OnBytes, on_done: OnDone, item: Item | None) -> Any:
@@ -303,20 +306,5 @@ def _code(error: Any) -> str:
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", "?"))
 
 
-def _os_utils(utils: Any) -> Any:
-    """s3transfer's file access; a file that becomes shorter fails at once, instead of S3 waiting for the rest."""
-
-    class Chunk(utils.ReadFileChunk):  # type: ignore[misc]
-        def read(self, amount: Any = None) -> Any:
-            data = super().read(amount)
-            if not data and amount != 0 and self.tell() < len(self):
-                raise OSError(f"{getattr(self._fileobj, 'name', 'it')} became shorter")
-            return data
-
-    class Files(utils.OSUtils):  # type: ignore[misc]
-        def open_file_chunk_reader_from_fileobj(
-            self, fileobj: Any, chunk_size: int, full_file_size: int, callbacks: Any, close_callbacks: Any = None
-        ) -> Any:
-            return Chunk(fileobj, chunk_size, full_file_size, callbacks, False, close_callbacks)
-
-    return Files()
+def _name_of(file: Any) -> str:
+    return str(getattr(file, "name", "it"))

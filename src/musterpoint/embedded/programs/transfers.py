@@ -12,6 +12,8 @@ import json
 import os
 import queue
 import shutil
+import sys
+import threading
 import time
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
@@ -47,6 +49,16 @@ class Progress(NamedTuple):
     files: int
     of: int
     seconds: float
+
+
+_emitting = threading.Lock()
+
+
+def emit(**facts: Any) -> None:
+    """Says facts to who started this program: one line of JSON on stdout, whole whichever threads write."""
+    with _emitting:
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
 
 
 Tell = Callable[[Progress], None]

@@ -9,6 +9,7 @@ import importlib
 from typing import Any, Callable
 
 from musterpoint.embedded.programs.aws_reader import brief, is_transient, sentence
+from musterpoint.embedded.programs.s3_files import file_access
 
 PART = 16 * 1024**2
 """Bytes of one part; larger files are uploaded in parts."""
@@ -43,7 +44,7 @@ class Bucket:
         transfers = manager.TransferConfig(
             multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=REQUESTS
         )
-        self._manager = manager.TransferManager(client, transfers, _os_utils(utils))
+        self._manager = manager.TransferManager(client, transfers, file_access(utils))
         self._subscriber = importlib.import_module("s3transfer.subscribers").BaseSubscriber
         self._futures: dict[str, Any] = {}
 
@@ -93,22 +94,3 @@ class Bucket:
             return type(error).__name__, f"{type(error).__name__}: {brief(error)}", False
         words = sentence(error, errors, {"action": "put", "bucket": self._bucket})
         return kind, words, is_transient(error, errors) or isinstance(error, errors.ConnectionError)
-
-
-def _os_utils(utils: Any) -> Any:
-    """s3transfer's file access; a file that becomes shorter fails at once, instead of S3 waiting for the rest."""
-
-    class Chunk(utils.ReadFileChunk):  # type: ignore[misc]
-        def read(self, amount: Any = None) -> Any:
-            data = super().read(amount)
-            if not data and amount != 0 and self.tell() < len(self):
-                raise OSError("it became shorter")
-            return data
-
-    class Files(utils.OSUtils):  # type: ignore[misc]
-        def open_file_chunk_reader_from_fileobj(
-            self, fileobj: Any, chunk_size: int, full_file_size: int, callbacks: Any, close_callbacks: Any = None
-        ) -> Any:
-            return Chunk(fileobj, chunk_size, full_file_size, callbacks, False, close_callbacks)
-
-    return Files()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import queue
 import signal
@@ -18,6 +17,7 @@ import threading
 import time
 from typing import Any
 
+from musterpoint.embedded.programs.aws_reader import emit
 from musterpoint.embedded.programs.upload_bucket import Bucket
 from musterpoint.embedded.programs.upload_ledger import (
     Ledger,
@@ -48,11 +48,6 @@ NAMED = 5
 """How many of the files that didn't go up are named."""
 CANCEL_SECONDS = 1.0
 """Seconds to wait for cancelled uploads to end."""
-
-
-def emit(**facts: Any) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
 
 
 def main(request: dict[str, Any]) -> int:

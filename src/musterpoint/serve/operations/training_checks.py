@@ -121,9 +121,7 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
     if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
         raise invalid(f"Channel {name}: the CompressionType Gzip is supported in Pipe mode only")
     uri = source["S3Uri"]
-    bucket = requested.split_uri(uri)[0]
-    if not bucket:
-        raise invalid(f"Invalid S3 URI: {uri}")
+    bucket = _bucket_of(uri)
     if not _has_objects(context, uri):
         raise invalid(
             f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
@@ -132,11 +130,15 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
         )
 
 
-def _check_output(context: Context, output: Mapping[str, Any]) -> None:
-    uri = output["S3OutputPath"]
+def _bucket_of(uri: str) -> str:
     bucket = requested.split_uri(uri)[0]
     if not bucket:
         raise invalid(f"Invalid S3 URI: {uri}")
+    return bucket
+
+
+def _check_output(context: Context, output: Mapping[str, Any]) -> None:
+    bucket = _bucket_of(output["S3OutputPath"])
     if not exists(context, bucket):
         raise ApiError(
             "ValidationException", f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath"

@@ -21,7 +21,7 @@ from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.embedded.programs.registry import Texts
+from musterpoint.embedded.programs.registry import Texts, fact_of
 from musterpoint.tools.check.bandwidth_rules import Measured, bandwidth_findings, next_pairs
 from musterpoint.tools.check.blame import Pair
 from musterpoint.tools.check.findings import Finding, Severity, finding
@@ -188,11 +188,8 @@ class _Child:
         self.failed = ""
 
     def on_line(self, line: str) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = None
-        if not isinstance(message, dict):
+        message = fact_of(line)
+        if message is None:
             self.said = [*self.said[-4:], line]
         elif isinstance(message.get("ready"), dict):
             self.ready = message["ready"]

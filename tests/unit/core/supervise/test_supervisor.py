@@ -29,6 +29,7 @@ from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.state import Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
+from ....left_behind import adopt_orphans
 from .bench import context_for
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 1),), "127.0.0.1", 7777, "algo-1")
@@ -109,6 +110,7 @@ def bench() -> Iterator[Bench]:
     yield bench
     bench.close()
     assert tree.descendants(os.getpid()) == []
+    adopt_orphans(False)
 
 
 @pytest.fixture

@@ -47,8 +47,6 @@ RAY_PORTS = (
 """What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
 SECONDS_TO_END = 4
 """What Ray's processes get to end by themselves: with an idle cluster they take 1 to 2."""
-SECONDS_TO_START = 120
-"""What the parts of a node get to start (Ray's default: 30, which a busy host can miss)."""
 SECONDS_WITHOUT_HEAD = 30
 """After these a node gives up a head that is gone (Ray's default: 60). The head gives up a silent node no later."""
 LONGEST_FOLDER = 40
@@ -116,7 +114,6 @@ def _settings() -> tuple[EnvSetting, ...]:
         EnvSetting(
             "RAY_gcs_rpc_server_reconnect_timeout_s", str(SECONDS_WITHOUT_HEAD), "a node learns in time of a dead head"
         ),
-        EnvSetting("RAY_raylet_start_wait_time_s", str(SECONDS_TO_START), "a node's parts may start on a busy host"),
         EnvSetting("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "when nodes are stopped, the program has ended"),
     )
 

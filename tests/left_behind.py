@@ -14,7 +14,9 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class State(NamedTuple):
-    """Of this process. ``adopts`` orphans below it; ``children``: those that nobody has waited for, by pid, and names."""
+    """Of this process. ``adopts``: whether orphans below it become its children. ``children``: the names, by pid, of
+    those that nobody has waited for.
+    """
 
     handlers: dict[int, object]
     blocked: frozenset[int]

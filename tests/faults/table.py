@@ -97,6 +97,19 @@ def table_of_faults() -> str:
     return "\n".join(rows)
 
 
+SHOWN_FIRST = "raises-waited killed-waited memory segfault echo hangs supervisor-worker cut absent launcher stop-one"
+"""The faults of the site's first page."""
+
+
+def table_of_culprits() -> str:
+    """What a job says of some faults, for those who have never seen it."""
+    named = {fault.name: fault for fault in FAULTS}
+    rows = ["| what happens | what every host then says |", "|---|---|"]
+    for name in SHOWN_FIRST.split():
+        rows.append(f"| {escaped(named[name].about)} | `{escaped(measured()[name]['lead'])}` |")
+    return "\n".join(rows)
+
+
 def table_of_launchers() -> str:
     rows = ["| `--launchers` | what starts the ranks | hosts × ranks |", "|---|---|---|"]
     rows += [f"| `{one.name}` | {one.about} | {one.hosts} × {one.slots} |" for one in LAUNCHERS]

@@ -1,0 +1,95 @@
+"""The site of the documentation: built from this checkout as scripts/site builds it, with every link followed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture
+def pages(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    return importlib.import_module("site_pages")
+
+
+@pytest.fixture(scope="module")
+def site(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    stack("site")
+    output = tmp_path_factory.mktemp("site") / "site"
+    command = [root / "scripts" / "site", "--output", output]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "all links lead somewhere" in done.stderr
+    return output
+
+
+def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> None:
+    docs = root / "docs"
+    names = [path.relative_to(docs).with_suffix(".html").as_posix() for path in docs.rglob("*.md")]
+    built = [name.replace("README.html", "index.html") for name in names]
+    assert [name for name in built if not (site / name).exists()] == []
+    named = set(re.findall(r'"([a-z0-9/-]+\.md)"', (docs / "site.toml").read_text()))
+    alone = {path.name for path in (docs / "decisions").glob("0*.md")}
+    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.name not in alone}
+    assert found - named - {"decisions/README.md"} == set()
+
+
+def test_it_can_be_searched_and_is_dark_where_one_wants_it(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert 'data-md-color-scheme="slate"' in page
+    assert "prefers-color-scheme: dark" in page
+    assert "raises-waited" in (site / "search.json").read_text()
+
+
+def test_it_asks_no_other_host_for_anything(site: Path) -> None:
+    """Links may lead to others, as the reader follows them; pictures, styles and scripts are the site's own."""
+    fetched = re.compile(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)")
+    found = {address for page in site.rglob("*.html") for address in fetched.findall(page.read_text())}
+    assert {address for address in found if not address.startswith("https://musterpoint.invalid/")} == set()
+
+
+def test_the_first_page_has_three_pictures_and_a_table(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert [name for name in ("plan", "report", "serve") if f'src="pictures/{name}.png"' not in page] == []
+    assert page.count("<table>") == 1
+
+
+@pytest.mark.parametrize(("link", "said"), [("nowhere.md", "nowhere"), ("mpi.md#no-such-heading", "no-such-heading")])
+def test_a_broken_link_fails(
+    pages: ModuleType, stack: Callable[[str], Path], tmp_path: Path, link: str, said: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# First\n\n[there]({link})\n")
+    (tmp_path / "docs" / "mpi.md").write_text("# MPI\n")
+    (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "site"\nuse_directory_urls = false\n')
+    with pytest.raises(Exception, match=said):
+        pages.build(stack("site") / "zensical", tmp_path, tmp_path / "out")
+
+
+def test_a_link_that_only_the_built_page_has_is_followed_too(pages: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "one.html").write_text('<h1 id="top"><a href="two.html#here">x</a><img src="gone.png"></h1>')
+    (tmp_path / "two.html").write_text('<p id="there"></p><a href="one.html#top">y</a>')
+    assert pages.broken(tmp_path) == ["one.html: two.html#here", "one.html: gone.png"]
+
+
+def test_a_link_in_the_repository_that_leads_nowhere_fails(pages: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "index.md"
+    page.write_text("`[code](is.no.link)`\n\n```text\n[nor](is.this)\n```\n\n[gone](../src/gone.py)\n")
+    with pytest.raises(pages.Missing, match=r"docs/index\.md: \.\./src/gone\.py leads nowhere"):
+        pages.rewritten(tmp_path, page)
+
+
+def test_a_folder_becomes_a_page_with_its_files(pages: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "one.py").write_text("print(1)\n")
+    shown = pages.as_page(tmp_path, tmp_path / "examples")
+    assert "# `examples`" in shown
+    assert "## `one.py`" in shown
+    assert "````python\nprint(1)\n" in shown

@@ -29,7 +29,7 @@ from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
-    from musterpoint.core.started_per_rank import Leader
+    from musterpoint.core.entry_point_leader import Leader
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 """A look at all hosts before the ranks start; raises :class:`CheckError` where the job shouldn't."""

@@ -17,7 +17,7 @@ from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.private_folder import peer_of
 from musterpoint.core.processes.process import CannotStart, Streams, spawn
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.embedded.programs.registry import Texts
 

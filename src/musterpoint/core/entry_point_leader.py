@@ -13,7 +13,7 @@ from musterpoint.core.election import Meeting, Place, leave
 from musterpoint.core.entry_point_lines import Lines, prove
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.processes.private_folder import is_same_user
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
 _MOST_STRANGERS = 64

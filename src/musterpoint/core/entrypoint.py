@@ -21,7 +21,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, understood
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster

@@ -7,12 +7,8 @@ from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.rank_environment import (
-    TemporaryDirectory,
-    add_for_launcher,
-    planned_environment,
-    remove,
-)
+from musterpoint.core.supervise.rank_environment import add_for_launcher, planned_environment
+from musterpoint.core.supervise.temporary_directory import TemporaryDirectory, remove
 from musterpoint.embedded.programs.registry import Program, Texts
 
 

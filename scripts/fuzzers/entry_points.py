@@ -18,12 +18,12 @@ from typing import Any, cast
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import Loop
-from musterpoint.core.election import Meeting, Place
-from musterpoint.core.entry_point_follower import Follower
-from musterpoint.core.entry_point_leader import Leader
-from musterpoint.core.entry_point_lines import prove
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
+from musterpoint.core.started_per_rank.election import Meeting, Place
+from musterpoint.core.started_per_rank.follower import Follower
+from musterpoint.core.started_per_rank.leader import Leader
+from musterpoint.core.started_per_rank.lines import prove
 
 NASTY: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 15, 9, 255, 256, 2**63, 10**400, 1.5, "", "1", "\ud800", "\0", "a\x1b[2J", [],

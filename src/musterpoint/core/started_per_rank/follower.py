@@ -11,14 +11,14 @@ from musterpoint.base.errors import LauncherError, StoppedEarly
 from musterpoint.base.loop import READ
 from musterpoint.base.untrusted import printable, same_token
 from musterpoint.core.channel.session import random_token
-from musterpoint.core.election import Meeting
-from musterpoint.core.entry_point_lines import Lines, prove
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.private_folder import peer_of
 from musterpoint.core.processes.process import CannotStart, Streams, spawn
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
+from musterpoint.core.started_per_rank.election import Meeting
+from musterpoint.core.started_per_rank.lines import Lines, prove
 from musterpoint.embedded.programs.registry import Texts
 
 _LONGEST_REFUSAL = 400

@@ -9,12 +9,12 @@ from musterpoint.base.loop import READ
 from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel.secret import derived
 from musterpoint.core.channel.session import random_token
-from musterpoint.core.election import Meeting, Place, leave
-from musterpoint.core.entry_point_lines import Lines, prove
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.processes.private_folder import is_same_user
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
+from musterpoint.core.started_per_rank.election import Meeting, Place, leave
+from musterpoint.core.started_per_rank.lines import Lines, prove
 
 _MOST_STRANGERS = 64
 """Connections that haven't said who they are, beside those of the entry points that are missing."""

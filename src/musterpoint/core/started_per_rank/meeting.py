@@ -1,9 +1,8 @@
-"""Where the platform has started several entry points on one host, one for each rank: they elect one that leads.
+"""The entry points of one host elect one that leads.
 
-The one that leads has the host's part in the roll call, its supervisor and its reports. The others meet it at a socket
-(:mod:`musterpoint.core.election`); when that one dies before ranks run, another leads. Each starts its own rank as a
-child, through the rank stub, so that the platform (an mpirun) sees its own process tree; its output goes to its own
-stdout. All end with the job's code.
+It has the host's part in the roll call, its supervisor and its reports. The others meet it at a socket; when it dies
+before ranks run, another leads. Each starts its own rank as a child, through the rank stub, so that the platform (an
+mpirun) sees its own process tree; its output goes to its own stdout. All end with the job's code.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from typing import Mapping
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.core.election import elect, file_name
-from musterpoint.core.entry_point_follower import Follower
-from musterpoint.core.entry_point_leader import Leader
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.runtime import Runtime
+from musterpoint.core.started_per_rank.election import elect, file_name
+from musterpoint.core.started_per_rank.follower import Follower
+from musterpoint.core.started_per_rank.leader import Leader
 
 _MOST_TRIES = 1000
 """How often another one is met that ends before it has said anything."""

@@ -26,7 +26,7 @@ from musterpoint.core.processes.private_folder import FOLDERS, peer_of
 from musterpoint.core.started_per_rank.election import Place, elect, leave
 from musterpoint.core.started_per_rank.meeting import name_of
 
-from ...ports import free_port
+from ....ports import free_port
 
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="the locks of directories are Linux's")
 

@@ -9,7 +9,8 @@ import time
 from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import BY_FIELD, read_count
+from musterpoint.base.readers import read_count
+from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.job.log_rules import as_json

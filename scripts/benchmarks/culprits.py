@@ -114,7 +114,7 @@ RANKS = re.compile(
     r"|\[rank(\d+)\]|world_rank=(\d+)"
     r"|Process name: \[\[\d+,\d+\],(\d+)\]"  # Open MPI
 )
-TABLE = re.compile(r"Root Cause \(first observed failure\):.*", re.DOTALL)
+TABLE = re.compile(r"Root Cause \(first observed failure\).*", re.DOTALL)
 OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
 SIGNALS = {130: "SIGINT", 134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 

@@ -56,6 +56,7 @@ from ray.train import RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 FOLDER = os.getcwd()
+PASSED = ("FAULT_", "MASTER_", "WORLD_SIZE")
 
 def loop(variables):
     os.environ.update(variables)
@@ -63,7 +64,7 @@ def loop(variables):
 
 ray.init(num_cpus=WORKERS, include_dashboard=False, _temp_dir=os.environ["RAY_FOLDER"])
 DataParallelTrainer(
-    loop, train_loop_config={name: value for name, value in os.environ.items() if name.startswith("FAULT_")},
+    loop, train_loop_config={name: os.environ[name] for name in os.environ if name.startswith(PASSED)},
     scaling_config=ScalingConfig(num_workers=WORKERS), run_config=RunConfig(storage_path=FOLDER + "/storage"),
 ).fit()
 """.replace("WORKERS", str(HOSTS * SLOTS))
@@ -254,6 +255,10 @@ def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool
     return nodes
 
 
+HELP = ("--mca", "orte_base_help_aggregate", "0")
+"""Else Open MPI 4 at times loses the message that names the rank."""
+
+
 def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
     (folder / "rank.py").write_text(PLACE + UNDER_MPI)
     words: list[str | Path] = [
@@ -273,7 +278,8 @@ def ray(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> l
     short = Path("/tmp") / f"culprit-{os.getpid()}-{folder.name[-8:]}"  # Ray's sockets need a short path
     own = {
         "RAY_FOLDER": str(short), "RAY_TRAIN_V2_ENABLED": "1", "RAY_DEDUP_LOGS": "0", "RAY_AUTH_MODE": "disabled",
-        "HOME": str(folder),
+        "HOME": str(folder), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(HOSTS * SLOTS),
     }  # fmt: skip
     return [start(folder, "ray", [stacks.ray / "python", "driver.py"], {**environ, **own})]
 

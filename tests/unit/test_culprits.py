@@ -37,6 +37,7 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
     [
         (RAISES, TABLE, 1, 3, (True, True, True)),
         (RAISES, TABLE, 1, 2, (False, True, True)),
+        (RAISES, TABLE.replace("failure):", "failure)"), 1, 3, (True, True, True)),  # sagemaker-training cuts it
         (KILLED, KILL, 1, 3, (True, True, True)),
         (KILLED, TABLE, 1, 3, (True, False, True)),
         (EXITS, ABORT, 7, 3, (True, True, True)),

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.tools.check.data_places import DataPlace
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
 from musterpoint.tools.check.links import Links, survey_links
 from musterpoint.tools.check.machine import MachineState, survey_machine
@@ -24,6 +25,7 @@ class HostFacts(NamedTuple):
     cpus, gpus, neuron_cores: as :class:`Devices`.
     rdma: the kernel's names of its RDMA devices.
     machine, links, health, versions: what the modules of these names looked at.
+    places: of the job's data, where its options name any.
     own_addresses: those that its own name resolves to here.
     name_looked_up: whether its own name was looked up.
     """
@@ -39,6 +41,7 @@ class HostFacts(NamedTuple):
     links: Links = Links()
     health: Gpus = Gpus()
     versions: tuple[Version, ...] = ()
+    places: tuple[DataPlace, ...] = ()
     own_addresses: tuple[str, ...] = ()
     name_looked_up: bool = False
 

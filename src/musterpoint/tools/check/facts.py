@@ -25,9 +25,9 @@ class HostFacts(NamedTuple):
     cpus, gpus, neuron_cores: as :class:`Devices`.
     rdma: the kernel's names of its RDMA devices.
     machine, links, health, versions: what the modules of these names looked at.
-    places: of the job's data, where its options name any.
     own_addresses: those that its own name resolves to here.
     name_looked_up: whether its own name was looked up.
+    places: of the job's data, where its options name any.
     """
 
     host: str
@@ -41,9 +41,9 @@ class HostFacts(NamedTuple):
     links: Links = Links()
     health: Gpus = Gpus()
     versions: tuple[Version, ...] = ()
-    places: tuple[DataPlace, ...] = ()
     own_addresses: tuple[str, ...] = ()
     name_looked_up: bool = False
+    places: tuple[DataPlace, ...] = ()
 
 
 class Asked(NamedTuple):

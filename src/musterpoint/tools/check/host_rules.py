@@ -62,22 +62,22 @@ RESERVE = 3.0
 """Seconds of a stop that no upload gets."""
 
 
-def _places(facts: HostFacts) -> Iterator[Finding]:
+def _places(facts: HostFacts) -> Iterator[Told]:
     for place in facts.places:
         where = f"{place.uri} ({place.used_for})"
         if place.problem:
-            yield finding("place-unusable", "fail", facts.host, f"{where}: {place.problem}", "a place that answers")
+            yield ("place-unusable", "fail", f"{where}: {place.problem}", "a place that answers")
             continue
         speeds = [f"{rate:.0f} MiB/s {way}" for rate, way in ((place.write, "to it"), (place.read, "from it")) if rate]
         time = max(0.0, place.grace - RESERVE)
         room = place.write * time
         if place.used_for == "checkpoints" and place.newest > room:
             found = f"{where}: {', '.join(speeds)}, and the newest checkpoint has {place.newest:.0f} MiB"
-            yield finding("place-slow", "warn", facts.host, found, f"{place.newest / max(1.0, time):.0f} MiB/s or more")
+            yield ("place-slow", "warn", found, f"{place.newest / max(1.0, time):.0f} MiB/s or more")
             continue
         if place.used_for == "checkpoints":
             speeds.append(f"{room:,.0f} MiB in the {place.grace:.0f} s that a stop leaves")
-        yield finding("place-measured", "ok", facts.host, f"{where}: {', '.join(speeds) or 'it answers'}")
+        yield ("place-measured", "ok", f"{where}: {', '.join(speeds) or 'it answers'}", "")
 
 
 def _sizes(facts: HostFacts) -> str:

@@ -87,7 +87,12 @@ def plan(folder: Path, driver: Any) -> None:
     page = folder / "plan.html"
     # the interpreter is wherever this checkout's tools are; and the variables are a page of their own
     own, shown = sys.executable, "/usr/bin/python3"
-    text = muster(folder, *words).replace(own + "  ", shown.ljust(len(own)) + "  ").replace(own, shown).partition("\n  variables, ")[0]
+    text = (
+        muster(folder, *words)
+        .replace(own + "  ", shown.ljust(len(own)) + "  ")
+        .replace(own, shown)
+        .partition("\n  variables, ")[0]
+    )
     page.write_text(TERMINAL % (html.escape(f"muster {' '.join(words)}"), html.escape(text)))
     driver.get(page.as_uri())
     shot(driver, "plan", 1000, 700)

@@ -16,6 +16,7 @@ from environments import Missing
 MARK = ".site-of-musterpoint"
 """A file that says that a folder is a site of ours, which may be made anew."""
 LINK = re.compile(r"(`(?:[^`\n]|\n(?!\n))*`)|(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FENCE = re.compile(r"^(\s*)(`{3,})", re.MULTILINE)
 PICTURES = (".png", ".svg")
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".sh": "sh"}
@@ -112,10 +113,10 @@ def as_page(root: Path, file: Path) -> str:
 def build(zensical: Path, folder: Path, output: Path) -> None:
     """The staged pages as a site; whatever Zensical warns of fails."""
     command = [zensical, "build", "--strict", "--clean"]
-    plain = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Missing(f"Zensical failed with code {done.returncode}:\n{done.stdout}{done.stderr}")
+        said = COLOUR.sub("", done.stdout + done.stderr)
+        raise Missing(f"Zensical failed with code {done.returncode}:\n{said}")
     if output.exists():
         shutil.rmtree(output)
     shutil.copytree(folder / "site", output)

@@ -32,7 +32,7 @@ class Error(NamedTuple):
     or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames``: the innermost of the user's code,
     outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
     ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
-    a failure elsewhere caused the error.
+    a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
     """
 
     text: str
@@ -43,6 +43,7 @@ class Error(NamedTuple):
     rank: int | None = None
     local_rank: int | None = None
     symptom: bool = False
+    lost_connection: bool = False
 
 
 SHOWN_FRAMES = 2
@@ -51,6 +52,10 @@ STALE = 40
 NEAR = 25
 """An error line is searched in this many last lines."""
 
+_LOST_CONNECTION = re.compile(
+    r"(?:EOFError|ConnectionError|Connection(?:Reset|Aborted|Refused)Error|BrokenPipeError"
+    r"|asyncio\.(?:exceptions\.)?IncompleteReadError)(?::|$)"
+)
 _WRAPPER = re.compile(
     r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
     r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
@@ -119,7 +124,8 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
         return said
     if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
         return said
-    return Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
+    error = Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
+    return error._replace(lost_connection=_lost_connection(last))
 
 
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
@@ -232,6 +238,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
             wrapper,
             not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
             symptom=symptom,
+            lost_connection=not symptom and _lost_connection(last),
         )
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
@@ -402,6 +409,10 @@ def _is_symptom(raised: list[Raised], one: Raised) -> bool:
         if not link.chained:
             break
     return False
+
+
+def _lost_connection(raised: Raised) -> bool:
+    return not raised.fatal and _LOST_CONNECTION.match(raised.text) is not None and not _is_users_own(raised)
 
 
 def _is_users_own(raised: Raised) -> bool:

@@ -21,7 +21,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, understood
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
@@ -29,7 +29,7 @@ from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
-    from musterpoint.core.started_per_rank import Leader
+    from musterpoint.core.started_per_rank.leader import Leader
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 """A look at all hosts before the ranks start; raises :class:`CheckError` where the job shouldn't."""
@@ -63,7 +63,7 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> "U
     """
     if job.started is None or job.started.local_size == 1:
         return None
-    from musterpoint.core.started_per_rank import meet
+    from musterpoint.core.started_per_rank.meeting import meet
 
     return meet(runtime, request.environ, job, job.started, options.secret)
 
@@ -82,10 +82,11 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
     runtime.output.reserve()
     carrier = None
     if settled.options.has_data and refusal is None and prepared.host is not None:
-        carrier = job_data.carrier.Carrier(runtime, settled, prepared.host.workspace.interpreter, peers)
+        interpreter = prepared.host.workspace.interpreter
+        carrier = job_data.carrier.Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
         settled, may_start, refusal = carrier.bring()
         prepared = prepared if may_start else prepared._replace(host=None)
-    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers)
+    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers, carrier)
     if carrier is not None:
         carrier.send(outcome)
     peers.close()
@@ -94,12 +95,12 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
     return outcome
 
 
-def _attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "job_data.carrier.Carrier | None") -> Outcome:
     if not roster.max_restarts:
         return attempt.run(roster, peers)[1]
     from musterpoint.core.further_attempts import run_until_over
 
-    return run_until_over(attempt, roster, peers)
+    return run_until_over(attempt, roster, peers, carrier)
 
 
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:

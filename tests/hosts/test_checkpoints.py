@@ -209,6 +209,23 @@ def test_a_stop_keeps_what_was_whole(job: Job, tmp_path: Path) -> None:
     assert "from 1" in job.run()[1]
 
 
+def test_a_place_that_is_full_ends_nothing_and_what_was_whole_stays(job: Job, tmp_path: Path) -> None:
+    """A first checkpoint gets there; the next one doesn't fit. Nothing half is restored."""
+    Path(job.place).mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "full", job.place], check=True)
+    try:
+        code, _, err = job.run(STEPS="1")
+        assert not code and job.outcome["checkpoints"]["newest"] == "step-1", err
+        code, out, err = job.run(STEPS="1", SIZE="8000000")
+        assert not code and "from 1" in out and "No space left on device" in err, err
+        assert "No space left on device" in job.outcome["checkpoints"]["problem"]
+        job.forget()
+        code, out, err = job.run(STEPS="1")
+        assert not code and "from 1" in out, err
+    finally:
+        subprocess.run(["umount", job.place], check=True)
+
+
 ASKS = """
 import os, signal, sys, time
 from musterpoint import checkpoints

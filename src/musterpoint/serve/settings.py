@@ -66,9 +66,9 @@ class Settings(NamedTuple):
         """The ARN of a resource; SageMaker writes the name in lower case."""
         return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:{kind}/{name.lower()}"
 
-    def job_directory(self, name: str) -> str:
-        """Where everything of a training job is."""
-        return os.path.join(self.data, "jobs", name)
+    def job_directory(self, key: str) -> str:
+        """Where everything of a job is: of a training job below ``jobs``, of another below its kind."""
+        return os.path.join(self.data, key if "/" in key else os.path.join("jobs", key))
 
     @property
     def variables(self) -> dict[str, str]:

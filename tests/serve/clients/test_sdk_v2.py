@@ -67,3 +67,46 @@ def test_a_tuner_finds_the_best_job(client: Client, python: Callable[[str], Path
         )["TrainingJobSummaries"]
     ]
     assert float(best["BestTrainingJob"]["TunedHyperParameters"]["lr"]) == min(rates)
+
+
+PROCESSES = f"""
+from sagemaker.processing import ProcessingInput, ProcessingOutput, ScriptProcessor
+from sagemaker.sklearn.processing import SKLearnProcessor
+import sagemaker
+
+settings = dict(role="{ROLE}", instance_count=1, instance_type="ml.m5.xlarge")
+session = sagemaker.Session()
+data = session.upload_data("data", key_prefix="raw")
+plain = ScriptProcessor(image_uri="own:1", command=["python3"], base_job_name="scripted", **settings)
+plain.run(
+    code="src/prepare.py", arguments=["--by", "2"], logs=True,
+    inputs=[ProcessingInput(source=data, destination="/opt/ml/processing/input/data")],
+    outputs=[ProcessingOutput(output_name="out", source="/opt/ml/processing/output")],
+)
+print("PLAIN", plain.latest_job.outputs[0].destination)
+learned = SKLearnProcessor(framework_version="1.2-1", **settings)
+learned.run(
+    code="src/prepare.py", arguments=["--by", "3"], job_name="learned",
+    inputs=[ProcessingInput(source=data, destination="/opt/ml/processing/input/data")],
+    outputs=[ProcessingOutput(output_name="out", source="/opt/ml/processing/output", destination="s3://{BUCKET}/by-3")],
+)
+print("LEARNED", session.describe_processing_job("learned")["ProcessingJobStatus"])
+"""
+PREPARE = """
+import argparse, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--by", type=int)
+given = parser.parse_args()
+base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml") + "/processing"
+numbers = [int(word) for word in open(base + "/input/data/numbers.txt").read().split()]
+print("multiplied", *numbers, "by", given.by)
+open(base + "/output/numbers.txt", "w").write(" ".join(str(number * given.by) for number in numbers))
+"""
+
+
+def test_processors_run_scripts_with_their_inputs_and_outputs(client: Client, python: Callable[[str], Path]) -> None:
+    (client.folder / "src" / "prepare.py").write_text(PREPARE)
+    said = client.run(python("sdk-v2"), "-c", PROCESSES)
+    assert "PLAIN s3://" in said and "LEARNED Completed" in said, said
+    assert "multiplied 1 2 3 by 2" in said, "the log comes to the terminal"
+    assert client.account.s3.get_object(Bucket=BUCKET, Key="by-3/numbers.txt")["Body"].read() == b"3 6 9"

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 
 from musterpoint.serve.context import Handler
 from musterpoint.serve.errors import ApiError, not_here
-from musterpoint.serve.operations import search, tags, training_jobs, tuning_jobs
+from musterpoint.serve.operations import processing_jobs, search, tags, training_jobs, tuning_jobs
 
 OPERATIONS: Mapping[str, Handler] = {
     "CreateTrainingJob": training_jobs.create,
@@ -24,6 +24,10 @@ OPERATIONS: Mapping[str, Handler] = {
     "ListHyperParameterTuningJobs": tuning_jobs.list_,
     "ListTrainingJobsForHyperParameterTuningJob": tuning_jobs.list_jobs,
     "StopHyperParameterTuningJob": tuning_jobs.stop,
+    "CreateProcessingJob": processing_jobs.create,
+    "DescribeProcessingJob": processing_jobs.describe,
+    "ListProcessingJobs": processing_jobs.list_,
+    "StopProcessingJob": processing_jobs.stop,
     "Search": search.search,
     "AddTags": tags.add,
     "ListTags": tags.list_,

@@ -11,6 +11,7 @@ from musterpoint.serve.drawing import combination, combinations, drawn
 from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.listing import listed
 from musterpoint.serve.operations import training_jobs
+from musterpoint.serve.operations.stops import stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check
 from musterpoint.serve.state import AlreadyThere, Record
@@ -307,7 +308,7 @@ def stop(request: Request) -> Fields:
     )
     for job in children(context, record):
         if job.status not in OVER:
-            training_jobs.stop_job(request, job.name)
+            stop_job(context, job)
     advance(context, record.name)
     return {}
 

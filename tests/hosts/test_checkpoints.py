@@ -150,7 +150,7 @@ def test_older_ones_go(job: Job) -> None:
     job.run("--checkpoint-keep", "1", STEPS="4")
     manifests = list((Path(job.place) / "manifests").iterdir())
     assert len(manifests) == 1
-    named = {entry[3] for entry in json.loads(manifests[0].read_text())["files"]}
+    named = {entry[3] for part in json.loads(manifests[0].read_text())["parts"] for entry in part["files"]}
     there = {str(path.relative_to(job.place)) for path in (Path(job.place) / "files").rglob("*") if path.is_file()}
     assert there == named
 
@@ -240,8 +240,8 @@ def test_what_a_program_may_ask_and_say(job: Job) -> None:
             awaited(process.stdout, "said")  # it hears signals by then
             awaited(process.stderr, "is whole at")
             process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=500)
-        assert process.returncode == 143 and "has time" in out
+            out, err = process.communicate(timeout=500)
+        assert process.returncode == 143 and "has time" in out, err
         job.program.write_text(ASKS.replace('"step-1"', '"step-2"'))
 
 
@@ -282,7 +282,7 @@ def test_two_hosts_agree_on_what_is_whole(tmp_path: Path) -> None:
         assert not done.returncode, done.stdout
         assert f"host 0 from {3 * turn}" in done.stdout and f"host 1 from {3 * turn}" in done.stdout, done.stdout
     for path in (place / "manifests").iterdir():
-        files = json.loads(path.read_text())["files"]
+        files = [entry for part in json.loads(path.read_text())["parts"] for entry in part["files"]]
         assert {entry[4] for entry in files} == {0, 1}
         assert len({entry[0].partition("/")[0] for entry in files}) == 1
 

@@ -50,7 +50,8 @@ def _checkpoints(started: Started) -> None:
     if keeping is not None and plan is not None and started.asked.job.in_group:
         ranks = plan.world_size, plan.first_rank, plan.local_ranks
         hosts = tuple(seat.name for seat in started.roster.group)
-        started.runtime.loop.call_later(0, lambda: keeping.begin(ranks, hosts))  # when the ranks have been started
+        attempt = started.roster.attempt
+        started.runtime.loop.call_later(0, lambda: keeping.begin(ranks, hosts, attempt))  # the ranks have been started
 
 
 def _build_locks(started: Started) -> None:

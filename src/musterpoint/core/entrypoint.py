@@ -82,10 +82,11 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
     runtime.output.reserve()
     carrier = None
     if settled.options.has_data and refusal is None and prepared.host is not None:
-        carrier = job_data.carrier.Carrier(runtime, settled, prepared.host.workspace.interpreter, peers)
+        interpreter = prepared.host.workspace.interpreter
+        carrier = job_data.carrier.Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
         settled, may_start, refusal = carrier.bring()
         prepared = prepared if may_start else prepared._replace(host=None)
-    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers)
+    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers, carrier)
     if carrier is not None:
         carrier.send(outcome)
     peers.close()
@@ -94,12 +95,12 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
     return outcome
 
 
-def _attempts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "job_data.carrier.Carrier | None") -> Outcome:
     if not roster.max_restarts:
         return attempt.run(roster, peers)[1]
     from musterpoint.core.further_attempts import run_until_over
 
-    return run_until_over(attempt, roster, peers)
+    return run_until_over(attempt, roster, peers, carrier)
 
 
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:

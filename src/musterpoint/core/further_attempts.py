@@ -1,5 +1,7 @@
 """The attempts of a job that may be started again, on the same hosts, until one ends well or no other may follow."""
 
+from typing import TYPE_CHECKING
+
 from musterpoint.base.errors import MusterError
 from musterpoint.core.attempts import Attempt
 from musterpoint.core.channel.peers import Peers
@@ -11,9 +13,12 @@ from musterpoint.core.supervise.restart_rules import RestartRules
 from musterpoint.core.supervise.restarts import Between, Restarts
 from musterpoint.core.supervise.state import Outcome
 
+if TYPE_CHECKING:
+    from musterpoint.core.job_data.carrier import Carrier
 
-def run_until_over(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
-    """The outcome of the last attempt."""
+
+def run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Carrier | None") -> Outcome:
+    """The outcome of the last attempt. ``carrier`` has the job's data, where it has any."""
     runtime, (_request, options, job) = attempt.runtime, attempt.asked
 
     def ports() -> tuple[int, ...]:
@@ -37,5 +42,9 @@ def run_until_over(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
     restarts = Restarts(between, peers, roster, rules)
     following: Roster | Outcome = roster
     while isinstance(following, Roster):
-        following = restarts.after(*attempt.run(following, peers))
+        this = attempt
+        if following is not roster and carrier is not None:
+            may_start, refusal = carrier.again(following.attempt)
+            this = attempt if may_start else attempt._replace(host=None, refusal=refusal or attempt.refusal)
+        following = restarts.after(*this.run(following, peers))
     return following

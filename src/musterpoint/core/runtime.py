@@ -53,7 +53,7 @@ class Request(NamedTuple):
 class CheckpointsKept(Protocol):
     """What keeps the job's checkpoints at a place of a store, beside the ranks."""
 
-    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...]) -> None:
+    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...], attempt: int) -> None:
         """Begins, unless it has: ``ranks`` are all of the job, the first one here and how many are here; ``hosts`` are
         the group's, in rank order. To be called in the main thread.
         """

@@ -69,16 +69,18 @@ def restore(
     access: Access,
     share: Share = ALONE,
     which: Which = "own",
+    number: int | None = None,
     say: Say = print,
     run: Run = run_here,
 ) -> Restored:
-    """Brings the newest whole checkpoint to ``directory``, byte for byte, for the host at ``share``.
+    """Brings the newest whole checkpoint to ``directory``, byte for byte, for the host at ``share``; with ``number``
+    that one, or none of the place's for 0. What else is in the directory is moved away.
 
     Raises:
         FetchError: it can't be brought, or is another job's.
     """
     request: dict[str, Any] = {"action": "restore", "uri": target.uri, "job": target.job, "directory": directory}
-    request.update(place=share.place, hosts=share.hosts, which=which)
+    request.update(place=share.place, hosts=share.hosts, which=which, number=number)
     done = move(f"checkpoints {target.uri}", request, access, say, run)
     done.pop("found")
     return Restored(**{**done, "names": tuple(done["names"])})

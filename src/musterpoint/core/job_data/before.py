@@ -2,14 +2,14 @@
 
 import json
 import os
-from typing import Mapping
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.core.channel.peers import JobFailed, Peers, Report, StopAll
 from musterpoint.core.channel.topics import consultations
 from musterpoint.core.data.channels import bring
-from musterpoint.core.data.checkpoints import restore
+from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access, Say
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.processes.process import CannotStart
@@ -17,6 +17,8 @@ from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
 POINT = "data"
+POINTS = ("new", "there", "agreed", "over")
+"""Where hosts wait for each other before an attempt, in this order."""
 MARK = ".muster-first-host"
 """A file by which the other hosts see whether their checkpoints' directory is the first one's."""
 FOR_EVER = 1e9
@@ -27,29 +29,50 @@ class _Interrupted(Exception):
     """A stop, or the job's end on another host, comes first."""
 
 
-class Bringing:
-    """Brings a job's data in the loop, so that the channel and signals are heard meanwhile."""
+class _ElsewhereFailed(Exception):
+    """Another host can't have its data."""
 
-    def __init__(self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access) -> None:
+
+class Bringing:
+    """Brings a job's data in the loop, so that the channel and signals are heard meanwhile.
+
+    Every host begins an attempt with one and the same checkpoint: the files that are here, where all hosts have been
+    here in the attempt before; else the manifest that they agree on. ``session`` is the job's, the same on all hosts.
+    """
+
+    def __init__(self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access, session: str) -> None:
         self._runtime, self._peers, self._plan, self._access = runtime, peers, plan, access
+        self._session = session
+        self._attempt, self._reached = 0, POINTS[0]
         self._stopped = False
         self.shares_checkpoints = False
 
-    def run(self) -> tuple[bool, Failure | None]:
-        """Whether ranks may start here, and what failed here."""
-        runtime, failure = self._runtime, None
+    def first(self, attempt: int) -> tuple[bool, Failure | None]:
+        """Whether ranks may start here, and what failed here. ``attempt``: the first one in which this host is."""
+        return self._run(attempt, self._first)
+
+    def again(self, attempt: int, forget: Callable[[], None]) -> tuple[bool, Failure | None]:
+        """The same before another attempt. ``forget`` is called where it doesn't begin with what is here."""
+
+        def ask() -> None:
+            if self._ask_for_new_hosts(is_new=False):
+                forget()
+                self._restore_one()
+
+        return self._run(attempt, ask)
+
+    def _run(self, attempt: int, act: Callable[[], None]) -> tuple[bool, Failure | None]:
+        runtime, self._attempt, self._reached = self._runtime, attempt, POINTS[0]
         runtime.signals.route_to(self._on_signal)
         try:
-            self._bring()
-        except _Interrupted:
+            act()
+        except (_Interrupted, _ElsewhereFailed):
             return False, None
         except MusterError as error:
             failure = runtime.failure_of(error)
-        if failure is None and not self._others_have_theirs(""):
-            return False, None
-        if failure is not None:
-            self._others_have_theirs(failure.reason, waits=False)
-        return failure is None, failure
+            self._say_failed(failure.reason)
+            return False, failure
+        return True, None
 
     def _on_signal(self, signo: int) -> None:
         if signo in STOPPING:
@@ -59,19 +82,67 @@ class Bringing:
     def _is_interrupted(self) -> bool:
         return self._stopped or self._peers.has_events(JobFailed, StopAll)
 
-    def _bring(self) -> None:
+    def _first(self) -> None:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
         for channel, directory in plan.channels:
             if channel.mode != "file":
                 raise FetchError(f"channel {channel.name}: ;{channel.mode} can't be done here")
-            found = bring(channel, directory, self._access, plan.share, plan.cache, say, self._run)
+            found = bring(channel, directory, self._access, plan.share, plan.cache, say, self._program)
             kept = f", {found.kept.sentence} of it were here" if found.kept.files else ""
             say(f"channel {channel.name}: {found.size.sentence} in {directory} after {found.seconds:.1f} s{kept}")
             add("channel-brought", channel=channel.name, files=found.size.files, bytes=found.size.bytes)
+        self._find_shared()
+        if not self._attempt or self._ask_for_new_hosts(is_new=not self.shares_checkpoints):
+            self._restore_one()
+
+    @property
+    def _several(self) -> bool:
+        return self._plan.target is not None and self._plan.share.hosts > 1
+
+    def _find_shared(self) -> None:
+        """Whether the directory is the first host's, as its mark there says."""
+        if self._several and self._plan.share.place:
+            self.shares_checkpoints = _read(os.path.join(self._plan.directory, MARK)) == self._session
+
+    def _ask_for_new_hosts(self, is_new: bool) -> bool:
+        """Whether a host is new in this attempt that has not the others' files; all have their channels then."""
+        if self._plan.target is None and not self._plan.channels:
+            return False
+        said = self._consult("new", {"new": is_new})
+        return self._plan.target is not None and any(each["new"] for each in said)
+
+    def _restore_one(self) -> None:
+        """Brings the newest checkpoint; where another host has found a newer one meanwhile, that one. In an attempt
+        that isn't the first, no checkpoint at all is one that all begin with, too.
+        """
+        plan, number = self._plan, None
         if plan.target is not None:
-            restored = restore(plan.target, plan.directory, self._access, plan.share, plan.which, say, self._run)
-            self._tell(restored.number, restored.sentence, restored.moved)
-            add("checkpoint-restored", number=restored.number, bytes=restored.bytes, seconds=restored.seconds)
+            number = self._restore(plan.target, None)
+        if self._several and not plan.share.place:
+            _write(os.path.join(plan.directory, MARK), self._session)
+        said = self._consult("there", {"number": number})
+        self._find_shared()
+        numbers = [each["number"] for each in said if each["number"] is not None]
+        if plan.target is None or not numbers:
+            return
+        if (newest := max(numbers)) != number or (self._attempt and not newest):
+            self._restore(plan.target, newest)
+        if min(numbers) < newest or self._attempt:
+            self._consult("agreed", {})
+
+    def _restore(self, target: Target, number: int | None) -> int:
+        plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
+        share = plan.share
+        try:
+            os.makedirs(plan.directory, exist_ok=True)
+        except OSError as error:
+            raise FetchError(
+                f"the directory of the checkpoints can't be made: {plan.directory}: {error.strerror}"
+            ) from None
+        found = restore(target, plan.directory, self._access, share, plan.which, number, say, self._program)
+        self._tell(found.number, found.sentence, found.moved)
+        add("checkpoint-restored", number=found.number, bytes=found.bytes, seconds=found.seconds)
+        return found.number
 
     def _tell(self, number: int, sentence: str, moved: int) -> None:
         say, plan = self._runtime.console.say, self._plan
@@ -82,7 +153,7 @@ class Bringing:
         aside = f"; {moved:,} files that are no part of it were moved out of the way" if moved else ""
         say(f"checkpoint {number} of {plan.target.uri}: {sentence} in {plan.directory}{aside}")
 
-    def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+    def _program(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
         """A program in the loop; a :data:`musterpoint.core.data.mover.Run`."""
         ended: list[int] = []
         try:
@@ -96,33 +167,36 @@ class Bringing:
             self._runtime.loop.turn()
         return ended[0]
 
-    def _others_have_theirs(self, why_not: str, waits: bool = True) -> bool:
-        """Whether every host has its data, once all are here; also, whether the first host's checkpoints are here."""
-        answers: list[str | None] = []
-        plan, mark = self._plan, ""
-        several = plan.target is not None and plan.share.hosts > 1
-        if several and not plan.share.place:
-            mark = os.urandom(8).hex()
-            _write(os.path.join(plan.directory, MARK), mark)
+    def _say_failed(self, why: str) -> None:
+        """The other hosts wait at the next point, whichever it is."""
         topic = self._peers.topic(consultations.TOPIC)
-        said = json.dumps({"why_not": why_not, "mark": mark})
-        topic.consult(POINT, said, _decide, answers.append, FOR_EVER)
-        while waits and not answers:
+        for about in POINTS[POINTS.index(self._reached) :]:
+            said = json.dumps({"why_not": why, "new": False, "number": None})
+            topic.consult(self._point(about), said, _all_of, lambda _: None, FOR_EVER)
+
+    def _point(self, about: str) -> str:
+        return f"{POINT}-{self._attempt}-{about}"
+
+    def _consult(self, about: str, said: dict[str, Any]) -> list[dict[str, Any]]:
+        """What every host says at this point of this attempt, once all have come to it."""
+        answers: list[str | None] = []
+        topic = self._peers.topic(consultations.TOPIC)
+        self._reached = POINTS[POINTS.index(about) + 1]
+        topic.consult(self._point(about), json.dumps({**said, "why_not": ""}), _all_of, answers.append, FOR_EVER)
+        while not answers:
             if self._is_interrupted():
-                return False
+                raise _Interrupted
             self._runtime.loop.turn()
-        if not waits or answers[0] is None:
-            return False
-        answer = json.loads(answers[0])
-        if several and plan.share.place and answer["mark"]:
-            self.shares_checkpoints = _read(os.path.join(plan.directory, MARK)) == answer["mark"]
-        return not answer["failed"]
+        if answers[0] is None:
+            raise _Interrupted
+        found: list[dict[str, Any]] = json.loads(answers[0])
+        if any(each["why_not"] for each in found):
+            raise _ElsewhereFailed
+        return found
 
 
-def _decide(reports: dict[str, Report]) -> str:
-    said = {host: json.loads(report.text) for host, report in reports.items()}
-    failed = sorted(host for host, each in said.items() if each["why_not"])
-    return json.dumps({"failed": failed, "mark": next((each["mark"] for each in said.values() if each["mark"]), "")})
+def _all_of(reports: dict[str, Report]) -> str:
+    return json.dumps([json.loads(report.text) for report in reports.values()])
 
 
 def _write(path: str, text: str) -> None:

@@ -21,10 +21,14 @@ from musterpoint.core.supervise.state import Outcome
 class Carrier:
     """Carries the data of this host's part of the job. ``interpreter``: the user's Python."""
 
-    def __init__(self, runtime: Runtime, asked: Understood, interpreter: str, peers: Peers) -> None:
+    def __init__(
+        self, runtime: Runtime, asked: Understood, interpreter: str, peers: Peers, session: str, attempt: int
+    ) -> None:
         self._runtime, self._peers, self._asked = runtime, peers, asked
+        self._session, self._attempt = session, attempt
         self._plan: DataPlan | None = None
         self._keeping: Keeping | None = None
+        self._bringing: Bringing | None = None
         self._access = Access(asked.request.environ, (interpreter,), asked.job.region)
         self._grace = whole_grace(asked.job.grace, asked.options.stop_grace)
         self._may_start = False
@@ -35,8 +39,9 @@ class Carrier:
             plan = self._plan = plan_data(self._asked.job, self._asked.options, os.getcwd())
         except MusterError as error:
             return self._asked, False, self._runtime.failure_of(error)
-        bringing = Bringing(self._runtime, self._peers, plan, self._access)
-        self._may_start, failure = bringing.run()
+        bringing = Bringing(self._runtime, self._peers, plan, self._access, self._session)
+        self._bringing = bringing
+        self._may_start, failure = bringing.first(self._attempt)
         if self._may_start and plan.target is not None and self._asked.job.in_group:
             if bringing.shares_checkpoints:
                 self._runtime.console.say(f"{plan.directory} is the first host's, too, which keeps its checkpoints")
@@ -47,6 +52,16 @@ class Carrier:
             self._runtime.use_keeping(self._keeping)
         self._asked = self._asked._replace(job=with_channels(self._asked.job, plan))
         return self._asked, self._may_start, failure
+
+    def again(self, attempt: int) -> tuple[bool, Failure | None]:
+        """The same before another attempt: it begins with the files that are here, unless a host is new in it."""
+        if not self._may_start or self._bringing is None:
+            return False, None
+        keeping = self._keeping
+        if keeping is None:
+            return self._bringing.again(attempt, lambda: None)
+        keeping.next_attempt(attempt)
+        return self._bringing.again(attempt, keeping.forget)
 
     def send(self, outcome: Outcome) -> None:
         """The last checkpoint, and the results; a failure is reported before, in case they take long."""

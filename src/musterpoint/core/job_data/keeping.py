@@ -7,7 +7,7 @@ from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base import settings
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.channel.topics.whole_checkpoints import TOPIC, MarkedWhole, NoMoreParts, PartKept, Told
+from musterpoint.core.channel.topics.whole_checkpoints import TOPIC, HostGone, MarkedWhole, NoMoreParts, PartKept, Told
 from musterpoint.core.data.checkpoints import Target
 from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
 from musterpoint.core.data.places import Share
@@ -24,6 +24,8 @@ RESERVE = 3.0
 """Seconds of a stop's grace that are kept for the last report."""
 OVERTIME = 2.0
 """Seconds that the keeper gets beyond its time to end by itself."""
+LONGEST_LOOK = 10.0
+"""Seconds that the keeper has, between two attempts, to look at what the last one left."""
 MOST_DEATHS = 3
 """Unexpected ends of the keeper after which it isn't started again."""
 STOP_FILE = ".muster-stop"
@@ -39,6 +41,20 @@ class Kept(NamedTuple):
     kept: int
     bytes: int
     problem: str
+
+
+class _Its:
+    """What one sidecar says, with which one it is."""
+
+    def __init__(self, keeping: "Keeping") -> None:
+        self._keeping = keeping
+        self.sidecar: Sidecar | None = None
+
+    def on_line(self, line: str) -> None:
+        self._keeping.on_line(self.sidecar, line)
+
+    def on_end(self, code: int) -> None:
+        self._keeping.on_end(self.sidecar, code)
 
 
 class Keeping:
@@ -67,8 +83,9 @@ class Keeping:
         self._until: float | None = None
         self._clean = False
         self._over: dict[str, Any] | None = None
-        self._ended: set[int] = set()
-        self._deaths, self._lines = 0, list[str]()
+        self._ended, self._lost = set[int](), set[int]()
+        self._early: list[Told] = []
+        self._deaths, self._lines, self._looked = 0, list[str](), 0
         self._newest, self._number, self._problem, self._warned = "", 0, "", False
         self._is_impossible = False
 
@@ -77,7 +94,7 @@ class Keeping:
         """Seconds between SIGTERM and SIGKILL."""
         return self._grace
 
-    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...]) -> None:
+    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...], attempt: int) -> None:
         """See :class:`musterpoint.core.runtime.CheckpointsKept`."""
         if self._request or self._hosts:
             return
@@ -94,17 +111,49 @@ class Keeping:
             "job": self._target.job,
             "keep": self._target.keep,
             "marks": list(self._target.marks),
+            "attempt": attempt,
             **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
         }
         self._start()
         if self._topic is not None:
             self._topic.listen(self._on_told)
+        early, self._early = self._early, []
+        for told in early:
+            self._on_told(told)
+
+    def next_attempt(self, attempt: int) -> None:
+        """Every rank has ended, and another attempt begins with the files that are here. What was saved before it and
+        after it makes no checkpoint together, so the keeper notes what there is.
+        """
+        if self._sidecar is None or self._share.hosts == 1:
+            return
+        loop = self._runtime.loop
+        until, asked = loop.clock() + LONGEST_LOOK, self._sidecar
+        self._request["attempt"] = attempt
+        self._send("attempt", attempt)
+        while self._looked != attempt and self._sidecar is asked and (left := until - loop.clock()) > 0:
+            loop.turn(left)
+        if self._looked != attempt and self._sidecar is asked:  # it hangs at the store
+            self._dismiss()
+            self._start()
+
+    def forget(self) -> None:
+        """The attempt that begins takes another checkpoint than what is here; :meth:`begin` begins anew."""
+        self._dismiss()
+        self._request, self._hosts = {}, ()
+        self._ended.clear()
+        self._lost.clear()
+
+    def _dismiss(self) -> None:
+        sidecar, self._sidecar = self._sidecar, None
+        if sidecar is not None:
+            sidecar.dismiss()
 
     def stopping(self, seconds: float) -> None:
         """The ranks are told to stop, and have so many seconds: ``musterpoint.checkpoints.deadline`` reads it."""
         try:
             with open(os.path.join(self._directory, STOP_FILE), "w", encoding="utf-8") as file:
-                file.write(f"{time.clock_gettime(time.CLOCK_MONOTONIC) + seconds:.3f}\n")
+                file.write(f"{time.clock_gettime(time.CLOCK_MONOTONIC) + seconds!r}\n")
         except OSError:
             pass
 
@@ -155,13 +204,16 @@ class Keeping:
             self._lines = []
             try:
                 argv = self._texts.command(self._pythons[0], KEEPER, self._request)
-                self._sidecar = self._runtime.sidecars.start(argv, environ, self._on_line, self._on_end)
+                its = _Its(self)
+                self._sidecar = its.sidecar = self._runtime.sidecars.start(argv, environ, its.on_line, its.on_end)
             except (CannotStart, OSError) as error:
                 why = error.error if isinstance(error, CannotStart) else error
                 self._lacking[self._pythons.pop(0)] = why.strerror or str(why)
                 continue
             for place in sorted(self._ended):
                 self._send("ended", place)
+            for place in sorted(self._lost):
+                self._send("lost", place)
             if self._until is not None:
                 self._send_finish()
             return
@@ -180,7 +232,10 @@ class Keeping:
             seconds = max(0.0, self._until - self._runtime.loop.clock())
             self._send("finish", {"seconds": round(seconds, 3), "clean": self._clean})
 
-    def _on_line(self, line: str) -> None:
+    def on_line(self, sidecar: Sidecar | None, line: str) -> None:
+        """A keeper says something; one that was dismissed isn't heard."""
+        if sidecar is not self._sidecar:
+            return
         fact = fact_of(line)
         if fact is None:
             self._lines = [*self._lines[-2:], line]
@@ -189,6 +244,8 @@ class Keeping:
         elif "problem" in fact:
             self._problem = fact["problem"]
             self._runtime.console.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
+        elif "attempt" in fact:
+            self._looked = fact["attempt"]
         elif "over" in fact:
             self._over = fact["over"]
         elif "marked" in fact:
@@ -228,7 +285,10 @@ class Keeping:
                 f"{self._grace:.0f} s: one that is saved in a stop won't get there, the one before is used then"
             )
 
-    def _on_end(self, code: int) -> None:
+    def on_end(self, sidecar: Sidecar | None, code: int) -> None:
+        """A keeper has ended."""
+        if sidecar is not self._sidecar:
+            return
         self._sidecar = None
         if self._is_settled:
             return
@@ -252,11 +312,17 @@ class Keeping:
         if isinstance(message, MarkedWhole):
             self._send("marked", message.name)
             return
+        if not self._hosts:
+            self._early.append(told)
+            return
         if told.host not in self._hosts:
             return
         place = self._hosts.index(told.host)
         if isinstance(message, PartKept):
             self._send("part", {"place": place, "key": message.key})
+        elif isinstance(message, HostGone):
+            self._lost.add(place)
+            self._send("lost", place)
         else:
             self._ended.add(place)
             self._send("ended", place)

@@ -1,8 +1,9 @@
 """Keeps the checkpoints of a directory at a place of a store: what has become whole goes there, beside the ranks.
 
 A program of its own. Lines on stdin, each a word and JSON: ``part`` (another host's), ``marked`` (the first host's word
-that a checkpoint is whole), ``ended`` (a host has no more), ``finish``. Facts go to stdout, one JSON object a line. It
-ends when stdin does. Its failures end nothing: it tries again, and says at the end what didn't get there.
+that a checkpoint is whole), ``ended`` (a host has no more), ``lost`` (a host is gone), ``attempt`` (the job's next one
+begins), ``finish``. Facts go to stdout, one JSON object a line. It ends when stdin does. Its failures end nothing: it
+tries again, and says at the end what didn't get there.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
-from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
@@ -37,28 +38,8 @@ OTHERS = 30.0
 NICE = 5
 
 
-class Part(NamedTuple):
-    """One host's files of a checkpoint, which are all at the store."""
-
-    name: str
-    family: str
-    place: int
-    files: tuple[Entry, ...]
-    needs: tuple[str, ...]
-    marked: bool
-    texts: dict[str, str]
-
-    def encode(self) -> bytes:
-        return json.dumps([*self[:3], [list(entry) for entry in self.files], *self[4:]]).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Part:
-        name, family, place, files, needs, marked, texts = json.loads(data)
-        return cls(name, family, place, tuple(Entry(*entry) for entry in files), tuple(needs), marked, texts)
-
-
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own."""
+    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt."""
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
@@ -94,15 +75,15 @@ class Keeper:
         self._number: int | None = None
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
-        self._seen: dict[str, tuple[Any, int]] = {}
-        self._sights = 0
+        self._seen: dict[str, tuple[Any, int, int]] = {}
+        self._sights, self._attempt = 0, int(request["attempt"])
         self._uploading: Unit | None = None
         self._marked: set[str] = set()
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
         self._first_at: dict[str, float] = {}
         self._took_part: dict[str, set[int]] = {}
         self._current: dict[str, dict[int, Part]] = {}
-        self._ended: set[int] = set()
+        self._ended, self._lost = set[int](), set[int]()
         self._refusals = 0
         self._failures, self._resume_at, self._look_at = 0, 0.0, 0.0
         self._changed_at: float | None = None
@@ -147,6 +128,9 @@ class Keeper:
         self._number = newest.number if newest is not None else 0
         if newest is None or newest.job != self._request["job"]:
             return
+        if self._leads:  # what no program saves again stays as it is
+            for part in newest.parts:
+                self._current.setdefault(part.family, {})[part.place] = part
         look = look_at(self._directory, self._world)
         by_path = {(entry.path, entry.size): entry for entry in newest.files}
         for path, facts in look.files_below("").items():
@@ -161,10 +145,6 @@ class Keeper:
         for unit in units:
             if unit.files and all(each in self._known for each in unit.version):
                 self._up[unit.name] = unit.version
-                files = tuple(self._known[each]._replace(everywhere=unit.everywhere) for each in unit.version)
-                part = Part(unit.name, unit.family, self._place, files, unit.needs, unit.marked, unit.texts)
-                if self._leads and self._hosts == 1:
-                    self._current[unit.family] = {0: part}
 
     # -- events of other threads --
 
@@ -188,9 +168,16 @@ class Keeper:
             self._on_part_of(about["place"], about["key"])
         elif what == "ended":
             self._ended.add(int(about))
+        elif what == "lost":
+            self._lost.add(int(about))
         elif what == "marked":
             self._marked.add(str(about))
             self._look_at = 0.0
+        elif what == "attempt":
+            look = look_at(self._directory, self._world, marks=tuple(self._request["marks"]), said=self._said())
+            self._newest(units_of(look))  # what is whole by now is of the attempt that is over
+            self._attempt = int(about)
+            emit(attempt=self._attempt)
         elif what == "finish":
             self._until = now + float(about["seconds"])
             self._is_over = bool(about["clean"])
@@ -235,9 +222,9 @@ class Keeper:
         for unit in units:
             if not unit.files or not (unit.is_whole or unit.name in self._marked):
                 continue
-            if self._seen.get(unit.name, ((), 0))[0] != unit.version:
+            if self._seen.get(unit.name, ((), 0, 0))[0] != unit.version:
                 self._sights += 1
-                self._seen[unit.name] = unit.version, self._sights
+                self._seen[unit.name] = unit.version, self._sights, self._attempt
             other = newest.get(unit.family)
             if other is None or self._seen[unit.name][1] > self._seen[other.name][1]:
                 newest[unit.family] = unit
@@ -262,9 +249,10 @@ class Keeper:
         if self._leads and self._hosts > 1 and unit.marked:
             emit(marked=unit.name)
         emit(uploading=unit.name, bytes=sum(facts.size for facts in unit.files.values()))
-        threading.Thread(target=self._transfer, args=(unit, prefix), daemon=True).start()
+        attempt = self._seen[unit.name][2]
+        threading.Thread(target=self._transfer, args=(unit, prefix, attempt), daemon=True).start()
 
-    def _transfer(self, unit: Unit, prefix: str) -> None:
+    def _transfer(self, unit: Unit, prefix: str, attempt: int) -> None:
         """In a thread: holds the files by links of our own, so that a program may remove them meanwhile, sends those
         that aren't at the store yet, and looks whether they are still the same.
         """
@@ -292,9 +280,11 @@ class Keeper:
             for file, (path, facts) in _pairs(outgoing, unit, prefix):
                 _check_same(file.path, path, facts)
             sent = sum(file.size for file in outgoing)
-            part = Part(unit.name, unit.family, self._place, tuple(entries), unit.needs, unit.marked, unit.texts)
+            ours = (unit.name, unit.family, self._place, self._hosts, tuple(entries))
+            part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt)
             if not self._leads:
-                self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", part.encode())
+                data = json.dumps(part.plain()).encode()
+                self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
             self._events.put(("uploaded", (unit, part, sent, time.monotonic() - began, None)))
         except (StoreError, OSError, _Changed) as error:
             self._events.put(("uploaded", (unit, None, 0, 0.0, error)))
@@ -345,12 +335,17 @@ class Keeper:
         try:
             data = self._shelf.store.read(key)
             if data is not None:
-                self._on_part(Part.decode(data)._replace(place=place))
-        except (StoreError, OSError, ValueError, TypeError) as error:
+                self._on_part(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
+        except (StoreError, OSError, ValueError, TypeError, KeyError) as error:
             self._failed(error if isinstance(error, (StoreError, OSError)) else StoreError(f"{key}: {error}"))
 
     def _on_part(self, part: Part) -> None:
         parts = self._parts[part.family].setdefault(part.name, {})
+        latest = max((each.attempt for each in parts.values()), default=0)
+        if part.attempt < latest:
+            return
+        if part.attempt > latest:  # parts of two attempts are no checkpoint
+            parts.clear()
         parts[part.place] = part
         self._first_at.setdefault(part.name, time.monotonic())
 
@@ -380,9 +375,10 @@ class Keeper:
         have = {entry.path for part in parts.values() for entry in part.files}
         if needs or any(part.marked for part in parts.values()):
             return 0 in parts and needs <= have
-        others = set(range(self._hosts)) - set(parts) - self._ended
-        if others & self._took_part.get(family, set()):
+        others = set(range(self._hosts)) - set(parts)
+        if others & self._took_part.get(family, set()):  # its part may have been lost with it
             return False
+        others -= self._ended
         first = min(self._first_at[part.name] for part in parts.values())
         return not others or family in self._took_part or time.monotonic() - first >= OTHERS
 
@@ -391,11 +387,8 @@ class Keeper:
             if self._number is None:
                 self._number = next(iter(self._shelf.numbers()), 0)
             self._number = max(self._number, next(iter(self._shelf.numbers()), 0)) + 1
-            parts = [part for its in self._current.values() for part in its.values()]
-            files = tuple(entry for part in parts for entry in part.files)
-            texts = {path: text for part in parts for path, text in part.texts.items()}
-            names = tuple(sorted({part.name for part in parts}))
-            manifest = Manifest(self._number, self._request["job"], self._hosts, names, files, texts)
+            parts = tuple(part for its in self._current.values() for part in its.values())
+            manifest = Manifest(self._number, self._request["job"], self._hosts, parts)
             self._shelf.write(manifest)
         except Exception as error:
             self._failed(self._shelf.store.explain(error))
@@ -418,7 +411,7 @@ class Keeper:
             return True
         if self._uploading is not None or not self._finished_own:
             return False
-        others = set(range(1, self._hosts)) - self._ended if self._leads else set()
+        others = set(range(1, self._hosts)) - self._ended - self._lost if self._leads else set()
         return not others
 
     def _leave(self) -> None:

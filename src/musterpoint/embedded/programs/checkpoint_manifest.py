@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, Iterable, NamedTuple
+from typing import Any, NamedTuple
 
 from musterpoint.embedded.programs.open_store import open_store
 from musterpoint.embedded.programs.stores import Store, StoreError
@@ -35,26 +35,63 @@ class Entry(NamedTuple):
     everywhere: bool
 
 
-class Manifest(NamedTuple):
-    """One state of the checkpoints: the newest whole one of each family.
+class Part(NamedTuple):
+    """One host's files of the checkpoint ``name``, which are all at the store: the host at ``place`` of ``hosts``.
 
-    ``number``: manifests count up. ``job``: whose it is. ``hosts``: how many wrote it. ``names``: its checkpoints.
-    ``texts``: small files that name a checkpoint, and what they say of these.
+    ``family``: the same for all that one program saves one after the other. ``needs``: files that must be there on some
+    host. ``marked``: a mark of its own says that every host's part is whole. ``texts``: small files that name this
+    checkpoint, and what they then say. ``attempt``: of the job, in which it became whole here.
+    """
+
+    name: str
+    family: str
+    place: int
+    hosts: int
+    files: tuple[Entry, ...]
+    needs: tuple[str, ...]
+    marked: bool
+    texts: dict[str, str]
+    attempt: int
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**self._asdict(), "files": [list(entry) for entry in self.files]}
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Part:
+        files = tuple(Entry(*entry) for entry in plain["files"])
+        return cls(**{**plain, "files": files, "needs": tuple(plain["needs"])})
+
+
+class Manifest(NamedTuple):
+    """One state of the checkpoints: every host's part of the newest whole one of each family.
+
+    ``number``: manifests count up. ``job``: whose it is. ``hosts``: how many wrote it.
     """
 
     number: int
     job: str
     hosts: int
-    names: tuple[str, ...]
-    files: tuple[Entry, ...]
-    texts: dict[str, str]
+    parts: tuple[Part, ...]
+
+    @property
+    def files(self) -> tuple[Entry, ...]:
+        return tuple(entry for part in self.parts for entry in part.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({part.name for part in self.parts}))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {path: text for part in self.parts for path, text in part.texts.items()}
 
     @property
     def size(self) -> int:
         return sum(entry.size for entry in self.files)
 
     def encode(self) -> bytes:
-        content = {**self._asdict(), "version": VERSION, "files": [list(entry) for entry in self.files]}
+        content = {**self._asdict(), "version": VERSION, "parts": [part.plain() for part in self.parts]}
         return json.dumps({**content, "sha256": _digest(content)}, sort_keys=True).encode()
 
     @classmethod
@@ -74,8 +111,7 @@ class Manifest(NamedTuple):
             return None
         if version != VERSION:
             raise StoreError(f"the manifest of the checkpoints is of version {version}, and this reads {VERSION}")
-        files = tuple(Entry(*entry) for entry in content.pop("files"))
-        return cls(files=files, names=tuple(content.pop("names")), **content)
+        return cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -149,13 +185,20 @@ def for_host(manifest: Manifest, place: int, hosts: int, which: str) -> list[Ent
     """
     if which == "leader" and place:
         return []
-    entries: Iterable[Entry] = manifest.files
-    if which == "own" and hosts == manifest.hosts:
-        owns = any(entry.place == place for entry in manifest.files)
-        first = min((entry.place for entry in manifest.files), default=0)
-        source = place if owns else first
-        entries = [entry for entry in manifest.files if entry.everywhere or entry.place == source]
+    families: dict[str, list[Part]] = {}
+    for part in manifest.parts:
+        families.setdefault(part.family, []).append(part)
     found: dict[str, Entry] = {}
-    for entry in sorted(entries, key=lambda entry: (entry.place != place, entry.place)):
-        found.setdefault(entry.path, entry)
+    for parts in families.values():
+        for entry in sorted(_of_family(parts, place, hosts, which), key=lambda each: (each.place != place, each.place)):
+            found.setdefault(entry.path, entry)
     return list(found.values())
+
+
+def _of_family(parts: list[Part], place: int, hosts: int, which: str) -> list[Entry]:
+    entries = [entry for part in parts for entry in part.files]
+    if which != "own" or any(part.hosts != hosts for part in parts):
+        return entries
+    places = {entry.place for entry in entries}
+    source = place if place in places else min(places, default=0)
+    return [entry for entry in entries if entry.everywhere or entry.place == source]

@@ -37,27 +37,45 @@ def check_job(manifest: Manifest, job: str, uri: str) -> None:
 
 
 def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
-    """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``. Returns what there is now."""
-    began, directory = time.monotonic(), request["directory"]
+    """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``, and ``number``: of one manifest, which the
+    hosts have agreed on; None: the newest, 0: none. Returns what there is now.
+    """
+    began, directory, number = time.monotonic(), request["directory"], request["number"]
     said = os.path.join(state_folder(directory), os.path.dirname(SAID))
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
     shelf = Shelf(request["uri"], request["access"])
-    manifest = shelf.newest()
+    manifest = shelf.newest() if number is None else shelf.read(number) if number else None
+    if number and manifest is None:
+        raise StoreError(f"{shelf.uri}: checkpoint {number}, which the hosts have agreed on, is gone", missing=True)
     if manifest is None:
-        return {"found": False, "number": 0, "names": [], "files": 0, "bytes": 0, "moved": 0, "seconds": 0.0}
+        moved = _move_away(directory, state_folder(directory), set()) if number == 0 else 0
+        return _restored(0, (), [], moved, began)
     check_job(manifest, request["job"], request["uri"])
     entries = for_host(manifest, request["place"], request["hosts"], request["which"])
     if request["which"] == "leader" and request["place"]:
-        return {
-            "found": True,
-            "number": manifest.number,
-            "names": [],
-            "files": 0,
-            "bytes": 0,
-            "moved": 0,
-            "seconds": 0.0,
-        }
+        return _restored(manifest.number, (), [], 0, began)
+    try:
+        moved = _bring(shelf, manifest, entries, request, said, tell, note)
+    except StoreError as error:
+        if not error.missing or number is not None or shelf.newest() in (None, manifest):
+            raise
+        note(f"{error}; there is a newer one")
+        return restore(request, tell, note)
+    return _restored(manifest.number, manifest.names, entries, moved, began)
+
+
+def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: int, began: float) -> dict[str, Any]:
+    size = sum(entry.size for entry in entries)
+    what = {"number": number, "names": list(names), "files": len(entries), "bytes": size, "moved": moved}
+    return {"found": bool(number), **what, "seconds": time.monotonic() - began}
+
+
+def _bring(
+    shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict[str, Any], said: str, tell: Tell, note: Note
+) -> int:
+    """Makes the directory have ``entries`` and nothing else; returns how many other files were moved away."""
+    directory = request["directory"]
     os.makedirs(directory, exist_ok=True)
     state = state_folder(directory)
     parts = os.path.join(state, f"restore-{request['place']}")
@@ -77,18 +95,9 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
             _place(part, os.path.join(directory, path))
         with open(os.path.join(said, "restored"), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
+        return moved
     finally:
         shutil.rmtree(parts, ignore_errors=True)
-    size = sum(entry.size for entry in entries)
-    return {
-        "found": True,
-        "number": manifest.number,
-        "names": list(manifest.names),
-        "files": len(entries),
-        "bytes": size,
-        "moved": moved,
-        "seconds": time.monotonic() - began,
-    }
 
 
 def _is_here(path: str, entry: Entry) -> bool:
@@ -112,7 +121,9 @@ def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Not
         def done(error: Any) -> None:
             found = None if error is None else shelf.store.explain(error)
             if found is not None and found.missing:
-                found = StoreError(f"{shelf.uri}: {entries[job.number].key} is gone, which its manifest names")
+                found = StoreError(
+                    f"{shelf.uri}: {entries[job.number].key} is gone, which its manifest names", missing=True
+                )
             on_done(found)
 
         shelf.store.fetch(Item(job.name, job.size, ""), os.path.join(parts, str(job.number)), on_bytes, done)

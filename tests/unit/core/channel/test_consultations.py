@@ -62,6 +62,21 @@ def test_a_host_that_leaves_may_be_the_last_one() -> None:
     assert leader.left("b") == [Answered("x", "a=1", (), ignore)]
 
 
+def test_in_the_next_attempt_all_are_asked_again_and_a_new_host_is_told_what_was_decided() -> None:
+    leader = Questions("a", ("b", "c"))
+    leader.ask("x", Report("1", 0.0), joined, ignore)
+    leader.report("b", message("x", "2"), 0.0)
+    leader.report("c", message("x", "3"), 0.0)
+    leader.gone("c")
+    for host in ("b", "c"):  # their ranks have ended
+        leader.left(host)
+    leader.begin(("b", "c"))
+    assert leader.report("c", message("x", ""), 0.0) == [Answered("x", "a=1,b=2,c=3", ("c",), None)]
+    assert leader.ask("y", Report("1", 0.0), joined, ignore) == []
+    assert leader.report("b", message("y", "2"), 0.0) == []
+    assert leader.report("c", message("y", "3"), 0.0) == [Answered("y", "a=1,b=2,c=3", ("b", "c"), ignore)]
+
+
 @pytest.mark.parametrize("bad", [Ask("x" * 65, ""), Ask("x", "y" * (MOST_TEXT + 1))])
 def test_what_the_leader_would_refuse_is_not_sent(start: Callable[..., Any], bad: Ask) -> None:
     _leader, worker = hosts = start(1, 2), start(2, 2)

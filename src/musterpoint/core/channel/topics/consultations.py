@@ -105,6 +105,15 @@ class Questions:
             return [Answered(point, question.answer, (host,), None)]
         return self._answers()
 
+    def begin(self, hosts: Iterable[str]) -> None:
+        """Another attempt begins, with ``hosts``: those that were done in the last one are asked again."""
+        self._here = {self._me, *hosts}
+
+    def gone(self, host: str) -> None:
+        """``host`` is gone. If it is started anew, it asks again, also what it was told before."""
+        for question in self._questions.values():
+            question.reports.pop(host, None)
+
     def left(self, host: str) -> list[Answered]:
         """``host`` is done or gone: nothing is waited for from it any more."""
         self._here.discard(host)
@@ -146,8 +155,14 @@ class LeadersConsultations(LeaderHalf, Consultations):
     """Questions go on over attempts."""
 
     def __init__(self, side: LeaderSide) -> None:
-        super().__init__(side)
         self._questions = Questions(side.me, side.others)
+        super().__init__(side)
+
+    def begin(self) -> None:
+        self._questions.begin(set(self._side.others) - self._side.away)
+
+    def gone(self, host: str, why: str) -> None:
+        self._questions.gone(host)
 
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         self._answer(self._questions.ask(point, Report(text, self._side.wall()), decide, on_answer))

@@ -30,6 +30,12 @@ class MarkedWhole(NamedTuple):
     name: Annotated[str, Text(LONGEST)]
 
 
+class HostGone(NamedTuple):
+    """A host is lost, or has left; the leader's channel says so."""
+
+    why: str
+
+
 class Told(NamedTuple):
     """``message`` of ``host``."""
 
@@ -93,7 +99,7 @@ class LeadersCheckpoints(LeaderHalf, WholeCheckpoints):
         self._waiting.add(Told(host, message))
 
     def gone(self, host: str, why: str) -> None:
-        self._waiting.add(Told(host, NoMoreParts(why[:LONGEST])))
+        self._waiting.add(Told(host, HostGone(why)))
 
 
 class WorkersCheckpoints(WorkerHalf, WholeCheckpoints):

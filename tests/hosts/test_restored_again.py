@@ -1,0 +1,133 @@
+"""Checkpoints over restarts and jobs: every host begins with one and the same, and none is forgotten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from .conftest import eventually
+from .network import Network, Process
+from .test_checkpoints import Job
+from .test_restarts import HOST
+
+STEPS = """
+import os, time
+
+directory, rank, attempt = os.environ["SM_CHECKPOINT_DIR"], os.environ["RANK"], os.environ["MUSTER_ATTEMPT"]
+def save(step):
+    folder = os.path.join(directory, f"new-{step}.tmp")
+    os.makedirs(folder)
+    with open(os.path.join(folder, f"rank{rank}"), "w") as file:
+        file.write(f"{step} of attempt {attempt}")
+    time.sleep(0.01)
+    os.rename(folder, os.path.join(directory, f"step-{step}"))
+    print("rank", rank, "attempt", attempt, "saved", step, flush=True)
+steps = sorted(int(name[5:]) for name in os.listdir(directory) if name.startswith("step-"))
+print("rank", rank, "attempt", attempt, "from", steps, flush=True)
+for step in {1, 2, 3} - set(steps):
+    go_on = os.path.join(os.environ["TOLD"], f"{rank}-{attempt}-{step}")
+    while not os.path.exists(go_on):
+        time.sleep(0.02)
+    save(step)
+while not os.path.exists(os.path.join(os.environ["TOLD"], "end")):
+    time.sleep(0.02)
+"""
+
+
+class Hosts:
+    """Two hosts whose platform starts them again, with directories of their own."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network, self.folder, self.told = network, folder, folder / "told"
+        self.told.mkdir()
+        (folder / "steps.py").write_text(STEPS)
+
+    def start(self, host: str) -> Process:
+        return self.network.run(
+            host, "-c", f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{HOST}", str(self.folder), host,
+            json.dumps(self.network.hosts), "launch", "--launcher", "ranks", "--slots", "1", "--max-restarts", "2",
+            "--rejoin-timeout", "100", "--job-name", "j", "--checkpoints", str(self.folder / "place"),
+            str(self.folder / "steps.py"),
+        )  # fmt: skip
+
+    def save(self, step: int, attempt: int, *ranks: int) -> None:
+        for rank in ranks:
+            (self.told / f"{rank}-{attempt}-{step}").touch()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    network = Network(2)
+    yield Hosts(network, tmp_path)
+    network.close()
+
+
+def said(process: Process, text: str) -> None:
+    """Waits until a host has printed a line with ``text``."""
+    eventually(lambda: any(text in line["what"] for line in process.lines))
+
+
+def test_a_host_that_comes_back_and_the_others_begin_with_one_checkpoint(hosts: Hosts) -> None:
+    """The leader has a newer one on its disk, of which the other host's part is lost."""
+    leader, lost = (hosts.start(host) for host in hosts.network.hosts)
+    hosts.save(1, 0, 0, 1)
+    said(leader, "checkpoint 1 is whole at")
+    hosts.save(2, 0, 0)
+    said(leader, "rank 0 attempt 0 saved 2")
+    lost.signal(signal.SIGKILL)
+    said(leader, "waiting up to 100 s for algo-2 to come back")
+    shutil.rmtree(hosts.folder / "algo-2")
+    again = hosts.start("algo-2")
+    said(leader, "rank 0 attempt 1 from [1]")
+    said(again, "rank 1 attempt 1 from [1]")
+    for step in (1, 2, 3):
+        hosts.save(step, 1, 0, 1)
+    for rank, process in enumerate((leader, again)):
+        said(process, f"rank {rank} attempt 1 saved 3")
+    (hosts.told / "end").touch()
+    assert (leader.code(), again.code()) == (0, 0), (leader.lines, again.lines)
+    newest = max((hosts.folder / "place" / "manifests").iterdir())
+    [*parts] = json.loads(newest.read_text())["parts"]
+    assert {(part["name"], part["place"], part["attempt"]) for part in parts} == {("step-3", 0, 1), ("step-3", 1, 1)}
+
+
+def test_a_host_that_comes_back_before_any_checkpoint_is_whole(hosts: Hosts) -> None:
+    leader, lost = (hosts.start(host) for host in hosts.network.hosts)
+    hosts.save(1, 0, 0)
+    said(leader, "rank 0 attempt 0 saved 1")
+    said(lost, "rank 1 attempt 0 from []")
+    lost.signal(signal.SIGKILL)
+    said(leader, "waiting up to 100 s for algo-2 to come back")
+    again = hosts.start("algo-2")
+    said(leader, "rank 0 attempt 1 from []")
+    said(again, "rank 1 attempt 1 from []")
+    hosts.network.close()
+
+
+FAMILIES = """
+import os
+directory = os.environ["SM_CHECKPOINT_DIR"]
+print("has", sorted(os.listdir(directory)), flush=True)
+def save(name):
+    os.makedirs(os.path.join(directory, "new.tmp"))
+    with open(os.path.join(directory, "new.tmp", "state"), "w") as file:
+        file.write(name)
+    os.rename(os.path.join(directory, "new.tmp"), os.path.join(directory, name))
+for name in os.environ["SAVES"].split():
+    save(name)
+"""
+
+
+def test_a_family_that_isnt_saved_again_stays(tmp_path: Path) -> None:
+    """The best one is saved once; a job that goes on saves others only."""
+    job = Job(tmp_path, str(tmp_path / "place"))
+    job.program.write_text(FAMILIES)
+    for names, has in (("best last-1", "[]"), ("last-2", "['best', 'last-1']"), ("last-3", "['best', 'last-2']")):
+        code, out, err = job.run("--checkpoint-keep", "1", SAVES=names)
+        assert not code and f"has {has}" in out, out + err
+        job.forget()

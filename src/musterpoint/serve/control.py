@@ -19,7 +19,7 @@ from musterpoint.serve.following import Followed
 from musterpoint.serve.fork_server import LOG
 from musterpoint.serve.job_keys import PROCESSING, key_of
 from musterpoint.serve.job_run import INTERRUPT
-from musterpoint.serve.operations import processing_jobs
+from musterpoint.serve.operations import executions, processing_jobs, tuning_jobs
 from musterpoint.serve.operations.training_jobs import described
 from musterpoint.serve.state import Record
 from musterpoint.serve.transitions import KIND, OVER
@@ -65,7 +65,10 @@ def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
             raise ApiError("Timeout", f"{found.name} is {found.status}, and never was {' or '.join(wanted)}", 408)
         return False
 
-    return DESCRIBED[record.kind](await_change(record, reached, float(parameters.get("timeout", 600.0)), context))
+    if record.kind not in DESCRIBED:
+        raise invalid(f"{record.arn}: expected something that ends")
+    found = await_change(record, reached, float(parameters.get("timeout", 600.0)), context)
+    return DESCRIBED[record.kind](context, found)
 
 
 def await_change(record: Record, reached: Callable[[Record], bool], timeout: float, context: Context) -> Record:
@@ -189,8 +192,10 @@ CONTROLS: Mapping[str, Control] = {
     "slow": slow,
     "fill-disk": fill_disk,
 }
-DESCRIBED: Mapping[str, Callable[[Record], Mapping[str, Any]]] = {
-    KIND: described,
-    PROCESSING: processing_jobs.described,
+DESCRIBED: Mapping[str, Callable[[Context, Record], Mapping[str, Any]]] = {
+    KIND: lambda context, record: described(record),
+    PROCESSING: lambda context, record: processing_jobs.described(record),
+    tuning_jobs.KIND: tuning_jobs.described,
+    executions.KIND: lambda context, record: executions.described(record),
 }
 """What Describe answers, by kind."""

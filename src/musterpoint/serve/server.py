@@ -25,9 +25,9 @@ from musterpoint.serve.on_change import OnChange
 from musterpoint.serve.page import Page
 from musterpoint.serve.request_handler import RequestHandler
 from musterpoint.serve.runner import Runner
+from musterpoint.serve.sequels import Sequels
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
-from musterpoint.serve.tuning import Tuning
 from musterpoint.serve.warm_pool import WarmPools
 
 LOCK = "server.lock"
@@ -65,8 +65,8 @@ class RunningServer:
             self._on_change.start()
         self._notices.start()
         self._pools.start()
-        self._tuning = Tuning(context)
-        self._tuning.start()
+        self._sequels = Sequels(context)
+        self._sequels.start()
         self._runner.start()
         threading.Thread(target=kept.load, name="objects", daemon=True).start()
         threading.Thread(target=validation.service, name="model", daemon=True).start()
@@ -87,7 +87,7 @@ class RunningServer:
 
     def close(self) -> None:
         self._pools.close()
-        self._tuning.close()
+        self._sequels.close()
         if self._on_change is not None:
             self._on_change.close()
         self._server.server_close()

@@ -72,7 +72,7 @@ class Settings(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a client has to export."""
+        """What a client of the API needs."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
@@ -80,6 +80,16 @@ class Settings(NamedTuple):
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
         }
+
+    @property
+    def sdk_file(self) -> str:
+        """The defaults of SageMaker's SDKs; see :mod:`.sdk_defaults`."""
+        return os.path.join(self.data, "sagemaker.yaml")
+
+    @property
+    def exported(self) -> dict[str, str]:
+        """What people export: the variables of a client, and where the SDKs find their defaults."""
+        return {**self.variables, "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": self.sdk_file}
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())

@@ -19,6 +19,7 @@ STACKS = {
     "tensorflow": ("tensorflow",),
     "huggingface": ("huggingface", "huggingface-4"),
     "ray": ("ray",),
+    "resiliency": ("resiliency",),
     "jax": ("jax",),
     "xgboost": ("xgboost",),
     "s3": ("s3",),
@@ -158,6 +159,12 @@ def examples(torch: Path) -> list[Path]:
 def ray(torch: Path) -> list[Path]:
     """Ray with Ray Train, over the environment of ``torch``."""
     return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]
+
+
+def resiliency(torch: Path) -> list[Path]:
+    """NVIDIA's ft_launcher over the environment of ``torch``, to compare with."""
+    wanted = ("nvidia-resiliency-ext==0.4.1", "nvidia-ml-py", "pynvml", "psutil", "pyyaml", "defusedxml", "packaging")
+    return [cached("resiliency", wanted, over=[torch])]
 
 
 def jax() -> list[Path]:

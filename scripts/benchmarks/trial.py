@@ -26,11 +26,13 @@ class Bench(NamedTuple):
     ours: the bin directory of this checkout's environment.
     theirs: that of sagemaker-training's.
     runs: how often a figure is taken.
+    rows: the failures whose culprit is looked for; empty: all.
     """
 
     ours: Path
     theirs: Path
     runs: int
+    rows: tuple[str, ...] = ()
 
     @property
     def python(self) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from musterpoint.base.errors import FetchError
 from musterpoint.core.data.channels import bring, measure
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
+from musterpoint.core.data.probes import speed
 from musterpoint.core.data.uploads import send
 
 from .s3 import CREDENTIALS, S3, Faulty
@@ -107,6 +110,7 @@ import sys
 from musterpoint.core.data.channels import bring
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
+import json
 import os
 bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3],)))
 """
@@ -127,3 +131,44 @@ def test_a_killed_download_goes_on(
     faulty.always = ""
     bring(Channel("train", uri), str(target), reach)
     assert tree(target) == tree(source)
+
+
+def test_speed_is_measured_and_nothing_stays(tmp_path: Path, reach: Access, bucket: str, s3: S3) -> None:
+    for place in (f"s3://{bucket}/checkpoints", str(tmp_path / "checkpoints")):
+        found = speed(place, reach, checkpoints=True)
+        assert found.write and found.read and not found.newest
+        with pytest.raises(FetchError, match="there is nothing at"):
+            speed(place, reach, writes=False)
+
+
+def test_a_place_that_never_answers_is_found(reach: Access) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(FetchError, match=r"doesn't answer .* after 0\.5 s"):
+            speed("s3://bucket/x", reach._replace(endpoint=endpoint), answer=0.5)
+
+
+def test_plan_and_check_tell_of_data(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_bytes(bytes(3 << 20))
+    (tmp_path / "train.py").write_text("")
+    words = [
+        "--channel",
+        f"train={tmp_path}/data",
+        "--checkpoints",
+        f"{tmp_path}/place",
+        "--upload",
+        f"{tmp_path}/file",
+    ]
+    (tmp_path / "file").write_text("")
+
+    def muster(*command: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "musterpoint", *command]
+        return subprocess.run(argv, cwd=tmp_path, env=clean({"COLUMNS": "1000"}), text=True, capture_output=True)
+
+    planned = muster("plan", *words, "train.py")
+    assert "1 file, 3.0 MiB" in planned.stdout and "has none yet" in planned.stdout, planned.stderr
+    checked = muster("check", "--json", *words)
+    found = {each["code"]: each for each in json.loads(checked.stdout)["findings"]}
+    assert f"{tmp_path}/file" in found["place-unusable"]["found"] and checked.returncode == 78
+    assert "MiB in the" in found["place-measured"]["found"], found

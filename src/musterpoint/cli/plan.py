@@ -13,6 +13,7 @@ from musterpoint.base.terminal import colours, width
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
 from musterpoint.tools.plans.page import page_of
 from musterpoint.tools.plans.preview import Preview, preview_request
@@ -44,7 +45,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if shown is not None:
             return shown
     request, asked = read_request(_parser, argv, environ)
-    return _show(preview_request(request), asked, environ)
+    return _show(with_data(preview_request(request), request), asked, environ)
 
 
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:

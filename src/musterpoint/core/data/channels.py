@@ -4,6 +4,10 @@ from typing import Any, NamedTuple
 
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
+from musterpoint.core.data.probes import answers
+
+LONGEST_LIST = 120.0
+"""Seconds that a channel's files may take to be listed."""
 
 
 class Size(NamedTuple):
@@ -47,10 +51,14 @@ def bring(
     return Brought(Size(done["files"], done["bytes"]), kept, done["seconds"])
 
 
-def measure(channel: Channel, access: Access, share: Share = ALONE, run: Run = run_here) -> Size:
-    """How much the host at ``share`` would get of ``channel``. Raises as :func:`bring`."""
+def measure(channel: Channel, access: Access, share: Share = ALONE, answer: float = LONGEST_LIST) -> Size:
+    """How much the host at ``share`` would get of ``channel``, which is asked for ``answer`` seconds at most.
+
+    Raises:
+        FetchError: it can't be listed.
+    """
     request = {**_request(channel, share), "action": "measure"}
-    done = move(f"channel {channel.name}", request, access, lambda _: None, run)
+    done = answers(f"channel {channel.name}", request, access, answer)
     return Size(done["files"], done["bytes"])
 
 

@@ -47,7 +47,7 @@ def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.ex
     if not equals or not NAME.fullmatch(name) or name in (".", "..") or not rest:
         raise UsageError(f"--channel={text}: expected NAME=URI with a name of A-Z a-z 0-9 . _ -")
     uri, words = rest, list[str]()
-    if not (is_path(rest) and exists(os.path.join(cwd, rest))):
+    if ";" in rest and not (is_path(rest) and exists(os.path.join(cwd, rest))):
         uri, *words = rest.split(";")
     for word in words:
         if word not in WORDS:

@@ -39,21 +39,3 @@ def send(
     }
     done = move(f"upload of {directory}", request, access, say, run)
     return Sent(Size(done["files"], done["bytes"]), done["seconds"])
-
-
-class Speed(NamedTuple):
-    """Bytes per second to and from a place; None: not measured."""
-
-    write: float | None
-    read: float | None
-
-
-def speed(uri: str, access: Access, writes: bool = True, seconds: float = 5.0, run: Run = run_here) -> Speed:
-    """How fast this host writes to ``uri`` and reads from it; the file that this takes is removed again.
-
-    Raises:
-        FetchError: it can't be read or written.
-    """
-    request = {"action": "probe", "uri": uri, "writes": writes, "seconds": seconds}
-    done = move(uri, request, access, lambda _: None, run)
-    return Speed(done["write"], done["read"])

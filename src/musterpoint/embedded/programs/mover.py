@@ -6,6 +6,7 @@ when stdin does. :data:`ACTIONS` has what it can do.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -35,6 +36,10 @@ LOOKS = 8
 """Objects of a manifest that are looked up at a time."""
 PROBE = 64 * 1024**2
 """Bytes that are written and read to measure a place."""
+PROBE_STEP = 1024**2
+PROBE_SECONDS = 5.0
+PROBE_ITEMS = 1000
+"""Files that are looked at for a large one to read."""
 PROBE_NAME = ".muster-probe"
 
 
@@ -74,6 +79,7 @@ def _end_with_stdin() -> None:
 def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
     """The store of a channel, and the items that this host gets."""
     store = open_store(request["uri"], request["access"])
+    emit(opened=True)
     try:
         if request["manifest"]:
             store, items = _of_manifest(store, request)
@@ -162,29 +168,50 @@ def pack(directory: str, path: str) -> None:
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
-    """Bytes per second to and from ``uri``, by a file that is removed again; ``writes`` False: by reading only."""
+    """Bytes per second to and from ``uri``, by files that are removed again; ``writes`` False: by reading only.
+    ``checkpoints``: with the bytes of the newest one there. It says when the place is opened, and when it answers.
+    """
     store = open_store(request["uri"], request["access"])
+    emit(opened=True)
     if not request["writes"]:
-        began, size = time.monotonic(), 0
-        item = max(store.items(), key=lambda each: each.size, default=None)
-        if item is None:
-            return {"read": None, "write": None}
-        for piece in store.stream(item):
-            size += len(piece)
-            if size >= PROBE or time.monotonic() - began > request["seconds"]:
-                break
-        return {"read": size / max(1e-6, time.monotonic() - began), "write": None}
-    data, name = os.urandom(1 << 20) * (request.get("bytes", PROBE) >> 20), f"{PROBE_NAME}-{os.getpid()}"
+        return {"read": _read_speed(store), "write": None, "newest": 0}
+    name = f"{PROBE_NAME}-{os.getpid()}"
     try:
-        began = time.monotonic()
-        store.write(name, data)
-        written = time.monotonic()
-        if store.read(name) != data:
-            raise StoreError(f"{request['uri']}: what was written isn't what is read")
-        read = time.monotonic()
+        took = _there_and_back(store, name, PROBE_STEP)
+        emit(answers=True)
+        steps = max(1, min(PROBE // PROBE_STEP, int(PROBE_SECONDS / max(1e-6, sum(took)))))
+        written, read = _there_and_back(store, name, steps * PROBE_STEP)
     finally:
         store.delete([name])
-    return {"write": len(data) / max(1e-6, written - began), "read": len(data) / max(1e-6, read - written)}
+    newest = Shelf(request["uri"], request["access"]).newest() if request["checkpoints"] else None
+    size = steps * PROBE_STEP
+    return {"write": size / written, "read": size / read, "newest": newest.size if newest is not None else 0}
+
+
+def _read_speed(store: Store) -> float | None:
+    items = store.items()
+    item = next(items, None)
+    emit(answers=True)
+    if item is None:
+        raise StoreError(f"there is nothing at {store.place}: expected a file, or files below it", missing=True)
+    item = max(itertools.chain((item,), itertools.islice(items, PROBE_ITEMS)), key=lambda each: each.size)
+    began, size = time.monotonic(), 0
+    for piece in store.stream(item):
+        size += len(piece)
+        if size >= PROBE or time.monotonic() - began > PROBE_SECONDS:
+            break
+    return size / max(1e-6, time.monotonic() - began) if size >= PROBE_STEP else None
+
+
+def _there_and_back(store: Store, name: str, size: int) -> tuple[float, float]:
+    """Seconds that it takes to write so many bytes and to read them."""
+    data = os.urandom(PROBE_STEP) * (size // PROBE_STEP)
+    began = time.monotonic()
+    store.write(name, data)
+    written = time.monotonic()
+    if store.read(name) != data:
+        raise StoreError(f"{store.place}: what was written isn't what is read")
+    return max(1e-6, written - began), max(1e-6, time.monotonic() - written)
 
 
 def restore_checkpoint(request: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +221,9 @@ def restore_checkpoint(request: dict[str, Any]) -> dict[str, Any]:
 
 def newest(request: dict[str, Any]) -> dict[str, Any]:
     """The newest whole checkpoint at ``uri``."""
-    found = Shelf(request["uri"], request["access"]).newest()
+    shelf = Shelf(request["uri"], request["access"])
+    emit(opened=True)
+    found = shelf.newest()
     if found is None:
         return {"found": False}
     return {

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 from musterpoint.core.fabric.devices import Devices
+from musterpoint.tools.check.data_places import DataPlace
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
 from musterpoint.tools.check.links import Links, survey_links
 from musterpoint.tools.check.machine import MachineState, survey_machine
@@ -26,6 +27,7 @@ class HostFacts(NamedTuple):
     machine, links, health, versions: what the modules of these names looked at.
     own_addresses: those that its own name resolves to here.
     name_looked_up: whether its own name was looked up.
+    places: of the job's data, where its options name any.
     """
 
     host: str
@@ -41,6 +43,7 @@ class HostFacts(NamedTuple):
     versions: tuple[Version, ...] = ()
     own_addresses: tuple[str, ...] = ()
     name_looked_up: bool = False
+    places: tuple[DataPlace, ...] = ()
 
 
 class Asked(NamedTuple):

@@ -92,6 +92,19 @@ CODES: Mapping[str, Code] = {
     "disk-full": Code(
         _WF, "little space is free where the job works or writes", "free space there, or give the host a larger volume"
     ),
+    "place-unusable": Code(
+        _F,
+        "a place of channels, checkpoints or results can't be read or written, or doesn't answer in 5 s",
+        "mount it again, or correct the URI, the credentials or the network",
+    ),
+    "place-slow": Code(
+        _W,
+        "the newest checkpoint wouldn't get to its place in the time that a stop leaves",
+        "name a faster place, save smaller checkpoints, or give a stop more time (--stop-grace, and the platform's)",
+    ),
+    "place-measured": Code(
+        ("ok",), "how fast a place of data is from here, and what gets to it in a stop's time", "nothing to do"
+    ),
     "inodes-few": Code(_WF, "few files can still be made where the job works or writes", "remove files there"),
     "not-writable": Code(
         _F,

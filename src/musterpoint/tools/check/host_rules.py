@@ -37,17 +37,45 @@ def host_findings(facts: HostFacts) -> list[Finding]:
         ("GPUs", _gpus(facts)),
         ("network ports", _links(facts)),
         ("name", _own_name(facts)),
+        ("data", _places(facts)),
     )
     found: list[Finding] = []
     fine = []
     for name, each in groups:
         group = list(each)
         found += group
-        if not group and (name != "GPUs" or facts.gpus) and (name != "name" or facts.own_addresses):
+        if (
+            not group
+            and (name != "data" or facts.places)
+            and (name != "GPUs" or facts.gpus)
+            and (name != "name" or facts.own_addresses)
+        ):
             fine.append(name)
     if fine:
         found.append(finding("looked-at", "ok", facts.host, f"{', '.join(fine)}{_sizes(facts)}"))
     return found
+
+
+RESERVE = 3.0
+"""Seconds of a stop that no upload gets."""
+
+
+def _places(facts: HostFacts) -> Iterator[Finding]:
+    for place in facts.places:
+        where = f"{place.uri} ({place.used_for})"
+        if place.problem:
+            yield finding("place-unusable", "fail", facts.host, f"{where}: {place.problem}", "a place that answers")
+            continue
+        speeds = [f"{rate:.0f} MiB/s {way}" for rate, way in ((place.write, "to it"), (place.read, "from it")) if rate]
+        time = max(0.0, place.grace - RESERVE)
+        room = place.write * time
+        if place.used_for == "checkpoints" and place.newest > room:
+            found = f"{where}: {', '.join(speeds)}, and the newest checkpoint has {place.newest:.0f} MiB"
+            yield finding("place-slow", "warn", facts.host, found, f"{place.newest / max(1.0, time):.0f} MiB/s or more")
+            continue
+        if place.used_for == "checkpoints":
+            speeds.append(f"{room:,.0f} MiB in the {place.grace:.0f} s that a stop leaves")
+        yield finding("place-measured", "ok", facts.host, f"{where}: {', '.join(speeds) or 'it answers'}")
 
 
 def _sizes(facts: HostFacts) -> str:

@@ -9,6 +9,7 @@ from musterpoint.core.fabric.devices import Devices, survey
 from musterpoint.core.fabric.network import interface_toward
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import user_environment
+from musterpoint.tools.check.data_places import survey_places
 from musterpoint.tools.check.facts import Asked, HostFacts, survey_host
 from musterpoint.tools.check.system import System
 
@@ -60,7 +61,10 @@ class Subject(NamedTuple):
         """
         toward = interface_toward(leader, self.system.root)
         asked = Asked(host, self.slots_asked, toward, self.interpreter if whole else "")
-        return survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
+        found = survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
+        if not whole:
+            return found
+        return found._replace(places=survey_places(self.job, self.options, self.environ, self.interpreter))
 
 
 def subject_of(

@@ -12,7 +12,8 @@ from musterpoint.base.errors import FetchError
 from musterpoint.core.data.channels import Brought, bring, measure
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel, Share
-from musterpoint.core.data.uploads import send, speed
+from musterpoint.core.data.probes import speed
+from musterpoint.core.data.uploads import send
 
 ACCESS = Access({"PATH": os.environ["PATH"]})
 AWKWARD = ["a b", "ünïcode", "sub/$(x)", "sub/deep/'\"", "sub/a;sharded", "%41", "new\nline", "-rf", "#x?y=1", "🦜"]

@@ -19,7 +19,8 @@ def test_every_code_is_plain_and_says_what_it_means_and_what_to_do() -> None:
 def test_the_codes_are_those_promised() -> None:
     """They are the public interface: one that is taken away or renamed breaks somebody's script."""
     assert list(CODES) == [
-        "shm-small", "shm-full", "disk-full", "inodes-few", "not-writable", "memlock-low", "open-files-low",
+        "shm-small", "shm-full", "disk-full", "place-unusable", "place-slow", "place-measured",
+        "inodes-few", "not-writable", "memlock-low", "open-files-low",
         "processes-few", "memory-low", "cpus-few", "gpus-missing", "gpus-unchecked", "gpu-recovery", "gpu-memory",
         "gpu-xid", "gpu-throttled", "gpu-link-narrow", "gpu-busy", "rdma-down", "rdma-hidden",
         "rdma-errors", "nic-down", "nic-errors",

@@ -1,0 +1,305 @@
+"""The tools whose last words are compared: how each starts four ranks of a program, and where it says what failed.
+
+Every one runs as its own pages advise, with its error files and, where it has one, its decorator ``record``. Two hosts
+are two processes on this machine; Open MPI and Ray have one, which starts all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.trial import environment
+
+HOSTS, SLOTS = 2, 2
+LAST_WORDS = 4000
+"""Characters at the end of an output in which one looks for the reason."""
+STARTS = 400.0
+"""Seconds until all ranks work."""
+LONGEST = 40.0
+"""Seconds from the failure until the first host's tool has ended: what it hasn't said by then nobody reads."""
+OTHERS = 5.0
+"""Seconds that the other hosts get then."""
+
+PLACE = """
+import os, runpy
+
+def run(rank, program):
+    if rank is not None:
+        host = f"algo-{int(rank) // SLOTS + 1}"
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(int(rank) % SLOTS), SM_CURRENT_HOST=host)
+    runpy.run_path(program, run_name="__main__")
+""".replace("SLOTS", str(SLOTS))
+"""Runs the program as a rank; ``rank``: None where the tool has said which in the variables that the program reads."""
+RECORDED = """
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    run(None, "program.py")
+
+main()
+"""
+UNDER_MPI = """
+run(os.environ["OMPI_COMM_WORLD_RANK"], "program.py")
+"""
+DRIVER = """
+import ray, ray.train
+from ray.train import RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+FOLDER = os.getcwd()
+PASSED = ("FAULT_", "MASTER_", "WORLD_SIZE")
+
+def loop(variables):
+    os.environ.update(variables)
+    run(ray.train.get_context().get_world_rank(), FOLDER + "/program.py")
+
+ray.init(num_cpus=WORKERS, include_dashboard=False, _temp_dir=os.environ["RAY_FOLDER"])
+DataParallelTrainer(
+    loop, train_loop_config={name: os.environ[name] for name in os.environ if name.startswith(PASSED)},
+    scaling_config=ScalingConfig(num_workers=WORKERS), run_config=RunConfig(storage_path=FOLDER + "/storage"),
+).fit()
+""".replace("WORKERS", str(HOSTS * SLOTS))
+FRAMEWORK = """
+from sagemaker_training import entry_point, environment, runner
+
+def main():
+    env = environment.Environment()
+    entry_point.run(
+        uri=env.module_dir, user_entry_point=env.user_entry_point, args=env.to_cmd_args(), env_vars=env.to_env_vars(),
+        capture_error=True, runner_type=runner.RunnerType.TorchDistributed,
+    )
+"""
+"""What a framework's container adds to sagemaker-training: it says that torchrun is the runner."""
+
+
+class Said(NamedTuple):
+    """What a tool says at one place: the end of a host's output with its exit code, or a file that it wrote."""
+
+    place: str
+    text: str
+    code: int | None
+
+
+class Stacks(NamedTuple):
+    """Bin directories of environments."""
+
+    ours: Path
+    sagemaker: Path
+    openmpi: Path
+    ray: Path
+    resiliency: Path
+
+
+class Node(NamedTuple):
+    process: subprocess.Popen[bytes]
+    output: Path
+
+
+class Peer(NamedTuple):
+    """``name``: as the table has it. ``package``: whose version is told. ``python``: the interpreter that has it.
+
+    ``start`` its hosts in a folder that has ``program.py``, whose rank fails, or ``hangs``; it is one of the last host.
+    ``files``: those that it may have written.
+    """
+
+    name: str
+    package: str
+    python: Callable[[Stacks], Path]
+    start: Callable[[Path, Stacks, dict[str, str], bool], list[Node]]
+    files: Callable[[Path], list[Path]]
+
+    def version(self, stacks: Stacks) -> str:
+        code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
+        done = subprocess.run([self.python(stacks), "-c", code], capture_output=True, text=True, check=False)
+        return done.stdout.strip() or "?"
+
+    def run(self, program: str, folder: Path, stacks: Stacks, hangs: bool) -> list[Said]:
+        """What it said when ``program`` had failed under it, or hung."""
+        (folder / "program.py").write_text(program)
+        events = folder / "events"
+        events.mkdir()
+        victim = f"algo-{HOSTS} {SLOTS - 1}"
+        fixed = {"FAULT_FOLDER": str(events), "FAULT_VICTIM": victim, "FAULT_RANKS": str(HOSTS * SLOTS)}
+        more = {"FAULT_SAVE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "MUSTER_LOG_PREFIX": "none"}
+        nodes = self.start(folder, stacks, environment(**fixed, **more), hangs)
+        until, struck = time.monotonic() + STARTS, False
+        codes: dict[int, int | None] = {}
+        try:
+            while len(codes) < len(nodes) and time.monotonic() < until:
+                if not struck and (events / "struck").exists():
+                    until, struck = time.monotonic() + LONGEST, True
+                for number, node in enumerate(nodes):
+                    if number not in codes and node.process.poll() is not None:
+                        codes[number] = node.process.returncode
+                        until = min(until, time.monotonic() + OTHERS)
+                time.sleep(0.05)
+        finally:
+            for node in nodes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(node.process.pid, signal.SIGKILL)
+                node.process.wait()
+        found = [
+            Said(f"host {number + 1}", node.output.read_text(errors="replace")[-LAST_WORDS:], codes.get(number))
+            for number, node in enumerate(nodes)
+        ]
+        found += [Said(path.name, path.read_text(errors="replace"), codes.get(0)) for path in self.files(folder)]
+        return found
+
+    @property
+    def collective(self) -> str:
+        """By what its ranks meet."""
+        return "mpi" if "mpi" in self.name else "torch"
+
+
+def start(folder: Path, name: str, words: list[str | Path], environ: Mapping[str, str]) -> Node:
+    output = folder / f"{name}.output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            words, cwd=folder, env=environ, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    return Node(process, output)
+
+
+def musterpoint(launcher: str) -> Peer:
+    def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+        bin = stacks.openmpi if launcher == "mpi" else stacks.ours
+        environ = {**environ, "MUSTER_PYTHON": str(bin / "python"), "PATH": f"{bin}{os.pathsep}{environ['PATH']}"}
+        where: list[str | Path] = [
+            "--output",
+            folder / "job",
+            "--backend",
+            "process",
+            "--hosts",
+            str(HOSTS),
+            "--slots",
+            str(SLOTS),
+        ]
+        words: list[str | Path] = [stacks.ours / "python", "-m", "musterpoint", "local", *where, "--launcher", launcher]
+        return [start(folder, "muster", [*words, *(["--stall-timeout", "2"] if hangs else []), "program.py"], environ)]
+
+    return Peer(
+        f"musterpoint ({launcher})", "musterpoint", lambda stacks: stacks.ours / "python", begin,
+        lambda folder: sorted((folder / "job").glob("hosts/*/opt/ml/output/failure")),
+    )  # fmt: skip
+
+
+def agents(name: str, package: str, python: Callable[[Stacks], Path], command: Callable[[Path], list[str]]) -> Peer:
+    """torchrun, and what is made of it: an agent on each host."""
+
+    def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+        (folder / "rank.py").write_text(PLACE + RECORDED)
+        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=1"]
+        nodes = []
+        for number in range(HOSTS):
+            own = {"SM_CURRENT_HOST": f"algo-{number + 1}", "TORCHELASTIC_ERROR_FILE": f"{folder}/error-{number}.json"}
+            shape = [f"--nnodes={HOSTS}", f"--nproc-per-node={SLOTS}", *rendezvous]
+            words: list[str | Path] = [python(stacks), *command(folder), *shape, "rank.py"]
+            nodes.append(start(folder, f"host-{number}", words, {**environ, **own}))
+        return nodes
+
+    return Peer(name, package, python, begin, lambda folder: sorted(folder.glob("error-*.json")))
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+    """sagemaker-training starts torchrun on each host."""
+    (folder / "rank.py").write_text(PLACE + RECORDED)
+    (folder / "framework.py").write_text(FRAMEWORK)
+    (folder / "torchrun").write_text(f'#!/bin/sh\nexec {stacks.ours}/python -m torch.distributed.run "$@"\n')
+    (folder / "torchrun").chmod(0o755)
+    hosts = [f"127.0.0.{number + 1}" for number in range(HOSTS)]
+    nodes = []
+    for number, host in enumerate(hosts):
+        base = folder / f"ml-{number}"
+        for path in ("input/config", "input/data", "model", "output/data", "code"):
+            (base / path).mkdir(parents=True)
+        for name in ("program.py", "rank.py"):
+            (base / "code" / name).write_text((folder / name).read_text())
+        words = {
+            "sagemaker_program": "rank.py",
+            "sagemaker_submit_directory": str(base / "code"),
+            "sagemaker_torch_distributed_enabled": True,
+            "sagemaker_mpi_num_of_processes_per_host": SLOTS,
+        }
+        files = {
+            "hyperparameters": {name: json.dumps(value) for name, value in words.items()},
+            "inputdataconfig": {},
+            "resourceconfig": {"current_host": host, "hosts": hosts, "network_interface_name": "lo"},
+        }
+        for name, value in files.items():
+            (base / "input/config" / f"{name}.json").write_text(json.dumps(value))
+        own = {
+            "SAGEMAKER_BASE_DIR": str(base),
+            "FAULT_VICTIM": f"{hosts[-1]} {SLOTS - 1}",
+            "SAGEMAKER_TRAINING_MODULE": "framework:main",
+            "PATH": f"{folder}{os.pathsep}{environ['PATH']}",
+            "PYTHONPATH": str(folder),
+        }
+        nodes.append(start(folder, f"host-{number}", [stacks.sagemaker / "train"], {**environ, **own}))
+    return nodes
+
+
+HELP = ("--mca", "orte_base_help_aggregate", "0")
+"""Else Open MPI 4 at times loses the message that names the rank."""
+
+
+def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+    (folder / "rank.py").write_text(PLACE + UNDER_MPI)
+    words: list[str | Path] = [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-np",
+        str(HOSTS * SLOTS),
+        stacks.openmpi / "python",
+    ]
+    path = f"{stacks.openmpi}{os.pathsep}{environ['PATH']}"
+    return [start(folder, "mpirun", [*words, "-m", "mpi4py", "rank.py"], {**environ, "PATH": path})]
+
+
+def ray(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+    (folder / "driver.py").write_text(PLACE + DRIVER)
+    short = Path("/tmp") / f"culprit-{os.getpid()}-{folder.name[-8:]}"  # Ray's sockets need a short path
+    own = {
+        "RAY_FOLDER": str(short), "RAY_TRAIN_V2_ENABLED": "1", "RAY_DEDUP_LOGS": "0", "RAY_AUTH_MODE": "disabled",
+        "HOME": str(folder), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(HOSTS * SLOTS),
+    }  # fmt: skip
+    return [start(folder, "ray", [stacks.ray / "python", "driver.py"], {**environ, **own})]
+
+
+PEERS = (
+    musterpoint("torchrun"),
+    musterpoint("mpi"),
+    agents(
+        "torchrun", "torch", lambda stacks: stacks.ours / "python",
+        lambda folder: ["-m", "torch.distributed.run", "--log-dir", f"{folder}/logs"],
+    ),
+    agents(
+        "ft_launcher", "nvidia-resiliency-ext", lambda stacks: stacks.resiliency / "python",
+        lambda folder: ["-m", "nvidia_resiliency_ext.fault_tolerance.launcher"],
+    ),
+    Peer(
+        "sagemaker-training", "sagemaker-training", lambda stacks: stacks.sagemaker / "python", sagemaker,
+        lambda folder: sorted(folder.glob("ml-*/output/failure")),
+    ),
+    Peer("mpirun", "mpi4py", lambda stacks: stacks.openmpi / "python", mpirun, lambda folder: []),
+    Peer("Ray Train", "ray", lambda stacks: stacks.ray / "python", ray, lambda folder: []),
+)  # fmt: skip
+"""musterpoint twice, as it starts ranks by torchrun and by mpirun, and those that do so alone."""

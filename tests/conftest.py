@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -168,11 +169,29 @@ def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
 
 
 @pytest.fixture
+def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
+    """A bucket of the test's own."""
+    name: str = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
+    s3.bucket(name)
+    return name
+
+
+@pytest.fixture
 def faulty(s3: S3) -> Iterator[Faulty]:
     """The same, through a proxy that fails as it is told to."""
     proxy = Faulty(s3.port)
     yield proxy
     proxy.close()
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """A browser of the test's own."""
+    from .browser import chromium  # selenium is slow to import, and two modules need it
+
+    driver = chromium(tmp_path / "profile")
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture

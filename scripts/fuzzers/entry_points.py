@@ -18,10 +18,12 @@ from typing import Any, cast
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import Loop
-from musterpoint.core.election import Meeting, Place
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
-from musterpoint.core.started_per_rank import Leader, _Follower, prove
+from musterpoint.core.started_per_rank.election import Meeting, Place
+from musterpoint.core.started_per_rank.follower import Follower
+from musterpoint.core.started_per_rank.leader import Leader
+from musterpoint.core.started_per_rank.lines import prove
 
 NASTY: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 15, 9, 255, 256, 2**63, 10**400, 1.5, "", "1", "\ud800", "\0", "a\x1b[2J", [],
@@ -136,7 +138,7 @@ def _follows(lines: list[bytes], dice: random.Random) -> str:
     job = SimpleNamespace(arguments=(), current_host="here")
     try:
         met = Meeting(Place("/nonexistent", "fuzz"), near, False, TOKEN)
-        follower = _Follower(cast(Runtime, runtime), met, {}, cast(Any, job), StartedRank(1, 1, 2, 2))
+        follower = Follower(cast(Runtime, runtime), met, {}, cast(Any, job), StartedRank(1, 1, 2, 2))
         near.setblocking(False)
         if dice.random() < 0.5:  # the one that leads, gone mad
             far.sendall(b'{"nonce": "theirs"}\n')

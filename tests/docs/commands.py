@@ -9,7 +9,18 @@ from io import StringIO
 from typing import Iterator
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import check, env, ft_launcher, hyperpodrun, launch, local, main, plan, torchrun, torchrun_based
+from musterpoint.cli import (
+    check,
+    env,
+    ft_launcher,
+    hyperpodrun,
+    launch,
+    local_options,
+    main,
+    plan,
+    torchrun,
+    torchrun_based,
+)
 from musterpoint.cli.options import has_option, read, split
 from musterpoint.cli.torchrun_flags import read as read_torchrun
 
@@ -56,7 +67,7 @@ def parse(words: list[str]) -> None:
     if "--help" in rest:
         return
     if name == "local" or (name == "plan" and (has_option("--hosts", rest) or has_option("-f", rest))):
-        parser = local.parser()
+        parser = local_options.parser()
         if name == "plan":
             plan._add_own(parser)
         parser.parse_args(split(parser, rest).head)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.cli import local
+from musterpoint.cli import local_options
 from musterpoint.core.job.log_rules import read_log_rules
 from musterpoint.local.job_file import read_job_file
 
@@ -87,8 +87,8 @@ def test_json_toml_and_rules_are_read_by_what_reads_them(tmp_path: Path) -> None
     for block in of("toml"):
         (tmp_path / "job.toml").write_text(block.text)
         if sys.version_info >= (3, 11):
-            job = read_job_file(str(tmp_path / "job.toml"), local.flags_taken())
-            local.parser().parse_args(job.options)
+            job = read_job_file(str(tmp_path / "job.toml"), local_options.flags_taken())
+            local_options.parser().parse_args(job.options)
             assert job.program == str(tmp_path / "train.py")
 
 

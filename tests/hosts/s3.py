@@ -17,6 +17,13 @@ from typing import Any, Callable
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
 
 
+def without(module: str, directory: Path) -> Path:
+    """``directory``: first on PYTHONPATH, it keeps ``module`` from Pythons that have it."""
+    directory.mkdir(exist_ok=True)
+    (directory / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
+    return directory
+
+
 class S3:
     """moto's server on a loopback port of its own. Signatures aren't checked."""
 

@@ -21,7 +21,7 @@ from musterpoint.core.code.tools import Output, Tools
 from .conftest import Train, eventually
 from .network import usable
 from .packages import tar_gz
-from .s3 import CREDENTIALS, S3, Faulty
+from .s3 import CREDENTIALS, S3, Faulty, without
 
 PROGRAM = """
 import json, os, pathlib, sys
@@ -138,9 +138,7 @@ def test_no_credentials(s3: S3, fetching: Train, tmp_path: Path) -> None:
 def test_nobody_has_boto3(s3: S3, fetching: Train, tmp_path: Path) -> None:
     name(fetching, s3.put("jobs", "unread.tar.gz", tar_gz(CODE)))
     del fetching.environ["MUSTER_PYTHON"]
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
-    path = f"{tmp_path / 'bare'}:{fetching.environ['PYTHONPATH']}"
+    path = f"{without('boto3', tmp_path / 'bare')}:{fetching.environ['PYTHONPATH']}"
     assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url, PYTHONPATH=path).returncode == 71
     assert "this takes boto3, which no Python here has" in fetching.reason
     assert "musterpoint[aws]" in fetching.reason

@@ -37,13 +37,6 @@ def reach(stack: Callable[[str], Path], s3: S3) -> Access:
 
 
 @pytest.fixture
-def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
-    s3.bucket(name)
-    return name
-
-
-@pytest.fixture
 def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
     """A directory, and its copy on S3 as we send it."""
     source = tmp_path / "source"

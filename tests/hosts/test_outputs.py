@@ -13,17 +13,10 @@ from typing import Callable
 import pytest
 
 from .conftest import Local, Train, eventually
-from .s3 import CREDENTIALS, S3, Faulty
+from .s3 import CREDENTIALS, S3, Faulty, without
 
 JOB = "the-job"
 PREFIX = f"runs/{JOB}/output/intermediate/"
-
-
-@pytest.fixture
-def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
-    s3.bucket(name)
-    return name
 
 
 @pytest.fixture
@@ -297,9 +290,7 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
 
 def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
     program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
-    path = f"{tmp_path / 'bare'}:{syncing.environ['PYTHONPATH']}"
+    path = f"{without('boto3', tmp_path / 'bare')}:{syncing.environ['PYTHONPATH']}"
     code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
     assert code == 0
     assert f"takes boto3, which no Python here has ({syncing.python})" in stderr
@@ -307,8 +298,7 @@ def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_
 
     (syncing.base / "output/intermediate/one.txt").unlink()
     (syncing.base / "output/intermediate").rmdir()
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['watchdog'] = None\n")
-    path = f"{tmp_path}:{syncing.environ['PYTHONPATH']}"
+    path = f"{without('watchdog', tmp_path / 'unwatched')}:{syncing.environ['PYTHONPATH']}"
     code, stderr = finish(syncing.start(PYTHONPATH=path))
     assert code == 0, stderr
     assert list(s3.objects(bucket)) == [f"{JOB}/output/intermediate/one.txt"], stderr

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
-import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
@@ -22,20 +18,6 @@ if os.environ["RANK"] == "3":
     raise ValueError("<img src=x onerror=document.title='broken'>")
 time.sleep(60)
 """
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1400,1000"):
-        options.add_argument(f"--{word}")
-    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    driver.set_page_load_timeout(180)
-    yield driver
-    driver.quit()
 
 
 def shapes(browser: Any, selector: str) -> int:

@@ -99,6 +99,13 @@ def channel(name: str, uri: str, **more: Any) -> dict[str, Any]:
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
 
 
+def statuses(description: dict[str, object]) -> list[str]:
+    """The secondary statuses that a job has passed, in order."""
+    passed = description["SecondaryStatusTransitions"]
+    assert isinstance(passed, list)
+    return [each["Status"] for each in passed]
+
+
 def read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
     assert file is not None

@@ -12,7 +12,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 
-from .jobs import BUCKET, Account, hosts
+from .jobs import BUCKET, Account, hosts, statuses
 
 COUNTS = """
 import os, pathlib, signal, sys, time
@@ -38,12 +38,6 @@ SPOT = {
     "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints"},
 }
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs mount namespaces")
-
-
-def statuses(description: dict[str, object]) -> list[str]:
-    passed = description["SecondaryStatusTransitions"]
-    assert isinstance(passed, list)
-    return [each["Status"] for each in passed]
 
 
 def test_an_interrupted_spot_job_goes_on_from_its_checkpoint(account: Account) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import shutil
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -31,20 +27,6 @@ ALGORITHM = {
     "TrainingImage": IMAGE, "TrainingInputMode": "File",
     "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1400,1300"):
-        options.add_argument(f"--{word}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    driver.set_page_load_timeout(180)
-    yield driver
-    driver.quit()
 
 
 def token_of(account: Account) -> str:

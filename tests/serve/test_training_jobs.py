@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 from botocore.exceptions import ClientError
 
-from .jobs import BUCKET, Account, channel, hosts
+from .jobs import BUCKET, Account, channel, hosts, statuses
 
 SHOWS = """
 import json, os, pathlib
@@ -29,12 +29,6 @@ signal.signal(signal.SIGTERM, stopped)
 print("ready", flush=True)
 time.sleep(500)
 """
-
-
-def statuses(description: dict[str, object]) -> list[str]:
-    passed = description["SecondaryStatusTransitions"]
-    assert isinstance(passed, list)
-    return [each["Status"] for each in passed]
 
 
 def test_two_hosts_see_what_was_asked_for_and_leave_it_in_s3(account: Account) -> None:

@@ -4,10 +4,9 @@ Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`.
 documentation's table and ``muster env`` are made from both.
 """
 
-import signal
 from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
 
-from musterpoint.base import plugins
+from musterpoint.base import plugins, readers
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
@@ -15,14 +14,7 @@ from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
 Rendezvous = Literal["static", "c10d"]
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
-TF_ROLES = ("worker", "ps", "evaluator")
 
-MOST_COUNTED = 65536
-"""The highest count that an option or a file may have: of hosts, of slots, of processes."""
-_LONGEST_TIME = 1e9
-"""Seconds: more than thirty years."""
-MOST_HOSTS = 65536
-"""The most hosts that a job can have where they are only counted."""
 ROLLCALL_PORT = 7776
 """The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
 MASTER_PORT = 7777
@@ -31,8 +23,6 @@ AZUREML_PORT = 6105
 """The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
-LONGEST_TOPOLOGY = 256
-"""Characters of a host's switches."""
 PARAMETER_SERVER_PORT = 2222
 """The first port of parameter servers, and of TensorFlow's servers on AzureML."""
 
@@ -203,136 +193,10 @@ def _shown(text: str) -> str:
 _SHOWN = 80
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= _LONGEST_TIME:
-        raise ValueError("expected a number of seconds, 0 to 1e9")
-    return value
-
-
-def _positive_seconds(text: str) -> float:
-    value = _seconds(text)
-    if not value:
-        raise ValueError("expected a number of seconds above 0 (leave it out for no limit)")
-    return value
-
-
-def _whole(least: int, most: int, expected: str = "") -> Callable[[str], int]:
-    """A reader of whole numbers, which raises ValueError for what is none from ``least`` to ``most``."""
-
-    def read(text: str) -> int:
-        text = text.strip()
-        if not (text.isascii() and text.isdecimal()) or len(text) > _SHOWN or not least <= int(text) <= most:
-            raise ValueError(expected or f"expected a whole number, {least} to {most}")
-        return int(text)
-
-    return read
-
-
-read_count = _whole(1, MOST_COUNTED)
-"""Reads a number of hosts, ranks or the like."""
-_place = _whole(0, MOST_HOSTS - 1)
-_nnodes = _whole(1, MOST_HOSTS)
-_restarts = _whole(0, 999999, "expected a whole number, 0 (never) to 999999")
-_kept = _whole(1, 999999)
-_port = _whole(0, 65535, "expected a port number, 1 to 65535 (0: any free one)")
-
-
-def _name(text: str) -> str:
-    if not text.strip() or len(text) > 255 or not text.isprintable():
-        raise ValueError("expected a name of at most 255 characters that can be printed")
-    return text.strip()
-
-
-def _leader(text: str) -> str:
-    split_endpoint(text)
-    return text.strip()
-
-
-def split_endpoint(text: str) -> tuple[str, int]:
-    """The host and port (0: none given) of ``HOST[:PORT]``; an IPv6 address with a port is in brackets.
-
-    Raises:
-        ValueError: the text is no endpoint.
-    """
-    text = text.strip()
-    host, port = text, ""
-    if text.startswith("["):
-        host, bracket, port = text[1:].partition("]")
-        if not bracket or (port and not port.startswith(":")):
-            raise ValueError("expected HOST or HOST:PORT, an IPv6 address with a port as [ADDRESS]:PORT")
-        port = port[1:]
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
-        if not port:
-            raise ValueError("expected HOST or HOST:PORT")
-    if not host or set(host) & set("/@ []") or (port and not (port.isdecimal() and 0 < int(port) <= 65535)):
-        raise ValueError("expected HOST or HOST:PORT, the port from 1 to 65535")
-    return host, int(port or 0)
-
-
-def bracketed(host: str) -> str:
-    """``host`` as it stands before ``:PORT``: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
-
-
-def _switches(text: str) -> str:
-    names = text.replace(",", ".").replace("/", ".").split(".")
-    names = [name.strip() for name in names if name.strip()]
-    if not names or not text.isprintable() or len(text) > LONGEST_TOPOLOGY:
-        raise ValueError(
-            f"expected the names of switches with dots, commas or slashes between them, {LONGEST_TOPOLOGY} characters "
-            "at most"
-        )
-    return ".".join(names)
-
-
-def _code(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) > 255:
-        raise ValueError("expected an exit code, 0 to 255")
-    return int(text)
-
-
-def _ranks(text: str) -> str:
-    if text != "all" and not all(part.strip().isdecimal() for part in text.removeprefix("local:").split(",")):
-        raise ValueError(
-            "expected 'all', global ranks separated by commas, such as 0,8, or each host's own, such as local:0"
-        )
-    return text
-
-
-def _roles(text: str) -> str:
-    asked = [part.strip().partition("=") for part in text.split(",")]
-    known = all(name in TF_ROLES and count.isdecimal() for name, _, count in asked)
-    counts = {name: int(count) for name, _, count in asked} if known else {}
-    needed = min((counts.get(name, 1) for name in ("worker", "ps")), default=0)
-    if len(counts) < len(asked) or not needed or counts.get("evaluator", 0) > 1:
-        raise ValueError("expected how many of each role, at least one worker and one ps, such as worker=2,ps=1")
-    return ",".join(f"{name}={count}" for name, count in counts.items())
-
-
-def _channels(text: str) -> str:
-    for line in text.splitlines():
-        name, equals, place = line.partition("=")
-        if not name or not equals or not place:
-            raise ValueError("expected NAME=URI, such as train=s3://BUCKET/PREFIX, one a line")
-    return text.strip()
-
-
-def _signal(text: str) -> str:
-    name = text.upper().removeprefix("SIG")
-    if not hasattr(signal, "SIG" + name):
-        raise ValueError("expected the name of a signal, such as TERM or USR2")
-    return name
-
-
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME",
            names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
-    Option("slots", "ranks per host", "N", read_count, aliases=("--nproc-per-node",),
+    Option("slots", "ranks per host", "N", readers.read_count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
            "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
@@ -345,51 +209,51 @@ OPTIONS: tuple[Option, ...] = (
            "HOW", of_some=True),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
-    Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
+    Option("rollcall_timeout", "deadline for all hosts to be here", "S", readers.seconds),
     Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
-    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", readers.seconds),
     Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
-           "and work on any host count", "S", _positive_seconds, unless_given="never"),
+           "and work on any host count", "S", readers.positive_seconds, unless_given="never"),
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
     Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
            "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
            "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
            unless_given="none", path="code"),
-    Option("rollcall_port", "the one port the leader listens on", "P", _port,
+    Option("rollcall_port", "the one port the leader listens on", "P", readers.port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
-           "NAME", _name, unless_given="the program's"),
+           "NAME", readers.name, unless_given="the program's"),
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
-           "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
-    Option("nnodes", "where the platform names no hosts: how many there are", "N", _nnodes,
+           "come with the roll call", "HOST[:PORT]", readers.leader, unless_given="the platform's"),
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", readers.nnodes,
            unless_given="the platform's"),
     Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
-           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
+           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", readers.place,
            unless_given="the platform's"),
-    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
-           unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the roll call's "
-           "channel always that one"),
-    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
+    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P",
+           readers.port, unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the "
+           "roll call's channel always that one"),
+    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", readers.seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
-    Option("stop_signal", "what a rank gets first", "NAME", _signal),
-    Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
+    Option("stop_signal", "what a rank gets first", "NAME", readers.signal_name),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", readers.code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
     Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
            "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
-           "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
+           "device failed, or the job stalled; they go on from their own last checkpoint", "N", readers.restarts),
     Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
            "signal, and stalls; user: after errors of the program's own, too", "WHAT",
            unless_given="muster torchrun: user"),
     Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
-           "under its name", "S", _seconds),
+           "under its name", "S", readers.seconds),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",
-           "RANKS", _ranks),
+           "RANKS", readers.ranks),
     Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW",
            unless_given="none; muster local with several ranks per host: rank"),
@@ -397,13 +261,13 @@ OPTIONS: tuple[Option, ...] = (
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
            unless_given="none", of_some=True),
-    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
+    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", readers.port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one", of_some=True),
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
            of_some=True),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
-           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
+           "ROLE=N,...", readers.roles, unless_given="SageMaker's: master, workers, and a ps beside each",
            of_some=True),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate; also beside the code",
            "FILE", unless_given="the one that `accelerate config` writes, where there is one", path="code",
@@ -419,7 +283,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
            "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
     Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
-           "spine-1.leaf-4; each host has its own", "SWITCHES", _switches, unless_given="SLURM_TOPOLOGY_ADDR"),
+           "spine-1.leaf-4; each host has its own", "SWITCHES", readers.switches, unless_given="SLURM_TOPOLOGY_ADDR"),
     Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
            "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
@@ -430,7 +294,7 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
     Option("channel", "an input that is brought to input/data/NAME (SM_CHANNEL_NAME) before the ranks start: a "
            "directory, s3://, or what fsspec reads. Behind it ;sharded: each host its share; ;manifest: a list of "
-           "files. May be repeated", "NAME=URI", _channels,
+           "files. May be repeated", "NAME=URI", readers.channels,
            unless_given="what the platform brought", repeats=True),
     Option("channel_cache", "a directory of this host that keeps what channels brought, for later jobs", "DIR",
            unless_given="none", path="output"),
@@ -439,7 +303,7 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="none", path="place"),
     Option("checkpoint_restore", "which files a host gets: its own and what its framework reads on every host; all "
            "hosts'; or all on the first host only", "WHICH"),
-    Option("checkpoint_keep", "how many checkpoints stay there", "N", _kept),
+    Option("checkpoint_keep", "how many checkpoints stay there", "N", readers.kept),
     Option("checkpoint_complete", "files that mark a whole checkpoint in their folder, such as '*/DONE', with commas "
            "between several", "GLOB", unless_given="the marks of known frameworks, and files renamed into place"),
     Option("upload", "where model and output data go when the job has ended, as archives; URI;files: as files", "URI",

@@ -32,6 +32,7 @@ LEFT_OUT = tuple(
     for path in (
         "local",
         "cli/local.py",
+        "cli/local_options.py",
         "cli/local_preview.py",
         "serve",
         "cli/serve.py",

@@ -6,7 +6,8 @@ import argparse
 import os
 from typing import Mapping, Sequence
 
-from musterpoint.cli.local import job_from, output_of, parser, read, unheeded
+from musterpoint.cli.local import output_of, unheeded
+from musterpoint.cli.local_options import job_from, parser, read
 from musterpoint.cli.options import Parser
 from musterpoint.local.preview import preview_local
 from musterpoint.tools.plans.preview import Preview

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import BY_FIELD, bracketed, split_endpoint
+from musterpoint.base.readers import bracketed, split_endpoint
+from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given

@@ -27,7 +27,7 @@ from musterpoint.core.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import JobFacts
-    from musterpoint.core.started_per_rank import Leader
+    from musterpoint.core.started_per_rank.leader import Leader
 
 
 class Attempt(NamedTuple):

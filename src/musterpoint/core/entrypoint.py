@@ -21,7 +21,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, understood
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
@@ -29,7 +29,7 @@ from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
-    from musterpoint.core.started_per_rank import Leader
+    from musterpoint.core.started_per_rank.leader import Leader
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 """A look at all hosts before the ranks start; raises :class:`CheckError` where the job shouldn't."""
@@ -63,7 +63,7 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> "U
     """
     if job.started is None or job.started.local_size == 1:
         return None
-    from musterpoint.core.started_per_rank import meet
+    from musterpoint.core.started_per_rank.meeting import meet
 
     return meet(runtime, request.environ, job, job.started, options.secret)
 

@@ -21,7 +21,7 @@ from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
 from musterpoint.core.supervise.handover import PLANNED, Outer

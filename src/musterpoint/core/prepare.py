@@ -12,7 +12,8 @@ from musterpoint.base import probe
 from musterpoint.base.errors import UsageError
 from musterpoint.base.executables import over_limit, size_of
 from musterpoint.base.probe import Ask
-from musterpoint.base.settings import LOCAL, PYTHON, Settings, split_endpoint
+from musterpoint.base.readers import split_endpoint
+from musterpoint.base.settings import LOCAL, PYTHON, Settings
 from musterpoint.core import code, fabric, launch
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare

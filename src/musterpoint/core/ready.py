@@ -22,7 +22,7 @@ from musterpoint.core.rollcall.roster import Offer, Roster
 from musterpoint.core.runtime import Request, Runtime
 
 if TYPE_CHECKING:
-    from musterpoint.core.started_per_rank import Leader
+    from musterpoint.core.started_per_rank.leader import Leader
 
 
 class Understood(NamedTuple):

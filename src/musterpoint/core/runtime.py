@@ -19,8 +19,8 @@ from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
 from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
+from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.processes.sidecars import Sidecars
-from musterpoint.core.processes.signals import STOPPING, Signals
 from musterpoint.core.report.output_directory import OutputDirectory
 
 if TYPE_CHECKING:

@@ -8,24 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping
 
+from musterpoint.base import settings
 from musterpoint.base.errors import similar
-from musterpoint.base.settings import (
-    ATTEMPT,
-    BY_FIELD,
-    CODE_COPY,
-    CODE_COPY_OF,
-    EVENTS,
-    LOCAL,
-    MODULE,
-    OPTIONS,
-    OUTER,
-    PROGRAM_ARGS,
-    SHOW_RANKS,
-    SHOWN,
-    SOCKET_TOKEN,
-    TERMINAL,
-    Settings,
-)
+from musterpoint.base.settings import BY_FIELD, OPTIONS, Settings
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
@@ -36,19 +21,19 @@ PREFIX = "MUSTER_"
 
 INTERNAL = frozenset(
     {
-        ATTEMPT,
-        CODE_COPY,
-        CODE_COPY_OF,
-        EVENTS,
-        LOCAL,
-        MODULE,
-        OUTER,
-        PROGRAM_ARGS,
-        SHOW_RANKS,
-        SHOWN,
-        SOCKET_TOKEN,
-        TERMINAL,
-        # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
+        settings.ATTEMPT,
+        settings.CODE_COPY,
+        settings.CODE_COPY_OF,
+        settings.EVENTS,
+        settings.LOCAL,
+        settings.MODULE,
+        settings.OUTER,
+        settings.PROGRAM_ARGS,
+        settings.SHOW_RANKS,
+        settings.SHOWN,
+        settings.SOCKET_TOKEN,
+        settings.TERMINAL,
+        # from the supervisor to a launcher's stubs and agents (control_socket.py, rank_environment.py)
         "MUSTER_AGENT_STAYS",
         "MUSTER_CPUS",
         "MUSTER_EXPAND",
@@ -93,7 +78,7 @@ def unheeded(
     if not _is_launcher(job):
         texts += without_effect(environ, given, launcher, reason)
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent
-    if by_itself and environ.get(LOCAL):
+    if by_itself and environ.get(settings.LOCAL):
         texts.append(platform_instead(launcher, reason))
     if typed and options.installer == "auto" and not options.requirements:
         texts += requirements(job)

@@ -20,7 +20,7 @@ from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.settings import EVENTS, SHOW_RANKS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
 from musterpoint.core.job.model import Paths
-from musterpoint.core.processes.signals import STOPPING, Signals
+from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results

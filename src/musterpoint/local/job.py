@@ -14,7 +14,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.masking import Masker
 from musterpoint.base.metrics import Metric
-from musterpoint.base.settings import MOST_COUNTED
+from musterpoint.base.readers import MOST_COUNTED
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.launch.table import instead_of
 

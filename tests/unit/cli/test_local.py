@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import local
+from musterpoint.cli import local, local_options
 from musterpoint.cli.options import split
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 
 def job(directory: Path, *words: str) -> LocalJob:
-    parser = local.parser()
+    parser = local_options.parser()
     command = split(parser, words)
-    return local.job_from(command, parser.parse_args(command.head), str(directory), {"AWS_REGION": "eu-west-1"})
+    return local_options.job_from(command, parser.parse_args(command.head), str(directory), {"AWS_REGION": "eu-west-1"})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.cli.local import flags_taken
+from musterpoint.cli.local_options import flags_taken
 from musterpoint.local.options import Options
 
 NAMED = {"--hosts", "--slots", "--launcher"}

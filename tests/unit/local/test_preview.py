@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.cli import local
+from musterpoint.cli import local_options
 from musterpoint.cli.options import split
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument
@@ -55,9 +55,9 @@ NEEDS_A_NAMESPACE = why_unavailable()
 @pytest.mark.parametrize("backend", ["process"] if NEEDS_A_NAMESPACE else ["process", "netns"])
 def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: dict[str, str]) -> None:
     words = ["--hosts", "2", "--host-slots", "1,3", "--launcher", "ranks", "train.py", "--lr", "1"]
-    parser = local.parser()
+    parser = local_options.parser()
     command = split(parser, words)
-    job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
+    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
     _, shown = preview_local(job, os.path.join(project, "left"), environ, backend)
     assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
         ("algo-1", 0, 1),
@@ -79,9 +79,9 @@ def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
     project: Path, environ: dict[str, str]
 ) -> None:
     words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
-    parser = local.parser()
+    parser = local_options.parser()
     command = split(parser, words)
-    job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
+    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
     _, shown = preview_local(job, os.path.join(project, "left"), environ, "process")
     for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
         assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.base.settings import OPTIONS
-from musterpoint.cli.local import parser
+from musterpoint.cli.local_options import parser
 from musterpoint.local.job import LocalJob
 from musterpoint.local.unheeded import ALWAYS, CONDITIONS, Given, without_effect
 

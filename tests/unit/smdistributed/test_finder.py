@@ -139,19 +139,11 @@ def test_what_it_adds_to_the_one_file_launcher() -> None:
 
 
 @pytest.mark.parametrize("other_first", [True, False])
-def test_a_sitecustomize_of_the_users_runs_as_well(environ: dict[str, str], tmp_path: Path, other_first: bool) -> None:
+def test_a_sitecustomize_of_the_users_runs_as_well(
+    environ: dict[str, str], their_sitecustomize: str, other_first: bool
+) -> None:
     """Also one that calls all others itself, before this one or after it."""
-    others = tmp_path / "others"
-    others.mkdir()
-    (others / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "from importlib.machinery import PathFinder\n"
-        "print('theirs')\n"
-        "here = os.path.dirname(__file__)\n"
-        "spec = PathFinder.find_spec('sitecustomize', [path for path in sys.path if path != here])\n"
-        "spec and spec.loader.load_module('sitecustomize')\n"
-    )
-    paths = [str(others), STARTUP] if other_first else [STARTUP, str(others)]
+    paths = [their_sitecustomize, STARTUP] if other_first else [STARTUP, their_sitecustomize]
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     code = "import smdistributed.dataparallel as d; print(d.__shim__)"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)

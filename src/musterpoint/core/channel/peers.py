@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, NamedTuple,
 
 from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
-from musterpoint.base.settings import MOST_HOSTS
+from musterpoint.base.readers import MOST_HOSTS
 from musterpoint.core.channel.fields import Argument, HostName, Length, Range, Text
 from musterpoint.core.channel.topic import Api, Topic
 

@@ -11,8 +11,22 @@ from typing import Callable, Literal, NamedTuple
 from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
-from musterpoint.core.diagnosis.launchers_table import CRASHES, HOROVODRUN, RAISED, Table
-from musterpoint.core.diagnosis.program_source import goes_on
+from musterpoint.core.diagnosis.culprit import (
+    LIBRARY,
+    STALE,
+    TELLS,
+    adjoin,
+    colon_before,
+    continues_after,
+    culprit,
+    innermost,
+    is_symptom,
+    is_wrapper,
+    origin,
+    own_of_another,
+    whole_group,
+)
+from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,
@@ -46,26 +60,15 @@ class Error(NamedTuple):
 
 
 SHOWN_FRAMES = 2
-STALE = 40
-"""Lines after a traceback from which on the program has probably continued after it."""
 NEAR = 25
 """An error line is searched in this many last lines."""
 
-_WRAPPER = re.compile(
-    r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
-    r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
-    r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
-    rf"|SystemExit\b|RuntimeError: {HOROVODRUN}"
-)
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 _ERROR_LINE = re.compile(
     r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
     r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "
     r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
     r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
 )
-_TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
-"""Wrappers that report a child's end; the child may have printed no error."""
 _FAILED_RANK = re.compile(
     r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )"
     r"|Process \d+ exit with status code \d+\.$"
@@ -73,8 +76,6 @@ _FAILED_RANK = re.compile(
 """What torchrun and horovodrun log as soon as one of their ranks has failed."""
 _SHUT_DOWN = "Horovod has been shut down"
 """What all ranks raise once another one has raised something or ended, in whatever order their words come."""
-_TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
-_RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Advice that tools print after an error."""
 _SIGABRT = 6
@@ -102,8 +103,8 @@ def find_error(
     while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     if top:
-        culprit = _culprit(lines, top, status, source)
-        return _quoting(lines, raised, culprit, top[-1]) or _leading_error(lines, raised, top, tail)
+        ended_it = culprit(lines, top, status, source)
+        return _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
     return error and error._replace(symptom=is_peer_lost(error.text))
@@ -115,11 +116,11 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
     The output has more where both mean the same; and a launcher in a rank tells of the rank that it started itself.
     """
     last = chain[-1]
-    if status not in RAISED or _is_wrapper(last) or "ExceptionGroup" in last.name:
+    if status not in RAISED or is_wrapper(last) or "ExceptionGroup" in last.name:
         return said
     if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
         return said
-    return Error(last.text, "exception", _user_frames(last, last), symptom=_is_symptom([*chain], last))
+    return Error(last.text, "exception", _user_frames(last, last), symptom=is_symptom([*chain], last))
 
 
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
@@ -128,7 +129,7 @@ def _ended_program(raised: Raised, status: int | None, source: Callable[[str], s
         return False
     outermost = raised.frames[0]
     text = source(outermost.file)
-    on = None if text is None else _goes_on(text, raised)
+    on = None if text is None else continues_after(text, raised)
     return (
         status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
     )
@@ -195,7 +196,7 @@ def until_abort(tail: bytes) -> bytes:
 def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
     last, table = top[-1], Table.of(tail)
     # torchrun's table may end with the child's own traceback
-    wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
+    wrapper = is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
         # an exception may be printed before a crash in the clean-up; torch tags it with its rank, nobody tags the crash
         labels = {one.label for one in top}
@@ -203,34 +204,34 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label in its]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
-    if not wrapper and len(top) > 1 and _colon_before(lines, top[-2], last):
+    if not wrapper and len(top) > 1 and colon_before(lines, top[-2], last):
         whole = f"{top[-2].text}\n{last.text}"
-        return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=_is_symptom(raised, top[-2]))
+        return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=is_symptom(raised, top[-2]))
     if wrapper or several:
-        inner = _innermost(raised, table)
-        if wrapper and table and (inner is None or _is_symptom(raised, inner)):
+        inner = innermost(raised, table)
+        if wrapper and table and (inner is None or is_symptom(raised, inner)):
             spoke = {int(one.label) for one in raised if one.label.isdecimal()}
             silent = table.silent_cause(spoke) if inner is not None else None
             shut_down = inner is not None and _SHUT_DOWN in inner.text and silent is None
-            other = _own_of_another(raised) if shut_down and not table.has_killed(spoke) else None
+            other = own_of_another(raised) if shut_down and not table.has_killed(spoke) else None
             inner = other or inner
             if other is None and (silent is not None or inner is None or not table.may_be_of(inner)):
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
-        last = _whole_group(raised, inner or last)
-    if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
+        last = whole_group(raised, inner or last)
+    if is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
         error = _group_error(raised, last, lines)._replace(wrapper=wrapper)
     else:
-        symptom = _is_symptom(raised, last)
+        symptom = is_symptom(raised, last)
         error = Error(
             last.text,
             "fatal" if last.fatal else "exception",
-            _user_frames(_origin(raised, last), top[-1]),
+            _user_frames(origin(raised, last), top[-1]),
             wrapper,
-            not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
+            not symptom and TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
             symptom=symptom,
         )
     if last.fatal and (said := _symptom_before(lines, last.start)):
@@ -246,68 +247,14 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     return error._replace(rank=rank, local_rank=table.local_rank(rank) if table is not None else None)
 
 
-def _culprit(lines: list[Line], top: list[Raised], status: int | None, source: Callable[[str], str | None]) -> Raised:
-    """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
-
-    An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
-    (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
-    """
-    last = top[-1]
-    if last.fatal or last.group or any(map(_is_wrapper, top)) or not (status is None or status in RAISED):
-        return last
-    for at in reversed(range(len(top) - 1)):
-        one = top[at]
-        if one.label != last.label or one.fatal or one.group or last.start - one.end > STALE:
-            break
-        if not _is_whole(one):
-            continue
-        if _colon_before(lines, one, top[at + 1]):
-            return one
-        text = source(one.frames[0].file)
-        on = None if text is None else _goes_on(text, one)
-        quoted = on is False or (on is None and _is_users_own(one))
-        if not on and (not _is_whole(last) or (quoted and _adjoin(lines, one, top[at + 1]))):
-            return one
-        break
-    return last
-
-
-def _is_whole(raised: Raised) -> bool:
-    """Whether a traceback begins with the program's first line."""
-    first = raised.frames[0] if raised.headed and raised.frames else None
-    return first is not None and (first.function == "<module>" or "runpy" in first.file)
-
-
-def _goes_on(text: str, raised: Raised) -> bool | None:
-    return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
-
-
-def _quoting(lines: list[Line], raised: list[Raised], culprit: Raised, last: Raised) -> Error | None:
-    """The error of a ``culprit`` that isn't the ``last`` exception: its own words, then what it quotes."""
-    if culprit is last:
+def _quoting(lines: list[Line], raised: list[Raised], ended_it: Raised, last: Raised) -> Error | None:
+    """The error of an exception that ended the program and isn't the ``last`` one: its words, then what it quotes."""
+    if ended_it is last:
         return None
-    following = next(one for one in raised if one.start > culprit.end)
-    quoted = _adjoin(lines, culprit, following) or _colon_before(lines, culprit, following)
-    text = f"{culprit.text}\n{last.text}" if quoted else culprit.text
-    return Error(text, "exception", _user_frames(culprit, culprit), symptom=_is_symptom(raised, culprit))
-
-
-def _adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
-    """Whether nothing stands between two tracebacks of one program, and the second wasn't raised while the first was
-    handled.
-    """
-    between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
-    return (
-        outer.label == inner.label
-        and not inner.chained
-        and not inner.fatal
-        and not any(text.strip() for text in between)
-    )
-
-
-def _colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
-    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
-    return outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and _adjoin(lines, outer, inner)
+    following = next(one for one in raised if one.start > ended_it.end)
+    quoted = adjoin(lines, ended_it, following) or colon_before(lines, ended_it, following)
+    text = f"{ended_it.text}\n{last.text}" if quoted else ended_it.text
+    return Error(text, "exception", _user_frames(ended_it, ended_it), symptom=is_symptom(raised, ended_it))
 
 
 def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -327,51 +274,7 @@ def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Erro
     first, _, rest = leaves[0].text.partition("\n")
     first += f" (and {others} other{'s' if others > 1 else ''})" if others else ""
     text = "\n".join(filter(None, [group.text, first, rest]))
-    return Error(text, "exception", _user_frames(leaves[0], group), symptom=_is_symptom(raised, leaves[0]))
-
-
-def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
-    """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
-    real = [one for one in raised if not _is_wrapper(one)]
-    named = [one for one in real if table and one.label == str(table.root.rank)]
-    own = [one for one in named or real if not _is_symptom(raised, one)]
-    if named and not own:  # a rank that fails may take longer to end than another that notices it at once
-        own = [
-            one
-            for one in real
-            if (one.start < named[-1].start or (table and table.ended_by_itself(one.label)))
-            and not _is_symptom(raised, one)
-        ]
-    chosen = own or named or real
-    return _quoting_it(raised, chosen[-1]) if chosen else None
-
-
-def _own_of_another(raised: list[Raised]) -> Raised | None:
-    """The last exception that is a rank's own."""
-    own = [one for one in raised if one.label.isdecimal() and not _is_wrapper(one) and not _is_symptom(raised, one)]
-    return next((one for one in reversed(own) if one.name not in _TOLD_TO_STOP), None)
-
-
-def _quoting_it(raised: list[Raised], one: Raised) -> Raised:
-    """The exception of the same rank that has ``one`` in its message; ``one`` itself where there is none."""
-    if _is_whole(one) or one.chained or one.aside or one.fatal:
-        return one
-    before = [other for other in raised if other.label == one.label and other.end < one.start]
-    outer = before[-1] if before else one
-    quotes = _is_whole(outer) and not (outer.group or outer.aside or outer.fatal or _is_wrapper(outer))
-    return outer if quotes and _is_users_own(outer) else one
-
-
-def _whole_group(raised: list[Raised], one: Raised) -> Raised:
-    """The exception group that ``one`` is a member of, however deep; itself if it is none."""
-    if not (one.group and one.aside):
-        return one
-    groups = [
-        other
-        for other in raised
-        if other.group == "group" and not other.aside and other.label == one.label and other.start <= one.start
-    ]
-    return groups[-1] if groups else one
+    return Error(text, "exception", _user_frames(leaves[0], group), symptom=is_symptom(raised, leaves[0]))
 
 
 def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
@@ -389,27 +292,6 @@ def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
     return Error(text, "line", (), True, True, root.rank, root.local_rank)
 
 
-def _is_symptom(raised: list[Raised], one: Raised) -> bool:
-    """Whether a failure elsewhere caused an exception, or the one that it is chained to.
-
-    An exception that the user's own code raises is never one, whatever its text.
-    """
-    chain = [other for other in raised if other.label == one.label and other.end <= one.end]
-    while chain:
-        link = chain.pop()
-        if is_peer_lost(link.text) and not _is_users_own(link):
-            return True
-        if not link.chained:
-            break
-    return False
-
-
-def _is_users_own(raised: Raised) -> bool:
-    """Whether a statement of the user's code raised it, not a library that this code called."""
-    inner = raised.frames[-1] if raised.frames else None
-    return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.search(inner.code) is not None
-
-
 def _symptom_before(lines: list[Line], number: int) -> str:
     """The last line before an abort in which a library reports a lost peer; empty if there is none."""
     said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
@@ -419,22 +301,10 @@ def _symptom_before(lines: list[Line], number: int) -> str:
     return (telling or symptoms or [""])[-1]
 
 
-def _origin(raised: list[Raised], last: Raised) -> Raised:
-    """The exception whose frames to show: the original where it was copied from another process and raised again."""
-    index = raised.index(last)
-    if last.chained and index and raised[index - 1].text.split(".")[-1] == last.text.split(".")[-1]:
-        return raised[index - 1]
-    return last
-
-
-def _is_wrapper(raised: Raised) -> bool:
-    return not raised.fatal and _WRAPPER.match(raised.text) is not None
-
-
 def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
     """The innermost frames of the user's code in ``raised`` or else in ``outer``; without any, the innermost of all."""
     for one in (raised, outer):
-        own = [frame for frame in one.frames if not _LIBRARY.search(frame.file)]
+        own = [frame for frame in one.frames if not LIBRARY.search(frame.file)]
         if own:
             return tuple(own[-SHOWN_FRAMES:])
     return raised.frames[-1:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base import probe
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.embedded.programs.registry import text_of
+from musterpoint.embedded.programs.registry import fact_of, text_of
 
 if TYPE_CHECKING:
     from musterpoint.base.probe import Ask
@@ -84,21 +84,13 @@ def ask_accelerate(
     except (OSError, ValueError) as error:
         raise LauncherError(f"launcher accelerate: {interpreter} can't be started: {error}") from None
     lines = answer.text.rstrip().splitlines()
-    value = next(filter(None, map(_decoded, reversed(lines))), None)
+    value = next(filter(None, map(fact_of, reversed(lines))), None)
     if answer.status or value is None:
         raise LauncherError(f"launcher accelerate: {_why(interpreter, answer.status, lines)}")
     if "error" in value:
         raise UsageError(str(value["error"]))
     value["shape"] = {name: (row[0], row[1]) for name, row in value["shape"].items()}
     return Accelerate(**{**value, "unused": tuple(value["unused"]), "arguments": tuple(value["arguments"])})
-
-
-def _decoded(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _why(interpreter: str, status: int | None, lines: Sequence[str]) -> str:

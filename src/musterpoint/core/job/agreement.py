@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import MOST_HOSTS, Settings, split_endpoint
+from musterpoint.base.readers import MOST_HOSTS, split_endpoint
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Note, Sources, UnnamedHosts
 from musterpoint.core.job.other_platforms import shown_variables
 from musterpoint.core.job.platform import Platform

@@ -3,7 +3,7 @@
 from typing import Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import MOST_HOSTS, split_endpoint
+from musterpoint.base.readers import MOST_HOSTS, split_endpoint
 from musterpoint.base.untrusted import printable
 from musterpoint.core.job.fields import count as whole_number
 from musterpoint.core.job.fields import (

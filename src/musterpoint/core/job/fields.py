@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.executables import LONGEST_WORD, size_of
-from musterpoint.base.settings import MOST_COUNTED
+from musterpoint.base.readers import MOST_COUNTED
 from musterpoint.base.untrusted import checked, open_regular
 
 _SHOWN = 80

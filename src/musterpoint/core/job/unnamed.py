@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import MOST_HOSTS, Settings, split_endpoint
+from musterpoint.base.readers import MOST_HOSTS, split_endpoint
+from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.job.fields import is_loopback, node_name, shown
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts

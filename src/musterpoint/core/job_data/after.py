@@ -10,7 +10,7 @@ from musterpoint.core.data.uploads import send
 from musterpoint.core.job.model import Job
 from musterpoint.core.job_data.plan import Upload
 from musterpoint.core.processes.process import CannotStart
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
 RESERVE = 3.0

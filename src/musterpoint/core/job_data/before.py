@@ -13,7 +13,7 @@ from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access, Say
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.processes.process import CannotStart
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
 POINT = "data"

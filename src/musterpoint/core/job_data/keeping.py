@@ -12,8 +12,8 @@ from musterpoint.core.data.checkpoints import Target
 from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
 from musterpoint.core.data.places import Share
 from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.processes.sidecars import Sidecar
-from musterpoint.core.processes.signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.embedded.programs.registry import KEEPER, Texts, fact_of
 

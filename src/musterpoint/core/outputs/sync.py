@@ -15,8 +15,8 @@ from musterpoint.core.data.mover import endpoint_of, region_of
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
 from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
-from musterpoint.core.processes.signals import STOPPING
 from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts, fact_of
 
 HYPERPARAMETER = "sagemaker_s3_output"

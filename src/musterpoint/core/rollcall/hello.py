@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from musterpoint.base.settings import MOST_HOSTS
+from musterpoint.base.readers import MOST_HOSTS
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.fields import is_address

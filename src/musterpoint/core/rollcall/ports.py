@@ -1,4 +1,4 @@
-"""Free ports of this host."""
+"""The ports of a job: of the roll call, of its master, and free ones of this host."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import sys
 from typing import Callable, Iterable
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.settings import MASTER_PORT
+from musterpoint.base.settings import MASTER_PORT, ROLLCALL_PORT, Settings
+from musterpoint.core.job.model import Job
 
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
+
+
+def rollcall_port(job: Job, settings: Settings) -> int:
+    """The leader's port for the roll call: that of a leader who is told by the platform, else the option's, else the
+    platform's usual.
+    """
+    usual = job.rollcall_port if settings.rollcall_port == ROLLCALL_PORT else 0
+    return (job.unnamed.port if job.unnamed is not None else 0) or usual or settings.rollcall_port
 
 
 def agreed_master_port(asked: int | None, preferred: int = MASTER_PORT) -> int:

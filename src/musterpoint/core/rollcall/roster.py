@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from musterpoint.base.settings import ROLLCALL_PORT, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.job.model import Job, UnnamedHosts
+from musterpoint.core.rollcall.ports import rollcall_port
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt
@@ -69,13 +70,8 @@ class Participant(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, offer: Offer, settings: Settings) -> "Participant":
-        """This host's part in the roll call of ``job``.
-
-        The leader's port: that of a leader who is told by the platform, else the option's, else the platform's usual.
-        """
-        usual = job.rollcall_port if settings.rollcall_port == ROLLCALL_PORT else 0
-        port = (job.unnamed.port if job.unnamed is not None else 0) or usual or settings.rollcall_port
-        own = settings._replace(rollcall_port=port)
+        """This host's part in the roll call of ``job``."""
+        own = settings._replace(rollcall_port=rollcall_port(job, settings))
         return cls(job.hosts, job.group_hosts, job.own_name, offer, own, job.unnamed)
 
     @property

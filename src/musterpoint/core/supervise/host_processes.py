@@ -2,14 +2,14 @@
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.failure import Failure
 from musterpoint.core import diagnosis
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
-from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
+from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import (
     Broken,
@@ -21,15 +21,10 @@ from musterpoint.core.supervise.events import (
     SessionOpened,
 )
 from musterpoint.core.supervise.mpi_exits import MpiExits
-from musterpoint.core.supervise.rank_environment import (
-    TemporaryDirectory,
-    add_for_launcher,
-    planned_environment,
-    remove,
-)
+from musterpoint.core.supervise.process_starter import ProcessStarter, Session
 from musterpoint.core.supervise.ranks import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
-from musterpoint.embedded.programs.registry import Program, Texts
+from musterpoint.embedded.programs.registry import Program
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
@@ -37,20 +32,6 @@ if TYPE_CHECKING:
 
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
-
-
-class Session(NamedTuple):
-    """One plan that was started here. ``owner``: the launcher that handed it over; None for the job's own plan."""
-
-    number: int
-    plan: LaunchPlan
-    environ: Mapping[str, str]
-    owner: Connection | None
-
-    @property
-    def under_mpi(self) -> bool:
-        """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
-        return bool(self.plan.daemons) or self.plan.under_mpi
 
 
 class HostProcesses:
@@ -73,10 +54,8 @@ class HostProcesses:
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
-        self._terminal = Terminal()
-        self._texts = Texts()
-        self._temporary = TemporaryDirectory()
         self.control_socket = ControlSocket(context.loop, self._connected, context.say, context.token)
+        self._starter = ProcessStarter(context, self.control_socket)
 
     # -- starting --
 
@@ -105,7 +84,7 @@ class HostProcesses:
         others = self._context.others
         if others is None:
             return
-        environment = self.environment_for(session.number, process)
+        environment = self._starter.environment_for(session, process)
         given = {name: value for name, value in environment.items() if session.environ.get(name) != value}
         others.watch(lambda rank, local: self._lost_entry_point((session.number, local), rank))
         others.start(process.words, given, [name for name in session.environ if name not in environment])
@@ -136,9 +115,9 @@ class HostProcesses:
 
     def _start_rank(self, session: Session, process: ProcessPlan) -> None:
         alone = session.plan.local_ranks == 1 and not session.number
-        pid = self._spawn(session, process, self.environment_for(session.number, process), alone)
+        pid = self._starter.start(session, process, alone)
         key = (session.number, process.local_rank or 0)
-        rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
+        rank = Rank(key, process.rank or 0, session.pump_name(process.name))
         self._ranks.add(rank)
         self._ranks.set_pid(rank, pid)
 
@@ -179,7 +158,7 @@ class HostProcesses:
         Raises:
             CannotStart: the program couldn't be executed.
         """
-        pid = self._spawn(self.sessions[number], process, self.environment_for(number, process), False)
+        pid = self._starter.start(self.sessions[number], process, False)
         started = ServiceOrLauncher(number, process, pid, on_end)
         self._others.add(started)
         self._emit(ServiceOrLauncherStarted(number, process.name, process.role, started.is_users))
@@ -190,13 +169,7 @@ class HostProcesses:
         Raises:
             CannotStart: the program couldn't be executed.
         """
-        out, err = self._pump.open(None, self._pump_name(number, process.name))
-        try:
-            streams = Streams(connection, connection, err)
-            pid = spawn(self._words(process), self.environment_for(number, process), process.cwd, streams)
-        finally:
-            for fd in {out, err}:
-                os.close(fd)
+        pid = self._starter.serve(self.sessions[number], process, connection)
         self._others.add(ServiceOrLauncher(number, process, pid, lambda status, tail: None))
         self._context.record("service-started", name=process.name, pid=pid, rank=None)
 
@@ -216,72 +189,15 @@ class HostProcesses:
 
     def path_of(self, program: Program) -> str:
         """The file of a program of ours, which every process of this user can read."""
-        return self._texts.path(program)
+        return self._starter.path_of(program)
 
     def hold(self, name: str, text: str) -> str:
         """Keeps ``text`` in memory for processes of this user; returns its path."""
-        return self._texts.hold(name, text)
+        return self._starter.hold(name, text)
 
     def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
         """The environment of a process of a session."""
-        session, path = self.sessions[number], self._texts.path
-        environment = planned_environment(session.plan, process, session.environ, self.control_socket, path)
-        if process.role == "launcher":
-            temporary = self._temporary.path(session.environ)
-            add_for_launcher(environment, session.plan, number, path("rank_stub"), temporary)
-        return environment
-
-    def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
-        if process.role == "rank" and self._has_terminal(process.rank):
-            return self._spawn_on_terminal(session, process, environment)
-        out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
-        stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
-        try:
-            pid = spawn(
-                self._words(process),
-                environment,
-                process.cwd,
-                Streams(stdin, out, err),
-                foreground=alone and self._terminal.lend(),
-                cpus=session.plan.cpus_of(process),
-            )
-        finally:
-            for fd in {out, err} | ({stdin} if stdin else set()):
-                os.close(fd)
-        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
-        return pid
-
-    def _words(self, process: ProcessPlan) -> list[str]:
-        return [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
-
-    def _has_terminal(self, rank: int | None) -> bool:
-        return self._context.terminal is not None and rank == self._context.terminal.rank
-
-    def _spawn_on_terminal(self, session: Session, process: ProcessPlan, environment: Mapping[str, str]) -> int:
-        """A rank with a terminal of its own: nothing of what it prints comes through us."""
-        assert self._context.terminal is not None
-        try:
-            fd = self._context.terminal.open()
-        except OSError as error:
-            raise CannotStart(error, "exec") from None
-        try:
-            streams = Streams(fd, fd, fd)
-            pid = spawn(
-                self._words(process),
-                environment,
-                process.cwd,
-                streams,
-                own_terminal=True,
-                cpus=session.plan.cpus_of(process),
-            )
-        finally:
-            os.close(fd)
-        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
-        return pid
-
-    @staticmethod
-    def _pump_name(number: int, name: str) -> str:
-        return f"{number}.{name}" if number else name
+        return self._starter.environment_for(self.sessions[number], process)
 
     # -- the control socket --
 
@@ -306,7 +222,7 @@ class HostProcesses:
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
             abort = session.plan.prints_abort
-            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.under_mpi, abort)
+            rank = Rank(key, number, session.pump_name(""), connection, stub, session.under_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:
@@ -325,11 +241,7 @@ class HostProcesses:
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
-        if self._has_terminal(rank.number):
-            assert self._context.terminal is not None
-            out = err = self._context.terminal.open()
-        else:
-            out, err = self._pump.open(rank.number, rank.name)
+        out, err = self._starter.outputs(rank.number, rank.name)
         connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
@@ -403,7 +315,7 @@ class HostProcesses:
 
     def _service_or_launcher_ended(self, ended: ServiceOrLauncher, status: int) -> None:
         number, process = ended.session, ended.process
-        name = self._pump_name(number, process.name)
+        name = self.sessions[number].pump_name(process.name)
         tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
         mpi = self.sessions[number].under_mpi and process.role == "launcher"
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
@@ -472,15 +384,11 @@ class HostProcesses:
 
     def close(self) -> None:
         self.is_ending = True
-        self._terminal.take_back()
         self._ranks.close()
         for meeting in self._meetings.values():
             meeting.close()
         self.control_socket.close()
-        self._texts.close()
-        self._temporary.close()
-        for folder in {session.plan.temporary for session in self.sessions.values() if session.plan.temporary}:
-            remove(folder)
+        self._starter.close([*self.sessions.values()])
 
 
 def number_of(word: str) -> int:

@@ -1,8 +1,7 @@
-"""The environment of one process of a plan, and the temporary directory that a launcher gets in it."""
+"""The environment of one process of a plan."""
 
 from __future__ import annotations
 
-import os
 from typing import Callable, Mapping
 
 from musterpoint.base.settings import OUTER, SOCKET_TOKEN
@@ -50,33 +49,3 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     if temporary:
         environment["MUSTER_USER_TMPDIR"] = environment.get("TMPDIR", "")
         environment["TMPDIR"] = temporary
-
-
-class TemporaryDirectory:
-    """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
-
-    def __init__(self) -> None:
-        self._path = ""
-
-    def path(self, environ: Mapping[str, str]) -> str:
-        """The path; empty where none can be made, so that launchers use their default."""
-        if not self._path:
-            path = os.path.join(environ.get("TMPDIR") or "/tmp", f"muster-{os.urandom(4).hex()}")
-            try:
-                os.mkdir(path, 0o700)
-            except OSError:
-                return ""
-            self._path = path
-        return self._path
-
-    def close(self) -> None:
-        if self._path:
-            remove(self._path)
-            self._path = ""
-
-
-def remove(path: str) -> None:
-    """Removes a temporary directory with all that is in it, as far as that can be done."""
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)

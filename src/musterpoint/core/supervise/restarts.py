@@ -16,7 +16,7 @@ from musterpoint.base.loop import Loop, Timer
 from musterpoint.core.channel.peers import PeerBack, PeerEvent, Peers, PeerSilent, StopAll
 from musterpoint.core.channel.topics import attempts
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.checkpoints import Fingerprint, progress
 from musterpoint.core.supervise.restart_rules import (

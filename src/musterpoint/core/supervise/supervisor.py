@@ -26,7 +26,7 @@ from musterpoint.core.channel.topics import barriers
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
-from musterpoint.core.processes.signals import PASSED_ON, STOPPING
+from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise import handover

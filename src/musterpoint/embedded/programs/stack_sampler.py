@@ -1,7 +1,7 @@
 """Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS CALLS RESULT RANK=PID...``.
 
 Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
-:func:`musterpoint.core.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program
+:func:`musterpoint.core.diagnosis.standstill.position` takes, the stacks those of the second look. PY_SPY is the program
 that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are; CALLS
 the one that says whether a process is in an MPI. It alone stops a thread, while its registers are read.
 

@@ -78,9 +78,13 @@ def launching(
     )
 
 
-def nodes(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``node1``, ``node2``, …"""
-    return tuple(f"node{place}" for place in range(1, number + 1))
+def called(form: str, first: int = 0) -> Callable[[int, HostNaming], tuple[str, ...]]:
+    """Names for hosts: ``form`` with a number in it, counted from ``first``."""
+    return lambda number, _naming: tuple(form.format(place) for place in range(first, first + number))
+
+
+nodes = called("node{}", 1)
+"""``node1``, ``node2``, …"""
 
 
 def address(host: PlayedHost, name: str) -> str:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.platform import PlayedHost
-
-
-def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``train-pods-0``, ``train-pods-1``, …"""
-    return tuple(f"train-pods-{place}" for place in range(number))
 
 
 def environment(host: PlayedHost) -> dict[str, str]:
@@ -24,4 +18,4 @@ def environment(host: PlayedHost) -> dict[str, str]:
     }
 
 
-PLAYED = commands.launching(host_names, environment)
+PLAYED = commands.launching(commands.called("train-pods-{}"), environment)

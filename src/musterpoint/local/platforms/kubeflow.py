@@ -6,19 +6,13 @@ from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import count, shown
-from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.kubernetes import pod
-from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
+from musterpoint.local.platforms.platform import PlayedHost
 
 RUNTIMES = ("torch", "jax", "xgboost")
 FORM = '{"runtime": "torch", "numProcPerNode": 4}'
 PORT = "29500"
-
-
-def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``train-node-0-0.train``, ``train-node-0-1.train``, …"""
-    return tuple(f"train-node-0-{place}.train" for place in range(number))
 
 
 def read_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str, Any]:
@@ -60,11 +54,6 @@ def environment(host: PlayedHost) -> dict[str, str]:
     return {**pod(host), **own[runtime]}
 
 
-PLAYED = LocalPlatform(
-    host_names=host_names,
-    read_distribution=read_distribution,
-    check=commands.check,
-    prepare=commands.prepare,
-    environment=environment,
-    processes=commands.launched,
+PLAYED = commands.launching(commands.called("train-node-0-{}.train"), environment)._replace(
+    read_distribution=read_distribution
 )

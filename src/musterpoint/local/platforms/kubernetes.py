@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
-
-
-def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``train-0.train``, ``train-1.train``, …"""
-    return tuple(f"train-{place}.train" for place in range(number))
+from musterpoint.local.platforms.platform import PlayedHost
 
 
 def pod(host: PlayedHost) -> dict[str, str]:
@@ -19,7 +13,6 @@ def pod(host: PlayedHost) -> dict[str, str]:
         "KUBERNETES_SERVICE_PORT": "443",
         "HOSTNAME": host.name.partition(".")[0],
         "JOB_COMPLETION_INDEX": str(host.rank),
-        "SAGEMAKER_BASE_DIR": host.tree,
     }
 
 
@@ -28,11 +21,4 @@ def environment(host: PlayedHost) -> dict[str, str]:
     return {**pod(host), "MUSTER_NNODES": str(len(host.job.hosts))}
 
 
-PLAYED = LocalPlatform(
-    host_names=host_names,
-    read_distribution=commands.no_distribution,
-    check=commands.check,
-    prepare=commands.prepare,
-    environment=environment,
-    processes=commands.launched,
-)
+PLAYED = commands.launching(commands.called("train-{}.train"), environment)

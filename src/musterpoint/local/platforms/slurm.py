@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
-
-
-def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``node1``, ``node2``, …: ``node[1-2]`` in Slurm's lists."""
-    return tuple(f"node{place}" for place in range(1, number + 1))
+from musterpoint.local.platforms.platform import PlayedHost
 
 
 def environment(host: PlayedHost) -> dict[str, str]:
@@ -42,15 +36,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
         "SLURM_GTIDS": str(host.rank),
         "SLURM_SUBMIT_DIR": host.job.source_dir,
         "SLURM_CLUSTER_NAME": "local",
-        "SAGEMAKER_BASE_DIR": host.tree,
     }
 
 
-PLAYED = LocalPlatform(
-    host_names=host_names,
-    read_distribution=commands.no_distribution,
-    check=commands.check,
-    prepare=commands.prepare,
-    environment=environment,
-    processes=commands.launched,
-)
+PLAYED = commands.launching(commands.nodes, environment)

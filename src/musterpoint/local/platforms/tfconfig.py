@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import json
 
-from musterpoint.local.job import HostNaming
 from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.platform import PlayedHost
-
-
-def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-    """``train-worker-0``, ``train-worker-1``, …"""
-    return tuple(f"train-worker-{place}" for place in range(number))
 
 
 def environment(host: PlayedHost) -> dict[str, str]:
@@ -21,4 +15,4 @@ def environment(host: PlayedHost) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps(config)} if len(workers) > 1 else {}
 
 
-PLAYED = commands.launching(host_names, environment)
+PLAYED = commands.launching(commands.called("train-worker-{}"), environment)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator
+from typing import Iterator
 
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, Severity, finding
 from musterpoint.tools.check.gpus import XIDS, is_busy
 from musterpoint.tools.check.links import ERRORS_PER_PACKET
-from musterpoint.tools.check.machine import Disk
 from musterpoint.tools.check.system import UNLIMITED
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -26,6 +25,9 @@ LOW_PROCESSES, LEAST_PROCESSES = 1024, 128
 LOW_MEMORY, LEAST_MEMORY = 2 * GIB, 256 * MIB
 FLAPS = 20
 
+Told = tuple[str, Severity, str, str]
+"""A finding about the host: its code and severity, what was found, and what was expected."""
+
 
 def host_findings(facts: HostFacts) -> list[Finding]:
     """All findings about a host by its own facts, one of severity ok for each group without another."""
@@ -42,7 +44,7 @@ def host_findings(facts: HostFacts) -> list[Finding]:
     found: list[Finding] = []
     fine = []
     for name, each in groups:
-        group = list(each)
+        group = [finding(code, severity, facts.host, said, expected) for code, severity, said, expected in each]
         found += group
         if (
             not group
@@ -60,22 +62,22 @@ RESERVE = 3.0
 """Seconds of a stop that no upload gets."""
 
 
-def _places(facts: HostFacts) -> Iterator[Finding]:
+def _places(facts: HostFacts) -> Iterator[Told]:
     for place in facts.places:
         where = f"{place.uri} ({place.used_for})"
         if place.problem:
-            yield finding("place-unusable", "fail", facts.host, f"{where}: {place.problem}", "a place that answers")
+            yield ("place-unusable", "fail", f"{where}: {place.problem}", "a place that answers")
             continue
         speeds = [f"{rate:.0f} MiB/s {way}" for rate, way in ((place.write, "to it"), (place.read, "from it")) if rate]
         time = max(0.0, place.grace - RESERVE)
         room = place.write * time
         if place.used_for == "checkpoints" and place.newest > room:
             found = f"{where}: {', '.join(speeds)}, and the newest checkpoint has {place.newest:.0f} MiB"
-            yield finding("place-slow", "warn", facts.host, found, f"{place.newest / max(1.0, time):.0f} MiB/s or more")
+            yield ("place-slow", "warn", found, f"{place.newest / max(1.0, time):.0f} MiB/s or more")
             continue
         if place.used_for == "checkpoints":
             speeds.append(f"{room:,.0f} MiB in the {place.grace:.0f} s that a stop leaves")
-        yield finding("place-measured", "ok", facts.host, f"{where}: {', '.join(speeds) or 'it answers'}")
+        yield ("place-measured", "ok", f"{where}: {', '.join(speeds) or 'it answers'}", "")
 
 
 def _sizes(facts: HostFacts) -> str:
@@ -87,40 +89,37 @@ def _sizes(facts: HostFacts) -> str:
     return f" ({', '.join(parts)})"
 
 
-def _shm(facts: HostFacts) -> Iterator[Finding]:
+def _shm(facts: HostFacts) -> Iterator[Told]:
     total, free = facts.machine.shm_total, facts.machine.shm_free
     crowded = max(facts.gpus, facts.slots) > 1
     if total < ENOUGH_SHM:
         severity: Severity = "fail" if total < LEAST_SHM or (crowded and total <= LEAST_SHM) else "warn"
-        yield finding("shm-small", severity, facts.host, f"/dev/shm has {size(total)}", f"{size(ENOUGH_SHM)} or more")
+        yield ("shm-small", severity, f"/dev/shm has {size(total)}", f"{size(ENOUGH_SHM)} or more")
     elif free < min(ENOUGH_SHM, total // 10):
-        yield finding(
+        yield (
             "shm-full",
             "warn",
-            facts.host,
             f"{size(free)} of /dev/shm's {size(total)} are free",
             f"{size(min(ENOUGH_SHM, total // 10))} or more",
         )
 
 
-def _disks(facts: HostFacts) -> Iterator[Finding]:
+def _disks(facts: HostFacts) -> Iterator[Told]:
     for disk in facts.machine.disks:
         where = f"{disk.path} ({disk.used_for})"
         if not disk.writable and disk.used_for != "the working directory":
-            yield finding("not-writable", "fail", facts.host, f"{where} can't be written", "a directory to write to")
+            yield ("not-writable", "fail", f"{where} can't be written", "a directory to write to")
             continue
         yield from _levels(
             "disk-full",
-            facts.host,
             disk.free,
             (LOW_DISK, LEAST_DISK),
             f"{size(disk.free)} of {size(disk.total)} are free at {where}",
             f"{size(LOW_DISK)} or more",
         )
-        if _counts_inodes(disk):
+        if disk.inodes >= 0:
             yield from _levels(
                 "inodes-few",
-                facts.host,
                 disk.inodes,
                 (LOW_INODES, LEAST_INODES),
                 f"{disk.inodes:,} more files can be made at {where}",
@@ -128,16 +127,11 @@ def _disks(facts: HostFacts) -> Iterator[Finding]:
             )
 
 
-def _counts_inodes(disk: Disk) -> bool:
-    return disk.inodes >= 0
-
-
-def _limits(facts: HostFacts) -> Iterator[Finding]:
+def _limits(facts: HostFacts) -> Iterator[Told]:
     machine, slots = facts.machine, max(1, facts.slots)
     if facts.rdma and machine.memlock != UNLIMITED:
         yield from _levels(
             "memlock-low",
-            facts.host,
             machine.memlock,
             (RDMA_MEMLOCK, LEAST_MEMLOCK),
             f"{size(machine.memlock)} may be locked, and there are RDMA devices ({', '.join(facts.rdma[:4])})",
@@ -146,7 +140,6 @@ def _limits(facts: HostFacts) -> Iterator[Finding]:
     if machine.open_files != UNLIMITED:
         yield from _levels(
             "open-files-low",
-            facts.host,
             machine.open_files,
             (LOW_FILES, LEAST_FILES),
             f"{machine.open_files:,} files may be open",
@@ -155,30 +148,22 @@ def _limits(facts: HostFacts) -> Iterator[Finding]:
     if machine.processes_left != UNLIMITED:
         yield from _levels(
             "processes-few",
-            facts.host,
             machine.processes_left,
             (LOW_PROCESSES * slots, LEAST_PROCESSES * slots),
             f"{machine.processes_left:,} more processes and threads may be started, for {slots} rank(s)",
             f"{LOW_PROCESSES * slots:,} or more",
         )
     if slots > facts.cpus:
-        yield finding(
-            "cpus-few",
-            "warn",
-            facts.host,
-            f"{facts.cpus} processors for {slots} ranks",
-            "a processor for each rank, or more",
-        )
+        yield ("cpus-few", "warn", f"{facts.cpus} processors for {slots} ranks", "a processor for each rank, or more")
 
 
-def _memory(facts: HostFacts) -> Iterator[Finding]:
+def _memory(facts: HostFacts) -> Iterator[Told]:
     machine, slots = facts.machine, max(1, facts.slots)
     if machine.memory_free == UNLIMITED:
         return
     limit = "" if machine.memory_limit == UNLIMITED else f" (the container's limit is {size(machine.memory_limit)})"
     yield from _levels(
         "memory-low",
-        facts.host,
         machine.memory_free,
         (LOW_MEMORY * slots, LEAST_MEMORY * slots),
         f"{size(machine.memory_free)} are left for {slots} rank(s){limit}",
@@ -186,81 +171,70 @@ def _memory(facts: HostFacts) -> Iterator[Finding]:
     )
 
 
-def _gpus(facts: HostFacts) -> Iterator[Finding]:
-    host, health = facts.host, facts.health
+def _gpus(facts: HostFacts) -> Iterator[Told]:
+    health = facts.health
     if not facts.gpus and not facts.slots_asked:
         return
     if facts.slots_asked and facts.slots > facts.gpus and facts.gpus:
-        yield finding(
+        yield (
             "gpus-missing",
             "fail",
-            host,
             f"{facts.gpus} GPUs are here for {facts.slots} ranks",
             f"{facts.slots} GPUs, or --slots {facts.gpus}",
         )
     if not facts.gpus:
         return
     if health.unlooked:
-        yield finding("gpus-unchecked", "warn", host, f"not looked at: {health.unlooked}", "NVML's answer")
+        yield ("gpus-unchecked", "warn", f"not looked at: {health.unlooked}", "NVML's answer")
     elif len(health.all) < facts.gpus:
-        yield finding(
+        yield (
             "gpus-missing",
             "fail",
-            host,
             f"NVML finds {len(health.all)} GPUs, and {facts.gpus} are here",
             f"{facts.gpus} GPUs",
         )
     for gpu in health.all:
         which = f"GPU {gpu.number}" + (f" ({gpu.name})" if gpu.name else "")
         if gpu.recovery:
-            yield finding("gpu-recovery", "fail", host, f"{which} needs {gpu.recovery}", "nothing")
+            yield ("gpu-recovery", "fail", f"{which} needs {gpu.recovery}", "nothing")
         if gpu.repair:
-            yield finding("gpu-memory", "fail", host, f"{which}: {gpu.repair}", "no repair due")
+            yield ("gpu-memory", "fail", f"{which}: {gpu.repair}", "no repair due")
         if gpu.uncorrected > 0:
-            yield finding(
-                "gpu-memory", "warn", host, f"{which} had {gpu.uncorrected} uncorrected memory errors", "none"
-            )
+            yield ("gpu-memory", "warn", f"{which} had {gpu.uncorrected} uncorrected memory errors", "none")
         if gpu.throttled:
-            yield finding(
-                "gpu-throttled", "warn", host, f"{which} is slowed: {', '.join(gpu.throttled)}", "full clocks"
-            )
+            yield ("gpu-throttled", "warn", f"{which} is slowed: {', '.join(gpu.throttled)}", "full clocks")
         if 0 < gpu.lanes < gpu.most_lanes:
-            yield finding("gpu-link-narrow", "warn", host, f"{which} uses {gpu.lanes} lanes", f"{gpu.most_lanes} lanes")
+            yield ("gpu-link-narrow", "warn", f"{which} uses {gpu.lanes} lanes", f"{gpu.most_lanes} lanes")
         if is_busy(gpu):
-            yield finding(
-                "gpu-busy", "warn", host, f"{size(gpu.used)} of the memory of {which} are used", "free memory"
-            )
+            yield ("gpu-busy", "warn", f"{size(gpu.used)} of the memory of {which} are used", "free memory")
     for xid in health.xids:
         if xid.number in XIDS:
             severity: Severity = "warn" if xid.number == 74 else "fail"
-            yield finding(
+            yield (
                 "gpu-xid",
                 severity,
-                host,
                 f"Xid {xid.number} of the GPU at {xid.bus} in the kernel's log ({XIDS[xid.number]})",
                 "no Xid but those of programs",
             )
 
 
-def _links(facts: HostFacts) -> Iterator[Finding]:
-    host, used = facts.host, facts.links.used
+def _links(facts: HostFacts) -> Iterator[Told]:
+    used = facts.links.used
     if used is not None and used.state == "down":
-        yield finding("nic-down", "fail", host, f"{used.name} is down", "up")
+        yield ("nic-down", "fail", f"{used.name} is down", "up")
     for each in facts.links.interfaces:
         bad = each.errors + each.dropped
         if bad > max(10, each.packets * ERRORS_PER_PACKET):
-            yield finding(
+            yield (
                 "nic-errors",
                 "warn",
-                host,
                 f"{each.name} counts {each.errors:,} errors and {each.dropped:,} drops in {each.packets:,} packets",
                 "at most one in ten thousand",
             )
         elif each.carrier_changes > FLAPS:
-            yield finding(
+            yield (
                 "nic-errors",
                 "warn",
-                host,
                 f"{each.name} changed between up and down {each.carrier_changes} times",
                 f"{FLAPS} times at most",
             )
@@ -273,41 +247,35 @@ def _links(facts: HostFacts) -> Iterator[Finding]:
         if not port.reachable and not active and (facts.gpus or port.layer != "Ethernet")
     ]
     if hidden:
-        yield finding(
-            "rdma-hidden", "warn", host, f"{', '.join(hidden[:4])} can't be used from here", "nodes in /dev/infiniband"
-        )
+        yield ("rdma-hidden", "warn", f"{', '.join(hidden[:4])} can't be used from here", "nodes in /dev/infiniband")
     for port in ports:
         if port.state != "ACTIVE":
             severity: Severity = "warn" if active else "fail"
-            yield finding(
-                "rdma-down", severity, host, f"{port.name} ({port.layer}) is {port.state or 'unknown'}", "ACTIVE"
-            )
+            yield ("rdma-down", severity, f"{port.name} ({port.layer}) is {port.state or 'unknown'}", "ACTIVE")
         elif port.link_downed or port.errors:
-            yield finding(
+            yield (
                 "rdma-errors",
                 "warn",
-                host,
                 f"{port.name} lost its link {port.link_downed} times and counts {port.errors:,} errors",
                 "none",
             )
 
 
-def _own_name(facts: HostFacts) -> Iterator[Finding]:
+def _own_name(facts: HostFacts) -> Iterator[Told]:
     addresses = facts.own_addresses
     if addresses and all(each.startswith("127.") or each == "::1" for each in addresses):
-        yield finding(
+        yield (
             "name-loopback",
             "warn",
-            facts.host,
             f"{facts.host} is {', '.join(addresses)} on itself",
             "an address that others reach",
         )
 
 
-def _levels(code: str, host: str, value: int, limits: tuple[int, int], found: str, expected: str) -> Iterable[Finding]:
+def _levels(code: str, value: int, limits: tuple[int, int], found: str, expected: str) -> Iterator[Told]:
     low, least = limits
     if value < low:
-        yield finding(code, "fail" if value < least else "warn", host, found, expected)
+        yield (code, "fail" if value < least else "warn", found, expected)
 
 
 def size(count: int) -> str:

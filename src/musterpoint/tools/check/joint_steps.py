@@ -9,7 +9,7 @@ from musterpoint.base.exit_codes import HOST_LOST
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
 from musterpoint.core.channel.topics import consultations
-from musterpoint.core.processes.signals import STOPPING
+from musterpoint.core.processes.received_signals import STOPPING
 
 WHEN = "during the check"
 STEP = 30.0

@@ -8,7 +8,6 @@ import copy
 import json
 import os
 import runpy
-import signal
 import sys
 import warnings
 
@@ -16,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 import transformers
+from forked import RANKS, ranks
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict import (
@@ -34,7 +34,6 @@ from torch.sagemaker.grad_norm import clip_grad_norm_
 from torch.sagemaker.tensor_parallel.transformer import TransformerLayer
 from torch.sagemaker.utils.process_group_utils import get_global_ranks
 
-RANKS = 4
 SIZES = {
     "vocab_size": 24, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
     "use_cache": False,
@@ -66,26 +65,6 @@ WORLDS = {
 }  # fmt: skip
 RESUMED = {"llama": ("fully_shard 2 1 1 2", "fsdp 2 1 1 0"), "mixtral": ("fully_shard 1 1 2 4", "fsdp 1 1 2 2")}
 """Those whose checkpoints are read at another degree."""
-
-
-def ranks() -> bool:
-    """Forks; whether this process is a rank."""
-    children = []
-    for rank in range(RANKS):
-        child = os.fork()
-        if child == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS))
-            return True
-        children.append(child)
-    codes = []
-    while children:
-        child, status = os.wait()
-        children.remove(child)
-        codes.append(os.waitstatus_to_exitcode(status))
-        if codes[-1]:
-            for other in children:
-                os.kill(other, signal.SIGKILL)
-    sys.exit(max(map(abs, codes)))
 
 
 def made(kind, **more):
@@ -254,6 +233,19 @@ def full_states():
     return [found, distance(whole(taken), start.state_dict())]
 
 
+def two_sharded():
+    """Two models whose layers are wrapped as AWS's scripts do it."""
+    return [
+        FullyShardedDataParallel(
+            tsm.transform(made("llama")),
+            auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
+            device_id=torch.device("cpu"),
+            use_orig_params=True,
+        )
+        for _ in range(2)
+    ]
+
+
 def in_parts(folder):
     """As AWS's scripts wrap layers, and write and read models in shards; each of the ranks that share layers has been
     given a directory of its own."""
@@ -261,13 +253,7 @@ def in_parts(folder):
     found = []
     for degrees in ({"tensor": 2}, {"shards": 2}):
         world(**degrees)
-        model, other = (
-            FullyShardedDataParallel(
-                tsm.transform(made("llama")), auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
-                device_id=torch.device("cpu"), use_orig_params=True,
-            )
-            for _ in range(2)
-        )  # fmt: skip
+        model, other = two_sharded()
         found.append(sum(isinstance(each, FullyShardedDataParallel) for each in model.modules()))
         schedule = [torch.optim.lr_scheduler.ConstantLR(optimizer_of(each)) for each in (model, other)]
         model.optimizer, other.optimizer = (each.optimizer for each in schedule)
@@ -298,13 +284,7 @@ def in_own_folders(folder):
     found = []
     for degrees in ({"tensor": 2}, {"tensor": 4}):
         world(**degrees)
-        model, other = (
-            FullyShardedDataParallel(
-                tsm.transform(made("llama")), auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
-                device_id=torch.device("cpu"), use_orig_params=True,
-            )
-            for _ in range(2)
-        )  # fmt: skip
+        model, other = two_sharded()
         model.optimizer, other.optimizer = optimizer_of(model), optimizer_of(other)
         train(model, range(1))
         place = os.path.join(folder, f"own {degrees}", str(tsm.state.tp_rank))

@@ -6,8 +6,6 @@ largest difference of losses and weights after three updates, and one more at ot
 
 import copy
 import json
-import os
-import signal
 import sys
 import warnings
 
@@ -15,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 import transformers
+from forked import RANKS, ranks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -27,7 +26,6 @@ from torch.sagemaker.context_parallel import own_part
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.sagemaker.grad_norm import clip_grad_norm_
 
-RANKS = 4
 STEPS = 3
 LENGTH = 16
 CLASSES = {
@@ -173,26 +171,6 @@ def check(spec, folder):
             group["initial_lr"] = rate.get("initial_lr", rate["lr"])
         worst = max(worst, train(spec, again, alone, range(STEPS, STEPS + 1)), distance(again, alone))
     return worst
-
-
-def ranks():
-    """Forks; whether this process is a rank."""
-    children = []
-    for rank in range(RANKS):
-        child = os.fork()
-        if child == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS))
-            return True
-        children.append(child)
-    codes = []
-    while children:
-        child, status = os.wait()
-        children.remove(child)
-        codes.append(os.waitstatus_to_exitcode(status))
-        if codes[-1]:
-            for other in children:
-                os.kill(other, signal.SIGKILL)
-    sys.exit(max(map(abs, codes)))
 
 
 if ranks():

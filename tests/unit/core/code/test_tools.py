@@ -14,7 +14,7 @@ from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.base.loop import Loop
 from musterpoint.core.code import tools as module
 from musterpoint.core.code.tools import Execution, Output, Tools
-from musterpoint.core.processes.signals import Signals
+from musterpoint.core.processes.received_signals import Signals
 
 
 class Trial:

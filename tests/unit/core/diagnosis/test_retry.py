@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.base.failure import Failure, lost_host
+from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.retry import why_not_again
 
-ERROR = Failure("algo-2", 1, "user", "user", "ValueError: boom", 3, 1)
-KILLED = ERROR._replace(code=137, kind="infra", signal=9)
-OOM = KILLED._replace(kind="oom")
-PEER = ERROR._replace(kind="peer")
-ECC = ERROR._replace(kind="infra")
-LOST = lost_host("algo-2", "it closed the connection")
-STALLED = Failure("algo-1", 74, "muster", "infra", "muster: stalled")
+from ..failures import ECC, ERROR, KILLED, LOST, OOM, PEER, STALLED, ours
 
 
 def crashed(signo: int) -> Failure:
     return ERROR._replace(code=128 + signo, signal=signo)
-
-
-def ours(code: int) -> Failure:
-    return Failure("algo-1", code, "muster", "infra", "muster: it can't be")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, split_endpoint
+from musterpoint.base.readers import split_endpoint
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, Job, Sources, UnnamedHosts
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.unnamed import settled, unnamed_job

@@ -17,7 +17,7 @@ from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes.control_socket import Connection, address_of
 from musterpoint.core.processes.pump import Pump
-from musterpoint.core.processes.signals import Signals
+from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise.events import Broken, LocalEvent, ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.core.supervise.host_processes import HostProcesses

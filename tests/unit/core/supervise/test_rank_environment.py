@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
-from musterpoint.core.supervise.rank_environment import TemporaryDirectory, add_for_launcher, planned_environment
+from musterpoint.core.supervise.rank_environment import add_for_launcher, planned_environment
 
 PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (
     EnvSetting("AGENT", *program_of_ours("launch_agent", "ours")),
@@ -54,27 +53,3 @@ def test_what_is_not_taken_is_not_given_back() -> None:
     environment = {"MUSTER_OUTER": "@control_socket"}
     add_for_launcher(environment, PLAN, 0, "/proc/1/fd/6", "")
     assert {"TMPDIR", "MUSTER_USER_TMPDIR", "MUSTER_LOCAL_RANK_AT"} & set(environment) == set()
-
-
-def test_the_temporary_directory_lies_below_the_users_and_goes_with_everything_in_it(tmp_path: Path) -> None:
-    temporary = TemporaryDirectory()
-    path = Path(temporary.path({"TMPDIR": str(tmp_path)}))
-    assert temporary.path({}) == str(path), "made once"
-    assert path.parent == tmp_path
-    assert path.stat().st_mode & 0o777 == 0o700
-    (path / "ompi.algo-1.0" / "pid.7").mkdir(parents=True)
-    (path / "ompi.algo-1.0" / "pid.7" / "contact.txt").touch()
-    temporary.close()
-    temporary.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_no_directory_is_made_unless_somebody_asks(tmp_path: Path) -> None:
-    TemporaryDirectory().close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_where_none_can_be_made_launchers_use_what_they_find(tmp_path: Path) -> None:
-    temporary = TemporaryDirectory()
-    assert temporary.path({"TMPDIR": str(tmp_path / "missing")}) == ""
-    temporary.close()

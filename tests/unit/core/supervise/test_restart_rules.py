@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from musterpoint.base.failure import Cause, Failure, Kind, lost_host
+from musterpoint.base.failure import Cause, Failure, Kind
 from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.diagnosis.retry import failed_before_its_ranks, why_not_again
 from musterpoint.core.report.files import OutcomeRecord
@@ -22,19 +22,10 @@ from musterpoint.core.supervise.restart_rules import (
 )
 from musterpoint.core.supervise.state import Outcome
 
-ERROR = Failure("algo-2", 1, "user", "user", "ValueError: boom", 3, 1)
-KILLED = ERROR._replace(code=137, kind="infra", signal=9)
-OOM = KILLED._replace(kind="oom")
-PEER = ERROR._replace(kind="peer")
-ECC = ERROR._replace(kind="infra")
-LOST = lost_host("algo-2", "it closed the connection")
-STALLED = Failure("algo-1", 74, "muster", "infra", "muster: stalled")
+from ..failures import ERROR, KILLED, ours
+
 MADE, NONE, UNKNOWN = Ready("made"), Ready("none"), Ready()
 BOTH = {"algo-1": UNKNOWN, "algo-2": UNKNOWN}
-
-
-def ours(code: int) -> Failure:
-    return Failure("algo-1", code, "muster", "infra", "muster: it can't be")
 
 
 CAUSES: tuple[Cause, ...] = ("user", "muster", "host")

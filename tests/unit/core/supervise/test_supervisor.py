@@ -23,7 +23,7 @@ from musterpoint.core.job.log_rules import LogRule
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.pump import Pump
-from musterpoint.core.processes.signals import Signals
+from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.state import Outcome, Rules

@@ -102,18 +102,10 @@ def test_only_a_process_that_fails_leaves_without_the_others(
 
 
 @pytest.mark.parametrize("other_first", [True, False])
-def test_a_sitecustomize_of_the_users_runs_as_well(jax: dict[str, str], tmp_path: Path, other_first: bool) -> None:
+def test_a_sitecustomize_of_the_users_runs_as_well(
+    jax: dict[str, str], tmp_path: Path, their_sitecustomize: str, other_first: bool
+) -> None:
     """Also one that calls all others itself, before this one or after it."""
-    others = tmp_path / "others"
-    others.mkdir()
-    (others / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "from importlib.machinery import PathFinder\n"
-        "print('theirs')\n"
-        "here = os.path.dirname(__file__)\n"
-        "spec = PathFinder.find_spec('sitecustomize', [path for path in sys.path if path != here])\n"
-        "spec and spec.loader.load_module('sitecustomize')\n"
-    )
-    folders = [str(others), STARTUP] if other_first else [STARTUP, str(others)]
+    folders = [their_sitecustomize, STARTUP] if other_first else [STARTUP, their_sitecustomize]
     jax["PYTHONPATH"] = os.pathsep.join([*folders, str(tmp_path)])
     assert run(ASK, jax).stdout.splitlines()[:2] == ["theirs", "musterpoint ['SlurmCluster'] True"]

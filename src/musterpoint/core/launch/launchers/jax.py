@@ -8,7 +8,7 @@ none: those come from a cluster environment (``jax._src.clusters.ClusterEnv``). 
 
 from __future__ import annotations
 
-from musterpoint.base.settings import bracketed
+from musterpoint.base.readers import bracketed
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs

@@ -16,7 +16,8 @@ import zlib
 from typing import NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, bracketed
+from musterpoint.base.readers import bracketed
+from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.memory import Memory, survey_memory
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import platforms

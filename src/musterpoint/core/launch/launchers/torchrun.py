@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, bracketed
+from musterpoint.base.readers import bracketed
+from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher

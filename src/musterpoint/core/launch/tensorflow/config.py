@@ -8,7 +8,7 @@ import json
 from typing import Mapping, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import bracketed
+from musterpoint.base.readers import bracketed
 from musterpoint.core.launch.inputs import LOOPBACK, LaunchInputs
 from musterpoint.core.launch.tensorflow.tasks import default_port
 

@@ -23,9 +23,9 @@ from musterpoint.base.position import Position
 from musterpoint.base.untrusted import clip
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Stalled
 from musterpoint.core.channel.topics import quiet_hosts
-from musterpoint.core.diagnosis import stalls
+from musterpoint.core.diagnosis import standstill
 from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
-from musterpoint.core.diagnosis.stalls import LongCalls, got_on, position
+from musterpoint.core.diagnosis.standstill import LongCalls, got_on, position
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import Watched, Watcher
@@ -166,12 +166,12 @@ class StallWatch(Watcher):
             return
         positions = [*event.positions, *self._ended(event.positions)]
         silence = f"no output of any rank for {self._seconds:g} s"
-        places = stalls.place_of(event.positions)
+        places = standstill.place_of(event.positions)
         self._places, self._looks = places, self._looks + 1 if places == self._places else 1
-        if not stalls.stands_still(event.positions, self._looks):
-            self._say_once(f"{silence}; {stalls.busy_sentence(event.positions)}, busy: the job goes on")
+        if not standstill.stands_still(event.positions, self._looks):
+            self._say_once(f"{silence}; {standstill.busy_sentence(event.positions)}, busy: the job goes on")
             return
-        found = stalls.stall(positions)
+        found = standstill.stall(positions)
         self._stall(f"{silence}: {found.sentence}", found.suspect)
 
     def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
@@ -184,9 +184,9 @@ class StallWatch(Watcher):
         sentence = f"log rule {rule.name}: no line of {whose} matched {clip(rule.pattern, _SHOWN)} {since}"
         suspect = min(missing.ranks, default=None)
         if found:
-            where = stalls.stall([*found, *self._ended(found)])
+            where = standstill.stall([*found, *self._ended(found)])
             sentence = f"{sentence}: {where.sentence}"
-            if suspect is None and stalls.stands_still(found):
+            if suspect is None and standstill.stands_still(found):
                 suspect = where.suspect
         self._stall(f"{sentence}; the last one was: {missing.line}" if missing.line else sentence, suspect)
 

@@ -20,13 +20,13 @@ import pytest
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
-from musterpoint.core.election import Place, elect, leave
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.private_folder import FOLDERS, peer_of
-from musterpoint.core.started_per_rank import name_of
+from musterpoint.core.started_per_rank.election import Place, elect, leave
+from musterpoint.core.started_per_rank.meeting import name_of
 
-from ...ports import free_port
+from ....ports import free_port
 
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="the locks of directories are Linux's")
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes.signals import PASSED_ON, STOPPING, Signals
+from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING, Signals
 
 
 @pytest.mark.usefixtures("hangup")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.position import LONGEST, Position, PositionKind
-from musterpoint.core.diagnosis.stalls import (
+from musterpoint.core.diagnosis.standstill import (
     LOOKS,
     LongCalls,
     busy_sentence,

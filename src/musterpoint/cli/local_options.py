@@ -1,0 +1,333 @@
+"""The options of ``muster local``, also for ``muster plan --hosts N``, and the job that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import time
+from typing import Mapping, Sequence
+
+from musterpoint.base.errors import UsageError
+from musterpoint.base.readers import read_count
+from musterpoint.base.settings import BY_FIELD
+from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
+from musterpoint.core.job import platforms
+from musterpoint.core.job.log_rules import as_json
+from musterpoint.local import job
+from musterpoint.local.backend import BACKENDS
+from musterpoint.local.job_file import read_job_file
+from musterpoint.local.metrics import read_metrics
+from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
+from musterpoint.local.typed_paths import typed_path
+
+ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
+USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]
+       muster local [--hosts N] [options] -m MODULE [ARGS...]
+       muster local --demo"""
+EXAMPLES = """
+examples:
+  muster local --demo
+  muster local --hosts 2 train.py --epochs 3
+  muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
+  muster local --hosts 2 --image my-image train.py
+  muster local -f job.toml
+  muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
+"""
+
+
+def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+    """The command line, behind what the file of ``-f`` says."""
+    command = split(flags, argv)
+    asked = flags.parse_args(command.head)
+    if not asked.file:
+        return command, asked
+    file = read_job_file(asked.file, flags_taken(flags))
+    asked = flags.parse_args((*file.options, *command.head))
+    if not command.program:
+        command = command._replace(program=file.program, arguments=file.arguments, module=file.module)
+    return command, asked
+
+
+def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
+    """Every flag, and whether it takes a value; without those about the command line itself."""
+    flags = flags or parser()
+    return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
+
+
+def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -> Parser:
+    """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
+    parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
+    add = parser.add_argument
+    add(
+        "-f",
+        dest="file",
+        default="",
+        metavar="FILE",
+        help="a file with options by their names, program and arguments: TOML, or .json",
+    )
+    add(
+        "--demo", action="store_true", help="no PROGRAM: four ranks on two hosts, one of which fails, and what one sees"
+    )
+    add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
+    add(
+        "--platform",
+        **one_of("--platform", playable(), read_platform),
+        default=DEFAULT,
+        help=f"whose control plane is played [{DEFAULT}]",
+    )
+    add(
+        "--host-names",
+        **one_of("--host-names", job.NAMINGS),
+        default="algo",
+        help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]",
+    )
+    add(
+        "--backend",
+        **one_of("--backend", BACKENDS),
+        help="how hosts are made [docker if there is an --image, netns for several hosts where a namespace can really "
+        "be made, else process]",
+    )
+    _add_containers(parser)
+    add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
+    add(
+        "--internet",
+        **one_of("--internet", ("on", "off")),
+        default="off",
+        help="netns backend: a way out of this machine for TCP and name lookups, such as for downloads [off]",
+    )
+    add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
+    add(
+        "--hyperparameters",
+        default="{}",
+        metavar="JSON|FILE",
+        help="the SDK's hyperparameters: a JSON object, or a file holding one [none]",
+    )
+    add(
+        "--distribution",
+        default="{}",
+        metavar="JSON|FILE",
+        help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""",
+    )
+    add(
+        "--channel",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="an input channel; may be repeated",
+    )
+    add(
+        "--sharded",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated",
+    )
+    add(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help="a number to find in the output, as a metric definition of SageMaker does; may be repeated",
+    )
+    add(
+        "--requirements",
+        metavar="FILE",
+        help="packages to install first: into this Python, or with --image as requirements.txt beside the code [none]",
+    )
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="K=V|K",
+        help="a variable of the job, or one to take over from here; may be repeated",
+    )
+    add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
+    add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
+    add(
+        "--debug",
+        type=_rank,
+        metavar="RANK",
+        help="gives this rank your terminal, for breakpoint() and pdb; the other ranks wait",
+    )
+    add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
+    add(
+        "--job-name",
+        dest="name_of_job",
+        default="",
+        metavar="NAME",
+        help="the job's name [the program's name and the time]",
+    )
+    add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
+    add(
+        "--live",
+        **one_of("--live", ("auto", "off")),
+        default="auto",
+        help="a line of each host below the log, on a terminal [auto]",
+    )
+    add("--json", action="store_true", help="the job description on stdout, logs on stderr")
+    add_options(
+        parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements", "channel")
+    )
+    return parser
+
+
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (parser(),)
+
+
+def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
+    """The job that the command line asks for; a UsageError names the option that is wrong."""
+    if not command.program:
+        raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
+    platform = played(asked.platform)
+    if not command.module:
+        job.refuse_notebook(command.program)
+    if getattr(asked, "python", "") and not asked.image:
+        job.find_python(asked.python, environ, cwd)
+    source_dir, program = _program(command, asked, cwd)
+    made = _container(asked, cwd)
+    distribution = job.read_json(asked.distribution, "--distribution", cwd)
+    options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
+    rules = BY_FIELD["log_rules"].variable
+    options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
+    if asked.requirements:
+        options.pop(BY_FIELD["requirements"].variable)
+        if made is None:
+            found = job.find_file(asked.requirements, "--requirements", cwd)
+            options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
+    channels = job.read_channels(asked.inputs, cwd)
+    checked = job.check(
+        job.LocalJob(
+            name=asked.name_of_job or job.name_for(program, time.time()),
+            hosts=platform.host_names(asked.hosts, asked.host_names),
+            program=program,
+            source_dir=source_dir,
+            arguments=command.arguments,
+            hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
+            distribution=platform.read_distribution(distribution, asked.hosts),
+            channels=channels,
+            sharded=job.read_sharded(asked.sharded, channels),
+            options=options,
+            host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
+            environment=job.read_pairs(
+                [_with_value(text, environ) for text in asked.env],
+                "--env",
+                "K=V with a variable's name before the =, or the name of one that is set here",
+                job.VARIABLE,
+            ),
+            region=environ.get("AWS_REGION", ""),
+            cpu_fallback=asked.cpu_fallback,
+            debug=_debugged(asked),
+            stop_after=asked.stop_after,
+            container=made,
+            grace=platform.grace,
+            platform=asked.platform,
+            module=command.module,
+            metrics=read_metrics(asked.metric),
+        )
+    )
+    platform.check(checked)
+    return checked
+
+
+def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
+    """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
+    if platforms.load(asked.platform).own_program is not None:
+        if command.module:
+            return job.find_directory(asked.source_dir, cwd), command.program
+        return job.find_program(command.program, asked.source_dir, cwd)
+    if asked.image:
+        raise UsageError(
+            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave one "
+            "of the two out, or play the platform inside the image: docker run --rm --volume "
+            f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
+        )
+    is_command = command.module or ("/" not in command.program and shutil.which(command.program))
+    if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):
+        return job.find_directory(asked.source_dir, cwd), command.program
+    return job.find_program(command.program, asked.source_dir, cwd)
+
+
+def _add_containers(parser: Parser) -> None:
+    group = parser.add_argument_group("containers", "with --image, every host is one, in a network of their own")
+    add = group.add_argument
+    add("--image", default="", metavar="IMAGE", help="run `train` of this image, which is on this machine")
+    add("--shm-size", metavar="SIZE", help="/dev/shm of each host, such as 512m [2g]")
+    add("--memory", metavar="SIZE", help="memory each host may use [no limit]")
+    add("--cpus", metavar="N", help="processors each host may use, such as 1.5 [all]")
+    add(
+        "--gpus",
+        metavar="auto|all|none|N",
+        help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]",
+    )
+    add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
+
+
+def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
+    """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
+    only = {
+        "--shm-size": asked.shm_size,
+        "--memory": asked.memory,
+        "--cpus": asked.cpus,
+        "--gpus": asked.gpus,
+        "--network-isolation": asked.network_isolation,
+    }
+    if not asked.image:
+        if asked.backend == "docker":
+            raise UsageError("--backend docker: which image? Add --image IMAGE")
+        for flag, value in only.items():
+            if value:
+                raise UsageError(f"{flag} is for hosts that are containers: add --image IMAGE, or leave it out")
+        return None
+    if asked.backend not in (None, "docker"):
+        raise UsageError(f"--backend {asked.backend}: --image is for --backend docker; leave one of them out")
+    if asked.internet == "on" and asked.network_isolation:
+        raise UsageError("--internet on: --network-isolation gives the hosts no way out; leave one of the two out")
+    if asked.one_address:
+        raise UsageError("--one-address is for --backend process; containers have addresses of their own")
+    return job.Container(
+        image=asked.image,
+        shm_size=job.read_size(asked.shm_size, "--shm-size") if asked.shm_size else job.SHM_SIZE,
+        memory=job.read_size(asked.memory, "--memory", job.SMALLEST_MEMORY) if asked.memory else 0,
+        cpus=job.read_cpus(asked.cpus) if asked.cpus else 0.0,
+        gpus=job.read_gpus(asked.gpus or "auto"),
+        isolated=asked.network_isolation,
+        requirements=job.find_file(asked.requirements, "--requirements", cwd) if asked.requirements else "",
+    )
+
+
+def _with_value(text: str, environ: Mapping[str, str]) -> str:
+    """``K`` as ``K=V`` where such a variable is set here, so that a secret needn't be on the command line."""
+    return f"{text}={environ[text]}" if text in environ else text
+
+
+def _count(text: str) -> int:
+    try:
+        return read_count(text)
+    except ValueError as error:
+        raise UsageError(f"--hosts={text!r}: {error}") from None
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"--debug={text!r}: expected the number of a rank, 0 or more")
+    return int(text)
+
+
+def _debugged(asked: argparse.Namespace) -> int | None:
+    """The rank of ``--debug``. A UsageError where it can't have a terminal, or a limit would end its session."""
+    rank: int | None = asked.debug
+    limits = {"--stop-after": asked.stop_after, "--stall-timeout": getattr(asked, "stall_timeout", None)}
+    for flag, value in {"--image": asked.image, "--json": asked.json, **limits}.items():
+        if rank is not None and value:
+            raise UsageError(f"--debug {rank}: {flag} doesn't go with it; leave one of the two out")
+    return rank
+
+
+def _seconds(text: str) -> float:
+    seconds: float = BY_FIELD["stop_grace"].read(text, "--stop-after")
+    return seconds

@@ -1,0 +1,158 @@
+"""Which of the exceptions that a program printed ended it, and which are symptoms, wrappers or quotations of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Callable
+
+from musterpoint.core.diagnosis.classify import is_peer_lost
+from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
+from musterpoint.core.diagnosis.program_source import goes_on
+from musterpoint.core.diagnosis.traceback import Line, Raised
+
+STALE = 40
+"""Lines after a traceback from which on the program has probably continued after it."""
+_WRAPPER = re.compile(
+    r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
+    r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
+    r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
+    rf"|SystemExit\b|RuntimeError: {HOROVODRUN}"
+)
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
+TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
+"""Wrappers that report a child's end; the child may have printed no error."""
+_TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
+_RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
+
+
+def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Callable[[str], str | None]) -> Raised:
+    """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
+
+    An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
+    (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
+    """
+    last = top[-1]
+    if last.fatal or last.group or any(map(is_wrapper, top)) or not (status is None or status in RAISED):
+        return last
+    for at in reversed(range(len(top) - 1)):
+        one = top[at]
+        if one.label != last.label or one.fatal or one.group or last.start - one.end > STALE:
+            break
+        if not _is_whole(one):
+            continue
+        if colon_before(lines, one, top[at + 1]):
+            return one
+        text = source(one.frames[0].file)
+        on = None if text is None else continues_after(text, one)
+        quoted = on is False or (on is None and _is_users_own(one))
+        if not on and (not _is_whole(last) or (quoted and adjoin(lines, one, top[at + 1]))):
+            return one
+        break
+    return last
+
+
+def _is_whole(raised: Raised) -> bool:
+    """Whether a traceback begins with the program's first line."""
+    first = raised.frames[0] if raised.headed and raised.frames else None
+    return first is not None and (first.function == "<module>" or "runpy" in first.file)
+
+
+def continues_after(text: str, raised: Raised) -> bool | None:
+    """Whether the file ``text`` has something left to do behind what raised it; None: that can't be told."""
+    return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
+
+
+def adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether nothing stands between two tracebacks of one program, and the second wasn't raised while the first was
+    handled.
+    """
+    between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
+    return (
+        outer.label == inner.label
+        and not inner.chained
+        and not inner.fatal
+        and not any(text.strip() for text in between)
+    )
+
+
+def colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
+    return outer.text.endswith(":") and ": " in outer.text and not is_wrapper(outer) and adjoin(lines, outer, inner)
+
+
+def innermost(raised: list[Raised], table: Table | None) -> Raised | None:
+    """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
+    real = [one for one in raised if not is_wrapper(one)]
+    named = [one for one in real if table and one.label == str(table.root.rank)]
+    own = [one for one in named or real if not is_symptom(raised, one)]
+    if named and not own:  # a rank that fails may take longer to end than another that notices it at once
+        own = [
+            one
+            for one in real
+            if (one.start < named[-1].start or (table and table.ended_by_itself(one.label)))
+            and not is_symptom(raised, one)
+        ]
+    chosen = own or named or real
+    return _quoting_it(raised, chosen[-1]) if chosen else None
+
+
+def own_of_another(raised: list[Raised]) -> Raised | None:
+    """The last exception that is a rank's own."""
+    own = [one for one in raised if one.label.isdecimal() and not is_wrapper(one) and not is_symptom(raised, one)]
+    return next((one for one in reversed(own) if one.name not in _TOLD_TO_STOP), None)
+
+
+def _quoting_it(raised: list[Raised], one: Raised) -> Raised:
+    """The exception of the same rank that has ``one`` in its message; ``one`` itself where there is none."""
+    if _is_whole(one) or one.chained or one.aside or one.fatal:
+        return one
+    before = [other for other in raised if other.label == one.label and other.end < one.start]
+    outer = before[-1] if before else one
+    quotes = _is_whole(outer) and not (outer.group or outer.aside or outer.fatal or is_wrapper(outer))
+    return outer if quotes and _is_users_own(outer) else one
+
+
+def whole_group(raised: list[Raised], one: Raised) -> Raised:
+    """The exception group that ``one`` is a member of, however deep; itself if it is none."""
+    if not (one.group and one.aside):
+        return one
+    groups = [
+        other
+        for other in raised
+        if other.group == "group" and not other.aside and other.label == one.label and other.start <= one.start
+    ]
+    return groups[-1] if groups else one
+
+
+def is_symptom(raised: list[Raised], one: Raised) -> bool:
+    """Whether a failure elsewhere caused an exception, or the one that it is chained to.
+
+    An exception that the user's own code raises is never one, whatever its text.
+    """
+    chain = [other for other in raised if other.label == one.label and other.end <= one.end]
+    while chain:
+        link = chain.pop()
+        if is_peer_lost(link.text) and not _is_users_own(link):
+            return True
+        if not link.chained:
+            break
+    return False
+
+
+def _is_users_own(raised: Raised) -> bool:
+    """Whether a statement of the user's code raised it, not a library that this code called."""
+    inner = raised.frames[-1] if raised.frames else None
+    return inner is not None and not LIBRARY.search(inner.file) and _RAISES.search(inner.code) is not None
+
+
+def origin(raised: list[Raised], last: Raised) -> Raised:
+    """The exception whose frames to show: the original where it was copied from another process and raised again."""
+    index = raised.index(last)
+    if last.chained and index and raised[index - 1].text.split(".")[-1] == last.text.split(".")[-1]:
+        return raised[index - 1]
+    return last
+
+
+def is_wrapper(raised: Raised) -> bool:
+    """Whether it only tells of another exception, or of the end of a child."""
+    return not raised.fatal and _WRAPPER.match(raised.text) is not None

@@ -97,7 +97,7 @@ class History:
         texts = Texts()
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
-            "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1,
+            "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
         }  # fmt: skip
         said = self._folder / f"said-{self._turn}"
         with open(said, "wb") as out:

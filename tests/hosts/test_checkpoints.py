@@ -209,6 +209,23 @@ def test_a_stop_keeps_what_was_whole(job: Job, tmp_path: Path) -> None:
     assert "from 1" in job.run()[1]
 
 
+def test_a_place_that_is_full_ends_nothing_and_what_was_whole_stays(job: Job, tmp_path: Path) -> None:
+    """A first checkpoint gets there; the next one doesn't fit. Nothing half is restored."""
+    Path(job.place).mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "full", job.place], check=True)
+    try:
+        code, _, err = job.run(STEPS="1")
+        assert not code and job.outcome["checkpoints"]["newest"] == "step-1", err
+        code, out, err = job.run(STEPS="1", SIZE="8000000")
+        assert not code and "from 1" in out and "No space left on device" in err, err
+        assert "No space left on device" in job.outcome["checkpoints"]["problem"]
+        job.forget()
+        code, out, err = job.run(STEPS="1")
+        assert not code and "from 1" in out, err
+    finally:
+        subprocess.run(["umount", job.place], check=True)
+
+
 ASKS = """
 import os, signal, sys, time
 from musterpoint import checkpoints
@@ -305,3 +322,26 @@ for step in range(step + 1, step + 4):
     time.sleep(0.01)
     os.rename(folder, os.path.join(directory, f"step-{step}"))
 """
+
+
+def test_the_one_file_launcher_brings_channels_and_keeps_checkpoints(tmp_path: Path) -> None:
+    """On a Python that has nothing of ours."""
+    launcher, data = tmp_path / "launcher.py", tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("of the channel")
+    subprocess.run([sys.executable, "-m", "musterpoint", "bundle", "-o", str(launcher)], env=clean({}), check=True)
+    (tmp_path / "train.py").write_text(
+        TRAINER + 'print(open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "x")).read(), flush=True)\n'
+    )
+    words = ["--job-name", "j", "--checkpoints", str(tmp_path / "place"), "--channel", f"train={data}"]
+    for before in (0, 1):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(launcher), *words, "train.py"],
+            cwd=tmp_path,
+            text=True,
+            env=clean({"STEPS": "1"}),
+            capture_output=True,
+            timeout=500,
+        )
+        assert not done.returncode and f"from {before}" in done.stdout and "of the channel" in done.stdout, done.stderr
+        subprocess.run(["rm", "-rf", str(tmp_path / "muster-jobs")], check=True)

@@ -115,7 +115,7 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="an input channel; may be repeated",
+        help="an input channel; a URI, or words such as ;sharded, is brought as muster launch does; may be repeated",
     )
     add(
         "--sharded",
@@ -199,7 +199,9 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
-    channels = job.read_channels(asked.inputs, cwd)
+    fetched = job.fetched_channels(asked.inputs, cwd)
+    channels = job.read_channels([text for text in asked.inputs if text not in fetched], cwd)
+    options.update({BY_FIELD["channel"].variable: "\n".join(fetched.values())} if fetched else {})
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),

@@ -16,6 +16,7 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.metrics import Metric
 from musterpoint.base.readers import MOST_COUNTED
 from musterpoint.base.untrusted import checked, read_regular
+from musterpoint.core.data.places import is_path, read_channel
 from musterpoint.core.launch.table import instead_of
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
@@ -251,6 +252,21 @@ def read_channels(texts: list[str], cwd: str) -> dict[str, str]:
         if not os.path.exists(channels[name]):
             raise UsageError(f"--channel={name}={path}: there is no file or directory {channels[name]}")
     return channels
+
+
+def fetched_channels(texts: list[str], cwd: str) -> dict[str, str]:
+    """Those of the ``--channel`` texts that every host brings itself, as ``muster launch`` does, each complete by its
+    text: a URI, or words behind a semicolon. What exists is a path.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, place = text.partition("=")
+        if os.path.exists(os.path.join(cwd, place)) or (is_path(place) and ";" not in place):
+            continue
+        channel = read_channel(text, cwd)
+        words = [word for word in place.split(";")[1:] if word]
+        found[text] = ";".join((f"{name}={channel.uri}", *words))
+    return found
 
 
 def read_sharded(names: list[str], channels: Mapping[str, str]) -> tuple[str, ...]:

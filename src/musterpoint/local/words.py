@@ -13,6 +13,7 @@ import os
 from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError, similar
+from musterpoint.core.data.places import is_path
 
 PAIRS = ("--channel", "--env", "--metric")
 OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")
@@ -76,7 +77,7 @@ def _pairs(flag: str, value: Any, where: str, base: str) -> list[str]:
             return texts
         pairs = [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
     if flag == "--channel":
-        pairs = [(name, os.path.join(base, path)) for name, path in pairs]
+        pairs = [(name, os.path.join(base, path) if is_path(path) else path) for name, path in pairs]
     return [f"{name}={text}" for name, text in pairs]
 
 

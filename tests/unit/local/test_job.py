@@ -77,6 +77,17 @@ def test_pairs_and_channels(tmp_path: Path) -> None:
     assert job.read_channels(["train=data"], str(tmp_path)) == {"train": str(tmp_path / "data")}
 
 
+def test_channels_that_hosts_bring_themselves(tmp_path: Path) -> None:
+    (tmp_path / "a;sharded").mkdir()
+    texts = ["here=a;sharded", "far=s3://bucket/x;sharded", "part=a;manifest", "none=absent"]
+    assert job.fetched_channels(texts, str(tmp_path)) == {
+        "far=s3://bucket/x;sharded": "far=s3://bucket/x;sharded",
+        "part=a;manifest": f"part={tmp_path}/a;manifest",
+    }
+    with pytest.raises(UsageError, match="'shraded' is none of"):
+        job.fetched_channels(["far=s3://bucket/x;shraded"], str(tmp_path))
+
+
 @pytest.mark.parametrize("texts", [["A"], ["=1"], ["1A=2"], ["A=1", "A=2"]])
 def test_wrong_pairs(texts: list[str]) -> None:
     with pytest.raises(UsageError, match=r"--env="):

@@ -16,6 +16,11 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
+INSTEAD = {
+    "fastfile": ";fastfile takes a mount, which isn't made here: install mountpoint-s3 (`mount-s3 BUCKET DIR`) or "
+    "fsspec's FUSE (pip install fsspec fusepy), mount {uri} before the job, and name the directory as the channel",
+    "pipe": ";pipe isn't there yet: leave it out, and {uri} is brought as files",
+}
 POINT = "data"
 POINTS = ("new", "there", "agreed", "over")
 """Where hosts wait for each other before an attempt, in this order."""
@@ -86,7 +91,7 @@ class Bringing:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
         for channel, directory in plan.channels:
             if channel.mode != "file":
-                raise FetchError(f"channel {channel.name}: ;{channel.mode} can't be done here")
+                raise FetchError(f"channel {channel.name}: {INSTEAD[channel.mode].format(uri=channel.uri)}")
             found = bring(channel, directory, self._access, plan.share, plan.cache, say, self._program)
             kept = f", {found.kept.sentence} of it were here" if found.kept.files else ""
             say(f"channel {channel.name}: {found.size.sentence} in {directory} after {found.seconds:.1f} s{kept}")

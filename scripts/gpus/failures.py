@@ -61,12 +61,16 @@ def refusal(machine: Machine) -> dict[str, Any]:
 
 
 def too_late(machine: Machine) -> dict[str, Any]:
-    """A collective runs into NCCL's time limit: the reason says so, and the flight recorder's file is kept."""
-    recorder = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
-    job = machine.job("waits.py", "collective", "5", environ=recorder)
+    """A collective runs into NCCL's time limit: the reason says so, and the flight recorder's file is kept.
+
+    No variable of the recorder is set here: the job's own settings, which make way for a user's, ask for the file.
+    """
+    job = machine.job("waits.py", "collective", "5")
     if job.code == 0 or ("timeout" not in job.reason.lower() and "timed out" not in job.reason.lower()):
         raise Wrong(f"code {job.code}: {job.reason}")
     kept = sorted(path.name for path in job.folder.rglob("*flight_recorder*"))
+    if not machine.dry and not kept:
+        raise Wrong(f"no record of torch's flight recorder was kept: {job.log[-800:]}")
     return {**_told(job, ("peer", "infra", "user")), "records": kept}
 
 

@@ -322,3 +322,26 @@ for step in range(step + 1, step + 4):
     time.sleep(0.01)
     os.rename(folder, os.path.join(directory, f"step-{step}"))
 """
+
+
+def test_the_one_file_launcher_brings_channels_and_keeps_checkpoints(tmp_path: Path) -> None:
+    """On a Python that has nothing of ours."""
+    launcher, data = tmp_path / "launcher.py", tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("of the channel")
+    subprocess.run([sys.executable, "-m", "musterpoint", "bundle", "-o", str(launcher)], env=clean({}), check=True)
+    (tmp_path / "train.py").write_text(
+        TRAINER + 'print(open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "x")).read(), flush=True)\n'
+    )
+    words = ["--job-name", "j", "--checkpoints", str(tmp_path / "place"), "--channel", f"train={data}"]
+    for before in (0, 1):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(launcher), *words, "train.py"],
+            cwd=tmp_path,
+            text=True,
+            env=clean({"STEPS": "1"}),
+            capture_output=True,
+            timeout=500,
+        )
+        assert not done.returncode and f"from {before}" in done.stdout and "of the channel" in done.stdout, done.stderr
+        subprocess.run(["rm", "-rf", str(tmp_path / "muster-jobs")], check=True)

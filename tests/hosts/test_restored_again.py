@@ -49,11 +49,27 @@ class Hosts:
 
     def start(self, host: str) -> Process:
         return self.network.run(
-            host, "-c", f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{HOST}", str(self.folder), host,
-            json.dumps(self.network.hosts), "launch", "--launcher", "ranks", "--slots", "1", "--max-restarts", "2",
-            "--rejoin-timeout", "100", "--job-name", "j", "--checkpoints", str(self.folder / "place"),
+            host,
+            "-c",
+            f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{HOST}",
+            str(self.folder),
+            host,
+            json.dumps(self.network.hosts),
+            "launch",
+            "--launcher",
+            "ranks",
+            "--slots",
+            "1",
+            "--max-restarts",
+            "2",
+            "--rejoin-timeout",
+            "100",
+            "--job-name",
+            "j",
+            "--checkpoints",
+            str(self.folder / "place"),
             str(self.folder / "steps.py"),
-        )  # fmt: skip
+        )
 
     def save(self, step: int, attempt: int, *ranks: int) -> None:
         for rank in ranks:

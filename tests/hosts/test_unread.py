@@ -10,8 +10,7 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.core.rollcall.ports import any_free
-
+from ..ports import free_port
 from .conftest import survivors
 
 NODES = {"fa-1": "127.0.0.31", "fa-2": "127.0.0.32"}
@@ -43,7 +42,7 @@ class Nodes:
         self.stub("muster", f'exec {python} -m musterpoint "$@"')
         self.environ = {
             **environ, "MUSTER_TEST_TOKEN": self.token, "PATH": f"{folder}/bin:{environ['PATH']}",
-            "MUSTER_HOSTS_FILE": str(folder / "names"), "MUSTER_ROLLCALL_PORT": str(any_free()),
+            "MUSTER_HOSTS_FILE": str(folder / "names"), "MUSTER_ROLLCALL_PORT": str(free_port()),
             "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", "MUSTER_MASTER_PORT": "0",
             "MUSTER_LAUNCHER": "ranks", "SAGEMAKER_BASE_DIR": str(folder / "none"),
         }  # fmt: skip

@@ -8,6 +8,7 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,40 @@ def test_buckets_objects_roles_and_jobs_are_there_again(environ: Mapping[str, st
         assert after.sagemaker.describe_training_job(TrainingJobName="before")["TrainingJobStatus"] == "Completed"
         with pytest.raises(ClientError, match="already exists"):
             after.create("before", "")
+
+
+def test_logs_and_metrics_are_there_again(environ: Mapping[str, str], tmp_path: Path) -> None:
+    group, job = "/aws/sagemaker/TrainingJobs", "before"
+
+    def told(server: Server) -> tuple[list[str], float]:
+        logs = server.client("logs")
+        (stream,) = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")["logStreams"]
+        events = logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True)
+        now = datetime.now(timezone.utc)
+        points = server.client("cloudwatch").get_metric_statistics(
+            Namespace=group, MetricName="loss", Dimensions=[{"Name": "TrainingJobName", "Value": job}], Period=7200,
+            StartTime=now - timedelta(hours=1), EndTime=now + timedelta(hours=1), Statistics=["Sum"],
+        )["Datapoints"]  # fmt: skip
+        return [event["message"] for event in events["events"]], sum(point["Sum"] for point in points)
+
+    server = Server(tmp_path / "data", environ=environ)
+    account = Account(server)
+    algorithm = entry("for n in 1 2 3; do echo loss=$n; done")["AlgorithmSpecification"]
+    algorithm["MetricDefinitions"] = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    done = account.run(job, "", AlgorithmSpecification=algorithm)
+    assert done["TrainingJobStatus"] == "Completed", done
+    logs = server.client("logs")
+    logs.create_log_group(logGroupName="old")
+    logs.create_log_stream(logGroupName="old", logStreamName="gone")
+    logs.delete_log_stream(logGroupName="old", logStreamName="gone")
+    before = told(server)
+    assert {"loss=1", "loss=2", "loss=3"} <= set(before[0]) and before[1] == 6
+    server.kill()
+    for _ in range(2):
+        again = Server(tmp_path / "data", environ=environ)
+        assert told(again) == before
+        assert again.client("logs").describe_log_streams(logGroupName="old")["logStreams"] == []
+        again.kill()
 
 
 def test_one_server_per_directory(environ: Mapping[str, str], tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ class Failure(NamedTuple):
     ``second_hand``: only the user's own launcher reports it; the rank itself printed no error. ``inside``: the function
     of the program (or the line) in which the rank failed, where its output says that. ``ended``: the ranks of its host
     that had ended with 0 by then, where it is a symptom. ``ending``: the rank has raised, and is still on its way out:
-    this is the cause of what others report meanwhile.
+    this is the cause of what others report meanwhile. ``lost_connection``: an exception that says no more than that a
+    connection ended, perhaps because another rank did; or a file is too short, so it is no symptom by itself.
     """
 
     host: str
@@ -40,11 +41,21 @@ class Failure(NamedTuple):
     inside: str = ""
     ended: tuple[int, ...] = ()
     ending: bool = False
+    lost_connection: bool = False
 
     @property
     def is_symptom(self) -> bool:
         """Whether another failure may have caused this one."""
         return self.kind == "peer" or self.second_hand
+
+    def gives_way_to(self, later: "Failure") -> bool:
+        """Whether ``later``, which is reported after this one, may have caused it.
+
+        A rank that raises tells of it before its connections end; one that is killed, or just ends, may be seen last.
+        """
+        if later.is_symptom:
+            return False
+        return self.is_symptom or (self.lost_connection and not later.lost_connection and not later.inside)
 
     def is_same_as(self, other: "Failure") -> bool:
         """Whether both are the same failure, as it was reported and as the leader announced it: masking, cutting and
@@ -54,7 +65,7 @@ class Failure(NamedTuple):
 
     @property
     def _bare(self) -> "Failure":
-        return self._replace(reason="", kind="user", inside="", ended=(), ending=False)
+        return self._replace(reason="", kind="user", inside="", ended=(), ending=False, lost_connection=False)
 
     def to_wire(self) -> dict[str, Any]:
         """What :meth:`from_wire` reads."""
@@ -151,6 +162,7 @@ _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
     "inside": _TEXT,
     "ended": (tuple,),
     "ending": (bool,),
+    "lost_connection": (bool,),
 }
 
 

@@ -101,7 +101,9 @@ class Server:
         }
 
     def wait(self, job: str, status: str | Sequence[str] = (), timeout: float = 600.0) -> dict[str, Any]:
-        """What DescribeTrainingJob answers once ``job`` is over, or in one of ``status`` (primary or secondary).
+        """What Describe answers once ``job`` is over, or in one of ``status`` (primary or secondary).
+
+        ``job``: the name of a training job, or the ARN of any other.
 
         Raises:
             TimeoutError: it isn't so after ``timeout`` seconds.

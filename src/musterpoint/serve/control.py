@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 import time
+import urllib.parse
 from typing import Any, Callable, Mapping
 
 from musterpoint.serve import training_request as requested
@@ -16,9 +17,11 @@ from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError, invalid
 from musterpoint.serve.following import Followed
 from musterpoint.serve.fork_server import LOG
+from musterpoint.serve.job_keys import PROCESSING, key_of
+from musterpoint.serve.job_run import INTERRUPT
+from musterpoint.serve.operations import executions, processing_jobs, tuning_jobs
 from musterpoint.serve.operations.training_jobs import described
 from musterpoint.serve.state import Record
-from musterpoint.serve.training_run import INTERRUPT
 from musterpoint.serve.transitions import KIND, OVER
 
 Control = Callable[[Record, Mapping[str, Any], Context], Mapping[str, Any]]
@@ -38,54 +41,63 @@ def answer(context: Context, path: str, parameters: Mapping[str, Any]) -> Mappin
         ApiError: there is no such job or control, or it refuses.
     """
     name, _, what = path.removeprefix(PATH).partition("/")
+    name = urllib.parse.unquote(name)
     control = CONTROLS.get(what)
     if control is None:
         raise invalid(f"{what}: expected one of {', '.join(CONTROLS)}")
-    record = context.state.find(KIND, name)
+    record = context.state.by_arn(name) if name.startswith("arn:") else context.state.find(KIND, name)
     if record is None:
         raise invalid(f"there is no training job {name}")
+    if record.kind != KIND and control is not wait:
+        raise invalid(f"{what}: expected a training job, and {record.arn} is none")
     return control(record, parameters, context)
 
 
 def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
     """Answers when the job is over, or in one of the wanted statuses."""
-    wanted = parameters.get("status") or OVER
+    wanted = parameters.get("status") or ()
 
     def reached(found: Record) -> bool:
-        if found.status in wanted or _passed(found).intersection(wanted):
+        over = found.ended is not None
+        if (over and not wanted) or found.status in wanted or _passed(found).intersection(wanted):
             return True
-        if found.status in OVER and not _POOL.intersection(wanted):
+        if over and not _POOL.intersection(wanted):
             raise ApiError("Timeout", f"{found.name} is {found.status}, and never was {' or '.join(wanted)}", 408)
         return False
 
-    return described(await_change(record.name, reached, float(parameters.get("timeout", 600.0)), context))
+    if record.kind not in DESCRIBED:
+        raise invalid(f"{record.arn}: expected something that ends")
+    found = await_change(record, reached, float(parameters.get("timeout", 600.0)), context)
+    return DESCRIBED[record.kind](context, found)
 
 
-def await_change(name: str, reached: Callable[[Record], bool], timeout: float, context: Context) -> Record:
-    """The job once ``reached`` holds of it; asked whenever it has changed.
+def await_change(record: Record, reached: Callable[[Record], bool], timeout: float, context: Context) -> Record:
+    """What ``record`` is once ``reached`` holds of it; asked whenever it has changed.
 
     Raises:
         ApiError: that takes longer than ``timeout`` seconds.
     """
     changed = threading.Event()
-    forget = context.notices.listen(lambda changes: changed.set() if changes == name else None)
+    kind, name = record.kind, record.name
+    key = key_of(kind, name)
+    forget = context.notices.listen(lambda changes: changed.set() if changes == key else None)
     until = time.monotonic() + timeout
     try:
         while True:
             changed.clear()
-            found = context.state.find(KIND, name)
+            found = context.state.find(kind, name)
             if found is None:
-                raise invalid(f"the training job {name} has been deleted")
+                raise invalid(f"{record.arn} has been deleted")
             if reached(found):
                 return found
             if not changed.wait(max(0.0, until - time.monotonic())):
-                raise ApiError("Timeout", f"{name} is still {found.facts['SecondaryStatus']}", 408)
+                raise ApiError("Timeout", f"{name} is still {found.facts.get('SecondaryStatus', found.status)}", 408)
     finally:
         forget()
 
 
 def _passed(record: Record) -> set[str]:
-    passed = {each["Status"] for each in record.facts["SecondaryStatusTransitions"]}
+    passed = {each["Status"] for each in record.facts.get("SecondaryStatusTransitions", ())}
     return {*passed, record.facts.get("WarmPoolStatus", {}).get("Status", "")}
 
 
@@ -99,7 +111,7 @@ def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -
     def interrupted(found: Record) -> bool:
         return found.facts.get("_interruptions", 0) > before or found.status in OVER
 
-    return described(await_change(record.name, interrupted, 2 * requested.GRACE + _PATIENCE, context))
+    return described(await_change(record, interrupted, 2 * requested.GRACE + _PATIENCE, context))
 
 
 def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -131,7 +143,7 @@ def _fail(record: Record, fault: str, parameters: Mapping[str, Any], context: Co
     def made(found: Record) -> bool:
         return any(each["Id"] == identity for each in found.facts.get("_faults", [])) or found.status in OVER
 
-    found = await_change(record.name, made, _PATIENCE, context)
+    found = await_change(record, made, _PATIENCE, context)
     why = next((each["Why"] for each in found.facts.get("_faults", []) if each["Id"] == identity), "")
     if why:
         raise invalid(f"{fault}: {why}")
@@ -180,3 +192,10 @@ CONTROLS: Mapping[str, Control] = {
     "slow": slow,
     "fill-disk": fill_disk,
 }
+DESCRIBED: Mapping[str, Callable[[Context, Record], Mapping[str, Any]]] = {
+    KIND: lambda context, record: described(record),
+    PROCESSING: lambda context, record: processing_jobs.described(record),
+    tuning_jobs.KIND: tuning_jobs.described,
+    executions.KIND: lambda context, record: executions.described(record),
+}
+"""What Describe answers, by kind."""

@@ -11,11 +11,12 @@ import urllib.parse
 from typing import Any, Callable, Iterable, Mapping
 from xml.sax.saxutils import escape
 
-from musterpoint.serve import control, presigned_v2, signatures, validation
+from musterpoint.serve import control, kept_telemetry, presigned_v2, signatures, validation
 from musterpoint.serve.context import Context, Request
 from musterpoint.serve.credentials import Credentials
 from musterpoint.serve.errors import ApiError
 from musterpoint.serve.kept_objects import KeptObjects
+from musterpoint.serve.kept_telemetry import KeptTelemetry
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
 from musterpoint.serve.policies import simulated
 from musterpoint.serve.requests import Start, body_of
@@ -38,9 +39,16 @@ _STATUS = {
 class Dispatcher:
     """``page`` answers what isn't AWS's: the paths below ``/_muster``, and ``/`` for browsers."""
 
-    def __init__(self, context: Context, credentials: Credentials, kept: KeptObjects, page: Page | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        credentials: Credentials,
+        kept: KeptObjects,
+        telemetry: KeptTelemetry,
+        page: Page | None = None,
+    ) -> None:
         self._context = context
-        self._kept = kept
+        self._kept, self._telemetry = kept, telemetry
         self._credentials = credentials
         self._page = page
 
@@ -110,6 +118,8 @@ class Dispatcher:
         found = simulated(body_of(environ)) if service == "iam" else None
         if found is not None:
             return _answer(start, 200, found, "text/xml")
+        if service in kept_telemetry.SERVICES:
+            return self._telemetry(environ, start, service, request.path)
         answer = self._kept(environ, start, service, request.path, request.query)
         if service not in ("sts", "iam"):
             return answer

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from musterpoint.serve import job_process, telemetry
+from musterpoint.serve import job_main, telemetry
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.transfers import client
 
@@ -108,7 +108,7 @@ def _be(settings: Settings, name: str) -> None:
             os.dup2(file, number)
         os.close(log)
         os.close(nothing)
-        job_process.main(settings, name)
+        job_main.main(settings, name)
     finally:
         os._exit(0)
 

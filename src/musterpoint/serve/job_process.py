@@ -1,4 +1,4 @@
-"""The process of one training job: it outlives the server, and writes what becomes of the job into the state.
+"""The process of one job, of any kind: it outlives the server, and writes what becomes of the job into the state.
 
 It is forked by :mod:`~musterpoint.serve.fork_server` with the job's lock, which is free again when it has ended.
 """
@@ -6,47 +6,36 @@ It is forked by :mod:`~musterpoint.serve.fork_server` with the job's lock, which
 from __future__ import annotations
 
 import os
-import sys
-import time
-import traceback
+from abc import ABC, abstractmethod
 from typing import Any, Mapping
 
-from musterpoint.base.errors import MusterError
-from musterpoint.local.results import Phase
-from musterpoint.local.tree import Layout
-from musterpoint.serve import notices, transitions, warm_pool
-from musterpoint.serve import training_request as requested
-from musterpoint.serve.backends import Way
-from musterpoint.serve.checkpoints import Checkpoints
-from musterpoint.serve.faults import CannotFail
+from musterpoint.serve import notices, transitions
+from musterpoint.serve.job_keys import split_key
+from musterpoint.serve.job_run import END, INTERRUPT, STOP, JobRun
 from musterpoint.serve.orders import Orders
-from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record, State
-from musterpoint.serve.training_files import TrainingFiles
-from musterpoint.serve.training_run import END, INTERRUPT, STOP, Ended, GivenUp, TrainingRun
-from musterpoint.serve.transfers import TransferError, Transfers
-from musterpoint.serve.transitions import KIND, entered
+from musterpoint.serve.telemetry import Telemetry
+from musterpoint.serve.transfers import Transfers
+from musterpoint.serve.transitions import entered
 
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 SERVER_ENDED = "muster serve was ended while the job ran"
 
 
-class JobProcess:
-    """One job, from its first host to its last status."""
+class JobProcess(ABC):
+    """One job, from its first host to its last status. ``key``: its kind and name, see :mod:`.job_keys`."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, key: str) -> None:
         self._settings = settings
         self._state = State(settings.data)
-        self._name = name
-        self._directory = settings.job_directory(name)
-        self._run: TrainingRun | None = None
-        self._over: TrainingRun | None = None
-        self._checkpoints: Checkpoints | None = None
+        self._key = key
+        self._kind, self._name = split_key(key)
+        self._directory = settings.job_directory(key)
+        self._run: JobRun | None = None
+        self._over: JobRun | None = None
         self._ended_for = ""
         self._transfers = Transfers(settings, self._give_up)
-        self._trained = 0.0
-        self._retries = 0
 
     def claim(self) -> Record | None:
         """The job, once it is known that this process is the only one that ever runs it; None: it isn't to be run."""
@@ -58,7 +47,7 @@ class JobProcess:
             claimed.append(record._replace(facts={**record.facts, "_claimed": os.getpid()}))
             return claimed[0]
 
-        self._state.change(KIND, self._name, change)
+        self._state.change(self._kind, self._name, change)
         return claimed[0] if claimed else None
 
     def main(self) -> None:
@@ -69,138 +58,36 @@ class JobProcess:
         if record.status == "Stopping":  # it was stopped before this process was there to hear of it
             self._ended_for = STOP
         Orders(self._directory, self._take).start()
-        os.makedirs(os.path.join(self._directory, "empty"), exist_ok=True)
+        os.makedirs(self._empty, exist_ok=True)
         number = 1
         while self._once(record, number):
             number += 1
 
+    @property
+    def _empty(self) -> str:
+        """An empty directory in the place of the user's code: that comes as the request says."""
+        return os.path.join(self._directory, "empty")
+
+    def _telemetry(self, group: str) -> Telemetry:
+        """What sends the output of a run to the log group."""
+        return Telemetry(self._settings, group, self._name, lambda: notices.send(self._settings.data, self._key))
+
+    @abstractmethod
     def _once(self, record: Record, number: int) -> bool:
         """One run of the job; whether it is to be run again."""
-        request = record.request
-        layout = Layout(os.path.join(self._directory, f"run-{number}"))
-        way = Way(self._settings)
-        checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
-        files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
-
-        def bring(host: str, tree: str) -> None:
-            if warm_pool.keep_alive(request):
-                warm_pool.bring_cache(self._settings, record.facts.get("_warm_from", ""), host, tree)
-            files.bring(host, tree)
-            checkpoints.bring(host, tree)
-
-        limit = min(requested.max_runtime(request) - self._trained, self._left(record))
-        job = requested.local_job(self._settings, request, os.path.join(self._directory, "empty"))
-        job = job._replace(stop_after=max(0.1, limit))
-        platform = played(self._settings, request, record.arn, number, bring, way.endpoint)
-        run = TrainingRun(self._settings, job, platform, layout, way, self._heard)
-        self._checkpoints, self._run = checkpoints, run
-        if self._ended_for:
-            run.end(self._ended_for)
-        try:
-            run.give_up()
-            self._enter("Starting")
-            ended = run.run(os.environ)
-            self._over = run
-            checkpoints.finish()
-        except (GivenUp, TransferError, MusterError) as error:
-            self._finish_early(error)
-            return False
-        finally:
-            way.close()
-        trained = max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
-        self._trained += trained
-        return self._finish(record, files, layout, ended)
-
-    def _left(self, record: Record) -> float:
-        """Seconds until a spot job is given up."""
-        return record.created + requested.max_wait(record.request) - time.time()
-
-    def _finish_early(self, error: Exception) -> None:
-        """The job is over before its hosts ran."""
-        if isinstance(error, GivenUp):
-            self._enter("Failed", FailureReason=SERVER_ENDED) if self._ended_for == END else self._enter("Stopped")
-        elif isinstance(error, TransferError):
-            self._enter("Failed", FailureReason=f"ClientError: Data download failed:{error}")
-        else:
-            self._enter("Failed", FailureReason=f"ClientError: {error}")
-
-    def _finish(self, record: Record, files: TrainingFiles, layout: Layout, ended: Ended) -> bool:
-        """Says how the run ended, and brings away what it left; whether the job is to be run again."""
-        request = record.request
-        facts: dict[str, Any] = {
-            "TrainingTimeInSeconds": round(self._trained),
-            "BillableTimeInSeconds": max(1, round(self._trained)),
-            "TrainingEndTime": ended.trained_to,
-            "_exit_code": ended.code,
-            **({"FinalMetricDataList": list(ended.metrics)} if ended.metrics else {}),
-        }
-        if ended.ended_for == END:
-            self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
-            return False
-        if ended.ended_for == INTERRUPT and self._left(record) > 0:
-            self._ended_for = ""
-            self._enter("Restarting", _interruptions=1)
-            return True
-        if ended.lost and ended.status == "Failed":
-            if self._retries < requested.attempts(request):
-                self._retries += 1
-                self._enter("Restarting", f"Restarting the training job: {', '.join(ended.lost)} was lost")
-                return True
-            self._enter("Failed", FailureReason=f"{INTERNAL_ERROR} ({', '.join(ended.lost)} was lost)", **facts)
-            return False
-        try:
-            if ended.status != "Failed":
-                files.upload_model(layout)
-                facts["ModelArtifacts"] = {"S3ModelArtifacts": requested.model_uri(request)}
-            files.upload_output(layout)
-        except TransferError as error:
-            self._enter("Failed", FailureReason=f"ClientError: Artifact upload failed:{error}", **facts)
-            return False
-        last = self._last_status(record, ended)
-        for host in requested.hosts(request):
-            warm_pool.keep_cache(self._directory, host, layout.tree(host))
-        self._enter(last, **facts, **self._reason(ended), _warms=last == "Completed")
-        return False
-
-    def _last_status(self, record: Record, ended: Ended) -> str:
-        late = self._left(record) <= 0 and (ended.timed_out or ended.ended_for == INTERRUPT)
-        if ended.status == "Failed":
-            return "Failed"
-        if late:
-            return "MaxWaitTimeExceeded"
-        if ended.timed_out:
-            return "MaxRuntimeExceeded"
-        return "Stopped" if ended.ended_for else "Completed"
-
-    def _reason(self, ended: Ended) -> dict[str, str]:
-        return {"FailureReason": ended.reason} if ended.status == "Failed" else {}
-
-    def _heard(self, phase: Phase) -> None:
-        """The runner has entered ``phase``; how a job ended is said when its files have been brought."""
-        interrupted = self._run is not None and self._run.ended_for == INTERRUPT
-        if phase.status == "Training":
-            self._enter("Training", _trains=True)
-        elif phase.status == "Stopping":
-            self._enter("Interrupted" if interrupted else "Stopping")
-        elif phase.status == "Uploading" and not interrupted and not (self._run and self._run.lost):
-            self._enter("Uploading")
 
     def _enter(self, status: str, message: str = "", **facts: Any) -> None:
         def change(record: Record) -> Record | None:
             if record.facts["SecondaryStatus"] == status and not facts:
                 return None
-            known = dict(facts)
-            if known.pop("_trains", False) and "TrainingStartTime" not in record.facts:
-                known["TrainingStartTime"] = time.time()
-            if known.pop("_warms", False):
-                known.update(warm_pool.available(record))
-            elif status in transitions.PRIMARY and "WarmPoolStatus" in record.facts and status != "Stopping":
-                known["WarmPoolStatus"] = {"Status": "Terminated"}
-            known["_interruptions"] = record.facts.get("_interruptions", 0) + known.get("_interruptions", 0)
-            return entered(record, status, message, **known)
+            return entered(record, status, message, **self._facts(record, status, facts))
 
-        self._state.change(KIND, self._name, change)
-        notices.send(self._settings.data, self._name)
+        self._state.change(self._kind, self._name, change)
+        notices.send(self._settings.data, self._key)
+
+    def _facts(self, record: Record, status: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is known of the job from now on, as its kind has it."""
+        return facts
 
     def _give_up(self) -> None:
         """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
@@ -224,39 +111,6 @@ class JobProcess:
         elif self._run is not None:
             self._fail(self._run, order)
 
-    def _fail(self, run: TrainingRun, order: Mapping[str, Any]) -> None:
-        """Makes a fault, and keeps whether that worked, for who ordered it."""
-        host, why = order["host"], ""
-        try:
-            if order["order"] == "lose":
-                if self._checkpoints is not None:
-                    self._checkpoints.lose(host)
-                run.lose(host)
-            elif order["order"] == "slow":
-                run.slow(host, float(order["by"]))
-            else:
-                run.fill_disk(host)
-        except CannotFail as error:
-            why = str(error)
-        made = {"At": time.time(), "Fault": order["order"], "Host": host, "Why": why, "Id": order["id"]}
-
-        def change(record: Record) -> Record:
-            return record._replace(facts={**record.facts, "_faults": [*record.facts.get("_faults", []), made]})
-
-        self._state.change(KIND, self._name, change)
-        self._state.close()
-        notices.send(self._settings.data, self._name)
-
-
-def main(settings: Settings, name: str) -> None:
-    """Runs the job ``name``; an error of ours is the job's end, and stands in its log whole."""
-    try:
-        JobProcess(settings, name).main()
-    except BaseException as error:
-        traceback.print_exc()
-        reason = f"{INTERNAL_ERROR} ({type(error).__name__}: {error})"
-        State(settings.data).change(KIND, name, lambda record: entered(record, "Failed", FailureReason=reason))
-        notices.send(settings.data, name)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+    def _fail(self, run: JobRun, order: Mapping[str, Any]) -> None:
+        """Makes a fault, where the kind of job has any."""
+        print(f"{order['order']}: jobs of this kind have no faults", flush=True)

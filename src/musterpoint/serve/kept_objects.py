@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import urllib.parse
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Iterable, Mapping
 from xml.etree import ElementTree
 
 from musterpoint.serve.moto_services import MotoServices
@@ -79,7 +79,7 @@ class KeptObjects:
             return self._moto(environ, start)  # nothing is there before the upload is complete
         body = b"" if key else body_of(environ)
         with self._lock:
-            answer, good = self._answered(environ, start)
+            answer, good = self._moto.answered(environ, start)
             if good and key:
                 self._keep_object(path)
             elif good and "delete" in words:
@@ -97,24 +97,10 @@ class KeptObjects:
         if target:
             headers["X_Amz_Target"] = environ["HTTP_X_AMZ_TARGET"]
         with self._lock:
-            answer, good = self._answered(environ, start)
+            answer, good = self._moto.answered(environ, start)
             if good and not _READS.search(target or body.decode("latin-1")):
                 self._note(service, environ["REQUEST_METHOD"], path, body, headers)
         return answer
-
-    def _answered(self, environ: dict[str, Any], start: Start) -> tuple[list[bytes], bool]:
-        statuses: list[str] = []
-
-        def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], Any]:
-            statuses.append(status)
-            given: Callable[[bytes], Any] = start(status, headers, *more)
-            return given
-
-        answer = self._moto(environ, started)
-        try:
-            return list(answer), statuses[0].startswith("2")
-        finally:
-            getattr(answer, "close", lambda: None)()
 
     def _note(self, service: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Keeps a call, to be made again."""

@@ -9,6 +9,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.test import Client
 from werkzeug.wrappers import Response
 
+from musterpoint.serve.requests import Start
 from musterpoint.serve.settings import Settings
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -30,6 +31,21 @@ class MotoServices:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return self.application(environ)(environ, start_response)
+
+    def answered(self, environ: dict[str, Any], start: Start) -> tuple[list[bytes], bool]:
+        """The answer to a request, whole, and whether it is a success."""
+        statuses: list[str] = []
+
+        def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], Any]:
+            statuses.append(status)
+            given: Callable[[bytes], Any] = start(status, headers, *more)
+            return given
+
+        answer = self(environ, started)
+        try:
+            return list(answer), statuses[0].startswith("2")
+        finally:
+            getattr(answer, "close", lambda: None)()
 
     def call(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
         """What ``service`` answers to a request of our own; names of headers have ``_`` for ``-``."""

@@ -16,10 +16,10 @@ from typing import Any, Callable, Iterable, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.serve.context import Context, Request
 from musterpoint.serve.errors import ApiError
+from musterpoint.serve.job_run import INTERRUPT
 from musterpoint.serve.news import News, newest_run, overview
 from musterpoint.serve.operations import training_jobs
 from musterpoint.serve.training_request import is_spot
-from musterpoint.serve.training_run import INTERRUPT
 from musterpoint.serve.transitions import KIND, OVER
 from musterpoint.tools.viewer.history import read_history
 from musterpoint.tools.viewer.lanes import lanes_of

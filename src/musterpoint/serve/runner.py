@@ -13,16 +13,17 @@ from typing import Any, Mapping
 
 from musterpoint.serve import orders
 from musterpoint.serve.fork_server import ForkServer, wait_for_end
+from musterpoint.serve.job_keys import RUN, key_of, split_key
 from musterpoint.serve.job_process import INTERNAL_ERROR
+from musterpoint.serve.job_run import END, STOP
 from musterpoint.serve.notices import Notices
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record, State
-from musterpoint.serve.training_run import END, STOP
-from musterpoint.serve.transitions import KIND, OVER, entered
+from musterpoint.serve.transitions import OVER, entered
 
 
 class Runner:
-    """The running jobs of one server."""
+    """The running jobs of one server, by their keys (see :mod:`.job_keys`)."""
 
     def __init__(self, settings: Settings, state: State, notices: Notices) -> None:
         self._settings, self._state, self._notices = settings, state, notices
@@ -34,15 +35,16 @@ class Runner:
 
     def start(self) -> None:
         """Finds what a former server left, and begins."""
-        for record in self._state.select(KIND, "ended IS NULL"):
+        for record in (found for kind in RUN for found in self._state.select(kind, "ended IS NULL")):
             if record.facts.get("_claimed"):
-                self.order(record.name, {"order": "back", "settings": self._settings.to_json()})
+                key = key_of(record.kind, record.name)
+                self.order(key, {"order": "back", "settings": self._settings.to_json()})
                 if record.status == "Stopping":
-                    self.order(record.name, {"order": STOP})
-                self._watch(record.name)
+                    self.order(key, {"order": STOP})
+                self._watch(key)
         self._thread.start()
 
-    def submit(self, name: str) -> None:
+    def submit(self, key: str) -> None:
         """A job has been added to the state, whose directory is there."""
         with self._changed:
             self._changed.notify_all()
@@ -54,23 +56,23 @@ class Runner:
             return "Starting", ""
         return "Pending", f"Waiting for its turn: this server runs {most} job{'s' if most > 1 else ''} at once"
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, key: str) -> None:
         """Makes the directory of a new job."""
-        folder = self._settings.job_directory(name)
+        folder = self._settings.job_directory(key)
         os.makedirs(folder, exist_ok=True)
         orders.prepare(folder)
 
-    def order(self, name: str, order: Mapping[str, Any]) -> bool:
+    def order(self, key: str, order: Mapping[str, Any]) -> bool:
         """Tells a job; False: none of its processes runs."""
         try:
-            orders.send(self._settings.job_directory(name), order)
+            orders.send(self._settings.job_directory(key), order)
         except orders.NotRunning:
             return False
         return True
 
-    def forget(self, name: str) -> None:
+    def forget(self, key: str) -> None:
         """Removes the files of a job that is over."""
-        shutil.rmtree(self._settings.job_directory(name), ignore_errors=True)
+        shutil.rmtree(self._settings.job_directory(key), ignore_errors=True)
 
     def close(self) -> None:
         """Ends all jobs at once, and returns when they have ended."""
@@ -79,8 +81,8 @@ class Runner:
             self._changed.notify_all()
         self._thread.join()
         with self._changed:
-            for name in self._running:
-                self.order(name, {"order": END})
+            for key in self._running:
+                self.order(key, {"order": END})
             self._changed.wait_for(lambda: not self._running)
         self._forks.close()
 
@@ -88,35 +90,35 @@ class Runner:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing or self._next() is not None)
-                name = None if self._closing else self._next()
-                if name is None:
+                key = None if self._closing else self._next()
+                if key is None:
                     self._state.close()
                     return
-                self._running.add(name)
-            self.prepare(name)
-            self._forks.start(name)
-            self._watch(name)
+                self._running.add(key)
+            self.prepare(key)
+            self._forks.start(key)
+            self._watch(key)
 
     def _next(self) -> str | None:
         """The oldest job that waits, if there is room for one more."""
         if len(self._running) >= self._settings.max_jobs:
             return None
-        waiting = self._state.select(
-            KIND, "ended IS NULL AND json_extract(facts, '$._claimed') IS NULL", order="number LIMIT 100"
-        )
-        return next((record.name for record in waiting if record.name not in self._running), None)
+        unclaimed = "ended IS NULL AND json_extract(facts, '$._claimed') IS NULL"
+        waiting = [each for kind in RUN for each in self._state.select(kind, unclaimed, order="number LIMIT 100")]
+        keys = [key_of(record.kind, record.name) for record in sorted(waiting, key=lambda record: record.number)]
+        return next((key for key in keys if key not in self._running), None)
 
-    def _watch(self, name: str) -> None:
-        self._running.add(name)
-        threading.Thread(target=self._see_end, args=(name,), name=f"job {name}", daemon=True).start()
+    def _watch(self, key: str) -> None:
+        self._running.add(key)
+        threading.Thread(target=self._see_end, args=(key,), name=f"job {key}", daemon=True).start()
 
-    def _see_end(self, name: str) -> None:
-        wait_for_end(self._settings.job_directory(name))
-        self._state.change(KIND, name, _died)
+    def _see_end(self, key: str) -> None:
+        wait_for_end(self._settings.job_directory(key))
+        self._state.change(*split_key(key), _died)
         self._state.close()
-        self._notices.send(name)
+        self._notices.send(key)
         with self._changed:
-            self._running.discard(name)
+            self._running.discard(key)
             self._changed.notify_all()
 
 

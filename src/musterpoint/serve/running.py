@@ -8,6 +8,7 @@ import shlex
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.serve import sdk_defaults
 from musterpoint.serve.settings import Settings
 
 FILE = "server.json"
@@ -19,7 +20,7 @@ def write(settings: Settings) -> None:
     """Writes where the server is, and with which credentials, for this user only."""
     path = os.path.join(settings.data, FILE)
     with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(settings.variables, file, indent=1)
+        json.dump(settings.exported, file, indent=1)
     os.replace(path + ".part", path)
 
 
@@ -59,7 +60,8 @@ def read_exports(text: str) -> dict[str, str]:
 def say_ready(settings: Settings) -> None:
     """Prints, and writes, what a client needs."""
     write(settings)
-    print(exports(settings.variables), end="", flush=True)
+    sdk_defaults.write(settings)
+    print(exports(settings.exported), end="", flush=True)
     print(f"# page: {settings.page}", flush=True)
     how = {"process": "processes of this machine", "netns": "network namespaces", "docker": "containers"}
     print(

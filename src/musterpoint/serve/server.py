@@ -19,15 +19,16 @@ from musterpoint.serve.context import Context
 from musterpoint.serve.credentials import Credentials, made_or_given
 from musterpoint.serve.dispatch import Dispatcher
 from musterpoint.serve.kept_objects import KeptObjects
+from musterpoint.serve.kept_telemetry import KeptTelemetry
 from musterpoint.serve.moto_services import MotoServices
 from musterpoint.serve.notices import Notices
 from musterpoint.serve.on_change import OnChange
 from musterpoint.serve.page import Page
 from musterpoint.serve.request_handler import RequestHandler
 from musterpoint.serve.runner import Runner
+from musterpoint.serve.sequels import Sequels
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
-from musterpoint.serve.tuning import Tuning
 from musterpoint.serve.warm_pool import WarmPools
 
 LOCK = "server.lock"
@@ -53,7 +54,9 @@ class RunningServer:
         self._pools = WarmPools(self.settings, self._state, self._notices)
         context = Context(self.settings, self._state, self._runner, self._notices, moto, self._pools, say)
         kept = KeptObjects(settings.data, moto)
-        dispatcher = Dispatcher(context, Credentials(settings.data, access_key, secret_key), kept, Page(context))
+        telemetry = KeptTelemetry(settings.data, settings.region, moto)
+        credentials = Credentials(settings.data, access_key, secret_key)
+        dispatcher = Dispatcher(context, credentials, kept, telemetry, Page(context))
         self._server: BaseWSGIServer = make_server(
             settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler,
             fd=listening.detach(),
@@ -65,10 +68,11 @@ class RunningServer:
             self._on_change.start()
         self._notices.start()
         self._pools.start()
-        self._tuning = Tuning(context)
-        self._tuning.start()
+        self._sequels = Sequels(context)
+        self._sequels.start()
         self._runner.start()
         threading.Thread(target=kept.load, name="objects", daemon=True).start()
+        threading.Thread(target=telemetry.load, name="kept telemetry", daemon=True).start()
         threading.Thread(target=validation.service, name="model", daemon=True).start()
 
     def serve(self) -> None:
@@ -87,7 +91,7 @@ class RunningServer:
 
     def close(self) -> None:
         self._pools.close()
-        self._tuning.close()
+        self._sequels.close()
         if self._on_change is not None:
             self._on_change.close()
         self._server.server_close()

@@ -66,13 +66,13 @@ class Settings(NamedTuple):
         """The ARN of a resource; SageMaker writes the name in lower case."""
         return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:{kind}/{name.lower()}"
 
-    def job_directory(self, name: str) -> str:
-        """Where everything of a training job is."""
-        return os.path.join(self.data, "jobs", name)
+    def job_directory(self, key: str) -> str:
+        """Where everything of a job is: of a training job below ``jobs``, of another below its kind."""
+        return os.path.join(self.data, key if "/" in key else os.path.join("jobs", key))
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a client has to export."""
+        """What a client of the API needs."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
@@ -80,6 +80,16 @@ class Settings(NamedTuple):
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
         }
+
+    @property
+    def sdk_file(self) -> str:
+        """The defaults of SageMaker's SDKs; see :mod:`.sdk_defaults`."""
+        return os.path.join(self.data, "sagemaker.yaml")
+
+    @property
+    def exported(self) -> dict[str, str]:
+        """What people export: the variables of a client, and where the SDKs find their defaults."""
+        return {**self.variables, "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": self.sdk_file}
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, Mapping
 
+from musterpoint.serve.job_keys import TRAINING
 from musterpoint.serve.state import Record
 
-KIND = "training-job"
+KIND = TRAINING
 OVER = ("Completed", "Failed", "Stopped")
 """The values of TrainingJobStatus of a job that is over."""
 MESSAGES: Mapping[str, str] = {

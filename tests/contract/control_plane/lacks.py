@@ -19,6 +19,8 @@ LACKS: dict[str, dict[str, str]] = {
         "test_lists_have_filters_and_pages": "lists aren't sorted by name",
         "test_values_that_the_api_refuses": "values aren't checked",
         "test_input_that_is_not_there_is_refused": "input isn't looked at",
+        "test_a_processing_job_leaves_its_outputs_in_s3": "a processing job leaves nothing",
+        "test_a_processing_job_that_fails_says_its_code": "no job fails",
         "test_a_call_without_a_signature_is_refused": "signatures aren't looked at",
     }
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.launch.launchers.ray import OPEN_NOTE
+from musterpoint.core.launch.launchers.ray import OPEN_NOTE, SECONDS_TO_END
 
 from .conftest import check_restarted, planned
 
@@ -72,11 +72,13 @@ def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
     ran = ray.finish(process)
     assert ran.code == 143, ran.stderr + ran.stdout
     assert (ran.output / "hosts/algo-1/opt/ml/model/checkpoint").read_text() == "2"
-    ended = {
-        event["name"]: event["status"] for host in ("algo-1", "algo-2") for event in ran.events(host)
-        if event["event"] == "service-ended"
-    }  # fmt: skip
-    assert ended == {"Ray's head": 1, "Ray's worker": 1}, "they ended by themselves, as ray start does"
+    for host, name in (("algo-1", "Ray's head"), ("algo-2", "Ray's worker")):
+        events = ran.events(host)
+        (ended,) = [event for event in events if event["event"] == "service-ended" and event["name"] == name]
+        before = [event["at"] for event in events if event["event"] not in ("service-ended", "processes-killed")]
+        told = max(at for at in before if at < ended["at"])
+        slow = ended["status"] == -signal.SIGKILL and ended["at"] - told >= SECONDS_TO_END
+        assert ended["status"] == 1 or slow, "they end by themselves, as ray start does, if this machine lets them"
 
 
 def test_the_plan(ray) -> None:  # type: ignore[no-untyped-def]

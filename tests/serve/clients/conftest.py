@@ -16,21 +16,12 @@ from ...conftest import clean
 from ..jobs import Account
 
 BUCKET = "sagemaker-us-east-1-123456789012"
+"""The bucket that the SDKs take by default."""
 ROLE = "arn:aws:iam::123456789012:role/training"
 TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
 }
-# The SDKs ask STS for the account under AWS's own address, whatever AWS_ENDPOINT_URL says, unless they know a bucket.
-DEFAULTS = f"""
-SchemaVersion: "1.0"
-SageMaker:
-  PythonSDK:
-    Modules:
-      TelemetryOptOut: true
-      Session:
-        DefaultS3Bucket: {BUCKET}
-"""
 TRAIN = """
 import argparse, json, os
 parser = argparse.ArgumentParser()
@@ -54,8 +45,6 @@ class Client:
         (folder / "src" / "train.py").write_text(TRAIN)
         (folder / "data").mkdir()
         (folder / "data" / "numbers.txt").write_text("1 2 3")
-        config = folder / "sagemaker.yaml"
-        config.write_text(DEFAULTS)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self.environ = {
             **clean(kept),
@@ -63,8 +52,6 @@ class Client:
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
-            "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(config),
             "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
             "HOME": str(folder),
         }
@@ -89,10 +76,9 @@ class Client:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """A server for the clients of one module, with a bucket and a role that SageMaker may take."""
+    """A server for the clients of one module, with a role that SageMaker may take."""
     with Server(tmp_path_factory.mktemp("data"), max_jobs=3, environ=clean(os.environ)) as server:
         account = Account(server)
-        account.s3.create_bucket(Bucket=BUCKET)
         server.client("iam").create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps(TRUST))
         yield account
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..jobs import Account
-from .conftest import BUCKET, ROLE, TRAIN, Client
+from ..jobs import BUCKET, Account
+from .conftest import ROLE, TRAIN, Client
 
 AIRFLOW = f"""
 from airflow.providers.amazon.aws.operators.sagemaker import SageMakerTrainingOperator

@@ -22,3 +22,9 @@ def test_a_module_elsewhere_ends_its_rank(run_ranks: RunRanks, how: str, own: st
     assert first["code"] and second["code"]
     assert own in second["errors"], second
     assert "SMPRemoteError: rank 1 failed, and with it this step" in first["errors"] and told in first["errors"], first
+
+
+def test_a_rank_that_leaves_between_steps_is_missed_by_the_next(run_ranks: RunRanks) -> None:
+    first, second = run_ranks("smp_exit.py", 2, arguments=("leaves",), fails=True)
+    assert first["code"] and not second["code"]
+    assert "SMPPeerLostError: rank 1 has ended, or its connection to rank 0" in first["errors"], first

@@ -44,11 +44,11 @@ MOST_HOLDS = 4
 class RootCauseFinder:
     """Gets failures, states of hosts and the time; returns decisions. Announces one failure only.
 
-    ``hold``: seconds that a symptom waits for its cause, or for the next symptom. ``patience``: the same while one of
-    the ``opaque`` hosts may still report; their programs start ranks themselves, so a failure is known only when the
-    last rank has ended. ``order``: seconds that a cause waits for an earlier one: of failures that come within them,
-    the one that happened first is announced. A symptom whose time is over gives way to a rank that has raised, and is
-    still on its way out.
+    ``hold``: seconds that a symptom waits for its cause, or for the next symptom; a lost connection that is the
+    program's own waits as long. ``patience``: the same while one of the ``opaque`` hosts may still report; their
+    programs start ranks themselves, so a failure is known only when the last rank has ended. ``order``: seconds that a
+    cause waits for an earlier one: of failures that come within them, the one that happened first is announced. A
+    symptom whose time is over gives way to a rank that has raised, and is still on its way out.
     ``announced``: the decision, None before.
     """
 
@@ -138,18 +138,21 @@ class RootCauseFinder:
     def lost(self, host: str, loss: Failure) -> list[Decision]:
         """``host`` is lost, which is the cause of all symptoms, later ones included (if the job continues)."""
         self.done(host)
-        if self.announced is not None or self._cause is not None:
+        if self.announced is not None or (self._cause is not None and not self._cause.lost_connection):
             return []
         self._loss = self._loss or loss
-        return self._announce(self._loss) if self._held is not None else []
+        return self._announce(self._loss) if self._held is not None or self._cause is not None else []
 
     def _found(self, failure: Failure, now: float, happened: float) -> list[Decision]:
         """``failure`` is a cause, unless an earlier one is reported soon."""
-        if self._cause is None:
-            self._cause_due = now + self._order
-        if self._cause is None or happened < self._happened:
+        wait = self._hold if failure.lost_connection else self._order
+        before = self._cause
+        if before is None or before.gives_way_to(failure):
+            self._cause, self._happened, self._cause_due = failure, happened, now + wait
+        elif happened < self._happened and not failure.gives_way_to(before):
             self._cause, self._happened = failure, happened
-        return self._announce(failure) if not self._order else []
+            self._cause_due = min(self._cause_due, now + wait)
+        return self._announce(failure) if not wait else []
 
     def _announce(self, failure: Failure) -> list[Decision]:
         self.announced = Announce(failure, Secondary.of(self._reported, failure))

@@ -15,6 +15,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
+    r"|Multiple Ranks are using the same GPU"
     r"|invalid usage|illegal memory access|device-side assert"
 )
 _INFRASTRUCTURE = re.compile(

@@ -18,6 +18,10 @@ _WRAPPER = re.compile(
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
     rf"|SystemExit\b|RuntimeError: {HOROVODRUN}"
 )
+_LOST_CONNECTION = re.compile(
+    r"(?:EOFError|ConnectionError|Connection(?:Reset|Aborted|Refused)Error|BrokenPipeError"
+    r"|asyncio\.(?:exceptions\.)?IncompleteReadError)(?::|$)"
+)
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that report a child's end; the child may have printed no error."""
@@ -137,6 +141,11 @@ def is_symptom(raised: list[Raised], one: Raised) -> bool:
         if not link.chained:
             break
     return False
+
+
+def lost_connection(raised: Raised) -> bool:
+    """Whether a library says no more than that a connection, or a file, has ended."""
+    return not raised.fatal and _LOST_CONNECTION.match(raised.text) is not None and not _is_users_own(raised)
 
 
 def _is_users_own(raised: Raised) -> bool:

@@ -121,7 +121,9 @@ def _of_program(
     kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
     inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
-    return blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand, inside=inside)
+    lost = error is not None and error.lost_connection and kind == "user"
+    found = blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, inside=inside)
+    return found._replace(second_hand=second_hand, lost_connection=lost)
 
 
 def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:

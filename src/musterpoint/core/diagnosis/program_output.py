@@ -22,6 +22,7 @@ from musterpoint.core.diagnosis.culprit import (
     innermost,
     is_symptom,
     is_wrapper,
+    lost_connection,
     origin,
     own_of_another,
     whole_group,
@@ -46,7 +47,7 @@ class Error(NamedTuple):
     or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames``: the innermost of the user's code,
     outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
     ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
-    a failure elsewhere caused the error.
+    a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Error(NamedTuple):
     rank: int | None = None
     local_rank: int | None = None
     symptom: bool = False
+    lost_connection: bool = False
 
 
 SHOWN_FRAMES = 2
@@ -120,7 +122,8 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
         return said
     if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
         return said
-    return Error(last.text, "exception", _user_frames(last, last), symptom=is_symptom([*chain], last))
+    error = Error(last.text, "exception", _user_frames(last, last), symptom=is_symptom([*chain], last))
+    return error._replace(lost_connection=lost_connection(last))
 
 
 def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
@@ -233,6 +236,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
             wrapper,
             not symptom and TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
             symptom=symptom,
+            lost_connection=not symptom and lost_connection(last),
         )
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)

@@ -2,8 +2,9 @@
 
 Sources: torch 2.13, ``torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp`` (the variables, and ``DumpPipe``: a named pipe
 ``<stem><rank>.pipe``, and whatever is written to it makes the rank dump) and ``FlightRecorder.hpp`` (a dump is the file
-``<prefix><rank>``; 2,000 entries are kept unless told otherwise). Earlier versions know only the names that begin with
-``TORCH_NCCL``.
+``<prefix><rank>``; 2,000 entries are kept unless told otherwise). Earlier versions know only
+``TORCH_NCCL_TRACE_BUFFER_SIZE``, and keep nothing by themselves: there these settings do nothing. Both names together
+would make later ones warn in every rank.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
             state = state._replace(failure=state.failure or failure)
         return state, [ev.ReportFailure(failure)]
     reported = state.failure if state.root_cause is None else None
-    if state.phase == "judging" and reported is not None and reported.is_symptom and not failure.is_symptom:
+    if state.phase == "judging" and reported is not None and reported.gives_way_to(failure):
         return state._replace(failure=failure), _report(failure)
     if state.failure is not None or state.root_cause is not None:
         return state, []

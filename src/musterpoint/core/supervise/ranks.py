@@ -288,6 +288,8 @@ class Ranks:
         reported = None if session else self._reported
         if reported is not None and reported.code == failure.code:
             return reported
+        if self._worlds.get(session) == 1:
+            failure = failure._replace(lost_connection=False)  # there is no other rank
         ended = self._ended_well.get(session, set())
         if failure.kind != "peer" or not ended:
             return failure

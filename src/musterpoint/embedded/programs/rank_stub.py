@@ -198,10 +198,10 @@ def watch(sock: _socket.socket, pid: int, wake: int) -> int:
                     if signo != _signal.SIGCHLD:
                         sock.send(f"signal {signo}\n".encode())
                 if status is None:
-                    ended, seen = os.waitpid(pid, os.WNOHANG)
-                    if ended:
-                        status = seen
+                    status = status_of(pid)
+                    if status is not None:
                         sock.send(f"ended {status}\n".encode())
+                        reap(pid)
             else:
                 try:
                     order = sock.recv(64)
@@ -214,6 +214,28 @@ def watch(sock: _socket.socket, pid: int, wake: int) -> int:
                     os._exit(70)
                 if order.startswith(b"release") and status is not None:
                     return status
+
+
+def status_of(pid: int) -> int | None:
+    """The wait status of the program, None while it runs. The program isn't reaped: a launcher may kill this stub
+    before it has told the status, and the supervisor inherits the program then, and its status.
+    """
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        return status if ended else None
+    end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if end is None:
+        return None
+    if end.si_code == os.CLD_EXITED:
+        return end.si_status << 8
+    return end.si_status | (0x80 if end.si_code == os.CLD_DUMPED else 0)
+
+
+def reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:  # where its status could not be had otherwise
+        pass
 
 
 def end_as(status: int) -> None:

@@ -3,7 +3,8 @@
 Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
 :func:`musterpoint.core.diagnosis.standstill.position` takes, the stacks those of the second look. PY_SPY is the program
 that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are; CALLS
-the one that says whether a process is in an MPI. It alone stops a thread, while its registers are read.
+the one that says whether a process is in an MPI. It alone stops a thread, while its registers are read. A rank of which
+the last RESULT said ``"silent": SIZE`` is named by RANK=PID:SIZE.
 
 Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
 """
@@ -52,6 +53,8 @@ SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
 ANSWER_SECONDS = 5.0
 """For the answer of a rank: a thread that may run Python gets its turn within milliseconds, on a busy machine later."""
+SILENT: dict[int, int] = {}
+"""The processes whose thread hasn't answered, and how long the file of their answers was when they were left."""
 STACKS = b"s"
 """The byte that asks for stacks in the pipe of a rank's thread."""
 STACKS_FILE = "muster-stacks"
@@ -61,6 +64,10 @@ TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine if hasattr(os, "
 GO_ON = ("0", "pipe_read", "anon_pipe_read", "futex_wait_queue", "futex_wait_queue_me", "do_wait")
 """Where a thread of a process goes on after a signal as if there had been none; 0: it runs."""
 MPI_LIBRARY = re.compile(r"/lib(?:mpi|mpich|mpi_cxx|pmpi|open-pal)[\w.-]*\.so", re.MULTILINE)
+STARVED_SHARE = 0.5
+"""Of the time between the looks: a thread that ran or waited for a processor for so long wanted to run, though a busy
+machine may have given it next to nothing.
+"""
 FEW_FAULTS = 16
 """Pages that a process which only looks for messages touches for the first time, between two looks."""
 CALLS_SECONDS = 5.0
@@ -181,6 +188,44 @@ def work_of(pids: list[int], python: dict[int, set[int]]) -> Work:
     return Work(ticks, size, polled)
 
 
+class Turns(NamedTuple):
+    """What a thread had of a processor so far: the seconds for which it ``ran`` and ``waited`` for its turn, and in how
+    many ``turns``. ``runs``: it has or wants one now. ``main``: it is its process's main thread.
+    """
+
+    ran: float
+    waited: float
+    turns: int
+    runs: bool
+    main: bool
+
+    def wanted(self, earlier: Turns, seconds: float) -> bool:
+        """Whether it wanted to run for most of the ``seconds`` since ``earlier``. A thread that only looks for work may
+        wait for long on a busy machine, too, but then it runs for a moment; a main thread is none.
+        """
+        ran, waited, turns = self.ran - earlier.ran, self.waited - earlier.waited, self.turns - earlier.turns
+        if not turns:  # the kernel adds what a thread waits when its turn has come
+            return self.runs and earlier.runs
+        return ran + waited > seconds * STARVED_SHARE and (self.main or ran > turns * POLL_SECONDS)
+
+
+def turns_of(pids: list[int]) -> dict[int, Turns]:
+    """The threads of processes, where the kernel counts their turns."""
+    found = {}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue
+        for name in names:
+            spent = read(f"/proc/{pid}/task/{name}/schedstat").split()
+            if len(spent) == 3:
+                ran, waited, turns = map(int, spent)
+                runs = stat_of(f"{pid}/task/{name}")[:1] == ["R"]
+                found[int(name)] = Turns(ran / 1e9, waited / 1e9, turns, runs, int(name) == pid)
+    return found
+
+
 def native_threads(pid: int, python: set[int]) -> dict[int, Thread]:
     """The threads of a process that run no Python. A kernel that doesn't count a thread's time says nothing of any."""
     found = {}
@@ -199,13 +244,11 @@ def is_python(pid: int) -> bool:
     return any("python" in os.path.basename(line.rstrip("\n")) for line in read(f"/proc/{pid}/maps").splitlines()[:400])
 
 
-def facts_of(pid: int, py_spy: str) -> Facts:
+def facts_of(pid: int, threads: list[Facts] | None, error: str) -> Facts:
+    """What is known of a process, with the ``threads`` that were read, or the ``error`` of what couldn't read them."""
     fields = stat_of(pid)
     facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip("\0 \n")}
     facts["mpi"] = MPI_LIBRARY.search(read(f"/proc/{pid}/maps")) is not None
-    threads, error = by_py_spy(pid, py_spy)
-    if threads is None:
-        threads = by_rank(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
     if threads is None:
         facts["error"] = error
         return facts
@@ -219,6 +262,19 @@ def facts_of(pid: int, py_spy: str) -> Facts:
         thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
     facts["threads"] = threads
     return facts
+
+
+def stacks_of(pids: list[int], py_spy: str) -> dict[int, tuple[list[Facts] | None, str]]:
+    """The threads of each process, or None and why not: by py-spy, else by the process itself. Those are all asked
+    before the first answer is waited for, so that many that can't answer cost no more time than one.
+    """
+    found = {pid: by_py_spy(pid, py_spy) for pid in pids}
+    lacking = [pid for pid, (threads, _) in found.items() if threads is None]
+    asked = {pid: Question(pid) for pid in lacking if stat_of(pid)[:1] not in (["T"], ["t"], ["Z"], ["X"], [])}
+    until = time.monotonic() + ANSWER_SECONDS
+    for pid, question in asked.items():
+        found[pid] = question.stacks(until), found[pid][1]
+    return found
 
 
 def is_ours(thread: Facts) -> bool:
@@ -260,48 +316,74 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
     ], ""
 
 
-def by_rank(pid: int) -> list[Facts] | None:
-    """The threads of a process in which a thread of ours waits to be asked; None in any other. The stacks are written
+class Question:
+    """A process is asked for the stacks of its threads, if a thread of ours waits there to be asked. They are written
     to a memory file that the process holds open.
 
     The thread is asked through its pipe. Where it doesn't answer, C code keeps Python's lock; then it is asked by
-    :data:`SIGNAL`, which would kill a process without such a thread. A process that was forked from such a one has no
-    such thread. Its main thread is asked only while it is in no call that a signal would end.
+    :data:`SIGNAL`, which would kill a process without such a thread. A question that is open since the last look isn't
+    asked again, as the lock has been kept since: :data:`SILENT` has how much had been written by then. A process that
+    was forked from such a one has no such thread. Its main thread is asked only while it is in no call that a signal
+    would end.
     """
-    caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
-    folder = f"/proc/{pid}/fd"
-    try:
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._tid, self._path = pid, 0, ""
+        self._before = 0
+        self._waits = False
+        try:
+            self._ask()
+        except (OSError, ValueError):
+            self._path = ""
+
+    def _ask(self) -> None:
+        pid, folder = self._pid, f"/proc/{self._pid}/fd"
+        caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
         targets = {name: link(f"{folder}/{name}").partition(" ")[0] for name in os.listdir(folder)}
         held = [name for name, target in targets.items() if target.startswith(f"/memfd:{STACKS_FILE}-")]
         if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
+            return
+        self._tid = int(targets[held[0]].rpartition("-")[2])
+        self._path = f"{folder}/{held[0]}"
+        self._before = os.stat(self._path).st_size
+        if not os.path.exists(f"/proc/{pid}/task/{self._tid}"):
+            self._tid = pid
+            return
+        asks = [name.rpartition("-")[2] for name in targets.values() if name.startswith(f"/memfd:{RETURNS}-")]
+        if asks:
+            still_open = SILENT.get(pid) == self._before
+            self._waits = not still_open and poke(f"{folder}/{int(asks[0])}", STACKS)
+
+    def stacks(self, until: float) -> list[Facts] | None:
+        """The threads, which a thread of ours has ``until`` to write; None where they can't be had."""
+        if not self._path:
             return None
-        tid = int(targets[held[0]].rpartition("-")[2])
-        path = f"{folder}/{held[0]}"
-        before = os.stat(path).st_size
-        if os.path.exists(f"/proc/{pid}/task/{tid}"):
-            asks = [name.rpartition("-")[2] for name in targets.values() if name.startswith(f"/memfd:{RETURNS}-")]
-            if asks and poke(f"{folder}/{int(asks[0])}", STACKS) and (said := answer(path, before, ANSWER_SECONDS)):
+        try:
+            if self._waits and (said := answer(self._path, self._before, until)):
+                SILENT.pop(self._pid, None)
                 return parsed(said)
-        else:
-            tid = pid
-            if read(f"/proc/{pid}/wchan").strip("\0 \n") not in GO_ON:
+            if self._tid == self._pid and read(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON:
                 return None
-        if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, pid, tid, SIGNAL):
+            if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, self._pid, self._tid, SIGNAL):
+                return None
+            said = answer(self._path, self._before, time.monotonic() + ANSWER_SECONDS)
+            if self._tid != self._pid:
+                SILENT[self._pid] = os.stat(self._path).st_size
+            return parsed(said) if said else None
+        except (OSError, ValueError, KeyError):
             return None
-        said = answer(path, before, ANSWER_SECONDS)
-        return parsed(said) if said else None
-    except (OSError, ValueError, KeyError):
-        return None
 
 
-def answer(path: str, before: int, seconds: float) -> str:
-    """What has been written behind the first ``before`` bytes of a file, once no more comes; empty: nothing."""
-    size, until = before, time.monotonic() + seconds
-    while time.monotonic() < until:
-        threading.Event().wait(0.02)
+def answer(path: str, before: int, until: float) -> str:
+    """What has been written behind the first ``before`` bytes of a file, once no more comes, or when time is ``until``;
+    empty: nothing. What was there before that counts, too.
+    """
+    size = before
+    while True:
         last, size = size, os.stat(path).st_size
-        if size == last > before:
+        if size == last > before or time.monotonic() >= until:
             break
+        threading.Event().wait(0.02)
     with open(path, "rb") as file:
         file.seek(before)
         return file.read().decode("utf-8", "replace")
@@ -495,10 +577,12 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
     """Every rank's facts, with those of Python processes it started, and the work of all of them so far."""
     children = children_of()
     found = {}
+    trees = {rank: tree(pid, children) for rank, pid in ranks.items()}
+    below = {rank: [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN] for rank, pids in trees.items()}
+    stacks = stacks_of([one for rank, pid in ranks.items() for one in (pid, *below[rank])], py_spy)
     for rank, pid in ranks.items():
-        pids = tree(pid, children)
-        below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN]
-        read_of = {one: facts_of(one, py_spy) for one in (pid, *below)}
+        pids = trees[rank]
+        read_of = {one: facts_of(one, *stacks[one]) for one in (pid, *below[rank])}
         python = {one: set(facts.pop("python")) for one, facts in read_of.items() if facts.get("python")}
         facts = read_of.pop(pid)
         facts["children"] = [*read_of.values()]
@@ -508,16 +592,29 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
 
 def main() -> None:
     seconds, py_spy, gpus, calls, result = float(sys.argv[1]), *sys.argv[2:6]
-    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[6:])}
+    ranks: dict[int, int] = {}
+    for word in sys.argv[6:]:
+        number, _, which = word.partition("=")
+        process, _, written = which.partition(":")
+        ranks[int(number)] = int(process)
+        if written:
+            SILENT[int(process)] = int(written)
     watched = subprocess.Popen(
         [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     first = look(ranks, py_spy)
-    faults = {rank: faults_of(pid) for rank, pid in ranks.items()}
+    began = time.monotonic()
     children = children_of()
+    turns = {rank: turns_of(tree(pid, children)) for rank, pid in ranks.items()}
+    faults = {rank: faults_of(pid) for rank, pid in ranks.items()}
     native = Calls(calls, seconds, [one for pid in ranks.values() for one in tree(pid, children)])
     threading.Event().wait(seconds)
     in_mpi = native.in_mpi()
+    passed = time.monotonic() - began
+    starved = {
+        rank: any(one.wanted(turns[rank][tid], passed) for tid, one in turns_of(pids).items() if tid in turns[rank])
+        for rank, pids in ((rank, tree(pid, children)) for rank, pid in ranks.items())
+    }
     faults = {rank: faults_of(pid) - faults[rank] for rank, pid in ranks.items()}
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
@@ -527,12 +624,16 @@ def main() -> None:
         ticks, size = work.since(earlier, seconds)
         worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
         computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
-        facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
+        waits_for_turn = starved[rank] and not worked  # a busy machine lets it do nothing: that is no wait for others
+        facts["moving"] = worked or waits_for_turn or computes or before.get("threads") != facts.get("threads")
         facts["one_call"] = facts["mpi"] and "threads" in facts and size <= IDLE_BYTES and not computes
         facts["one_call"] &= main_thread(before) == main_thread(facts) and faults[rank] <= FEW_FAULTS
         waiting = [number for one, number in in_mpi.items() if one in tree(ranks[rank], children)]
-        facts["mpi_call"] = waiting[0] if len(waiting) == 1 and facts["one_call"] else 0
+        known = len(waiting) == 1 and facts["one_call"] and not waits_for_turn
+        facts["mpi_call"] = waiting[0] if known else 0
         facts["gpus"] = busy
+        if ranks[rank] in SILENT:
+            facts["silent"] = SILENT[ranks[rank]]
         found[str(rank)] = facts
     for rank, record in flights(ranks).items():
         found[str(rank)]["flight"] = record

@@ -10,7 +10,15 @@ from typing import Any, Mapping
 
 from musterpoint.serve.context import Handler
 from musterpoint.serve.errors import ApiError, not_here
-from musterpoint.serve.operations import search, tags, training_jobs, tuning_jobs
+from musterpoint.serve.operations import (
+    executions,
+    pipelines,
+    processing_jobs,
+    search,
+    tags,
+    training_jobs,
+    tuning_jobs,
+)
 
 OPERATIONS: Mapping[str, Handler] = {
     "CreateTrainingJob": training_jobs.create,
@@ -24,6 +32,22 @@ OPERATIONS: Mapping[str, Handler] = {
     "ListHyperParameterTuningJobs": tuning_jobs.list_,
     "ListTrainingJobsForHyperParameterTuningJob": tuning_jobs.list_jobs,
     "StopHyperParameterTuningJob": tuning_jobs.stop,
+    "CreateProcessingJob": processing_jobs.create,
+    "DescribeProcessingJob": processing_jobs.describe,
+    "ListProcessingJobs": processing_jobs.list_,
+    "StopProcessingJob": processing_jobs.stop,
+    "CreatePipeline": pipelines.create,
+    "UpdatePipeline": pipelines.update,
+    "DescribePipeline": pipelines.describe,
+    "ListPipelines": pipelines.list_,
+    "DeletePipeline": pipelines.delete,
+    "StartPipelineExecution": executions.begin,
+    "StopPipelineExecution": executions.stop,
+    "DescribePipelineExecution": executions.describe,
+    "DescribePipelineDefinitionForExecution": executions.definition_of,
+    "ListPipelineExecutions": executions.list_,
+    "ListPipelineExecutionSteps": executions.list_steps,
+    "ListPipelineParametersForExecution": executions.parameters_of,
     "Search": search.search,
     "AddTags": tags.add,
     "ListTags": tags.list_,

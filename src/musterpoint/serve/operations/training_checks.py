@@ -121,7 +121,7 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
     if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
         raise invalid(f"Channel {name}: the CompressionType Gzip is supported in Pipe mode only")
     uri = source["S3Uri"]
-    bucket = _bucket_of(uri)
+    bucket = bucket_of(uri)
     if not _has_objects(context, uri):
         raise invalid(
             f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
@@ -130,7 +130,8 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
         )
 
 
-def _bucket_of(uri: str) -> str:
+def bucket_of(uri: str) -> str:
+    """The bucket of a URI; an ApiError where it is none of S3's."""
     bucket = requested.split_uri(uri)[0]
     if not bucket:
         raise invalid(f"Invalid S3 URI: {uri}")
@@ -138,7 +139,7 @@ def _bucket_of(uri: str) -> str:
 
 
 def _check_output(context: Context, output: Mapping[str, Any]) -> None:
-    bucket = _bucket_of(output["S3OutputPath"])
+    bucket = bucket_of(output["S3OutputPath"])
     if not exists(context, bucket):
         raise ApiError(
             "ValidationException", f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath"

@@ -7,10 +7,10 @@ from typing import Any, Mapping
 from musterpoint.serve.context import Request
 from musterpoint.serve.errors import absent, in_use, invalid, not_here
 from musterpoint.serve.listing import listed
+from musterpoint.serve.operations.stops import stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check, unfollowed
 from musterpoint.serve.state import AlreadyThere, Record
-from musterpoint.serve.training_run import STOP
 from musterpoint.serve.transitions import KIND, OVER, entered
 from musterpoint.serve.warm_pool import keep_alive
 
@@ -139,20 +139,5 @@ def stop(request: Request) -> Mapping[str, Any]:
     record = job_of(request)
     if record.status in OVER:
         raise invalid(f"The request was rejected because the training job is in status {record.status}.")
-    stop_job(request, record.name)
+    stop_job(request.context, record)
     return {}
-
-
-def stop_job(request: Request, name: str) -> None:
-    """Has the job stopped, whether it runs or still waits."""
-
-    def change(record: Record) -> Record | None:
-        if record.status in (*OVER, "Stopping"):
-            return None
-        stopping = entered(record, "Stopping")
-        return stopping if record.facts.get("_claimed") else entered(stopping, "Stopped")
-
-    context = request.context
-    context.state.change(KIND, name, change)
-    context.runner.order(name, {"order": STOP})
-    context.notices.send(name)

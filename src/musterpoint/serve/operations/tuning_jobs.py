@@ -9,8 +9,10 @@ from typing import Any, Mapping, Sequence
 from musterpoint.serve.context import Context, Request
 from musterpoint.serve.drawing import combination, combinations, drawn
 from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
+from musterpoint.serve.job_keys import key_of
 from musterpoint.serve.listing import listed
 from musterpoint.serve.operations import training_jobs
+from musterpoint.serve.operations.stops import stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check
 from musterpoint.serve.state import AlreadyThere, Record
@@ -34,6 +36,11 @@ Fields = Mapping[str, Any]
 
 def create(request: Request) -> Fields:
     """Keeps the tuning job; its first training jobs are made at once."""
+    return {"HyperParameterTuningJobArn": add(request).arn}
+
+
+def add(request: Request, parent: str = "") -> Record:
+    """The new tuning job. Raises ApiError where it can't be run."""
     context, parameters = request.context, dict(request.parameters)
     tags = tags_of(parameters.pop("Tags", None))
     name, config = parameters["HyperParameterTuningJobName"], parameters["HyperParameterTuningJobConfig"]
@@ -46,19 +53,19 @@ def create(request: Request) -> Fields:
         if not _objective(parameters, definition):
             raise invalid("HyperParameterTuningJobObjective is required")
         check(context, training_request(parameters, definition, f"{name}-001", {}))
-    for parent in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
-        if context.state.find(KIND, parent["HyperParameterTuningJobName"]) is None:
-            raise invalid(f"Could not find the parent tuning job {parent['HyperParameterTuningJobName']}")
+    for former in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
+        if context.state.find(KIND, former["HyperParameterTuningJobName"]) is None:
+            raise invalid(f"Could not find the parent tuning job {former['HyperParameterTuningJobName']}")
     try:
         record = context.state.add(
-            KIND, name, context.settings.arn(KIND, name), "InProgress", parameters, {"_made": 0}, tags
+            KIND, name, context.settings.arn(KIND, name), "InProgress", parameters, {"_made": 0}, tags, parent
         )
     except AlreadyThere as there:
         raise in_use(f"A tuning job with this name already exists ({there.record.arn})") from None
     if strategy == "Bayesian":
         context.say(f"{name}: Bayesian: values are drawn at random, whatever earlier jobs came to")
     advance(context, name)
-    return {"HyperParameterTuningJobArn": record.arn}
+    return record
 
 
 def definitions(parameters: Fields) -> Sequence[Fields]:
@@ -153,6 +160,7 @@ def _make(context: Context, record: Record) -> None:
         number, running = number + 1, running + 1
     if running == 0:
         context.state.change(KIND, record.name, lambda found: _ended(found, jobs))
+        context.notices.send(key_of(KIND, record.name))
 
 
 def _ended(record: Record, jobs: Sequence[Record]) -> Record | None:
@@ -176,8 +184,12 @@ def of(request: Request) -> Record:
 
 
 def describe(request: Request) -> Fields:
-    record = of(request)
-    jobs = children(request.context, record)
+    return described(request.context, of(request))
+
+
+def described(context: Context, record: Record) -> Fields:
+    """What Describe answers for ``record``."""
+    jobs = children(context, record)
     rows = [summary(record, job) for job in jobs]
     found: dict[str, Any] = {
         "HyperParameterTuningJobName": record.name,
@@ -251,6 +263,16 @@ def summary(record: Record, job: Record) -> dict[str, Any]:
     return found
 
 
+def ranked(context: Context, record: Record) -> list[dict[str, Any]]:
+    """Its training jobs, the best first; those without a value are last."""
+    rows = [summary(record, job) for job in children(context, record)]
+    best = _best(rows)
+    down = best is not None and best["FinalHyperParameterTuningJobObjectiveMetric"]["Type"] == "Maximize"
+    scored = [row for row in rows if row["ObjectiveStatus"] == "Succeeded"]
+    scored.sort(key=_value, reverse=down)
+    return [*scored, *(row for row in rows if row["ObjectiveStatus"] != "Succeeded")]
+
+
 def list_(request: Request) -> Fields:
     page = listed(request.context.state, KIND, request.parameters)
     rows = []
@@ -287,9 +309,7 @@ def list_jobs(request: Request) -> Fields:
     rows = [summary(record, job) for job in page.records]
     if by_value:
         down = parameters.get("SortOrder", "Ascending") == "Descending"
-        rows.sort(
-            key=lambda row: row.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value", 0.0), reverse=down
-        )
+        rows.sort(key=_value, reverse=down)
     return page.answer("TrainingJobSummaries", rows)
 
 
@@ -299,17 +319,22 @@ def _value(row: Fields) -> float:
 
 
 def stop(request: Request) -> Fields:
-    record, context = of(request), request.context
+    record = of(request)
     if record.ended is not None:
         raise invalid(f"The request was rejected because the tuning job is in status {record.status}.")
+    stop_one(request.context, record)
+    return {}
+
+
+def stop_one(context: Context, record: Record) -> None:
+    """Has the tuning job and its training jobs stopped."""
     context.state.change(
         KIND, record.name, lambda found: found._replace(status="Stopping") if found.ended is None else None
     )
     for job in children(context, record):
         if job.status not in OVER:
-            training_jobs.stop_job(request, job.name)
+            stop_job(context, job)
     advance(context, record.name)
-    return {}
 
 
 def changed(context: Context, name: str) -> None:

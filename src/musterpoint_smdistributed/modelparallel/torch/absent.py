@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from .errors import SMPStepError
+from .scheduler import current
 
 Fetch = Callable[[torch.Tensor], torch.Tensor]
 Describe = Callable[[torch.Tensor], str]
@@ -59,6 +60,12 @@ PROPERTIES = frozenset({
 """Properties of which the same is true."""
 _GRADIENTS = frozenset({"grad", "_grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks"})
 """Those that may be set here as well: the owner's count."""
+_NOT_IN_A_STEP = frozenset({"requires_grad_", "requires_grad"})
+"""What a script sets on all ranks alike, outside of steps; in one this rank alone would."""
+_IN_PLACE = frozenset({"__setitem__", "__setstate__", "__idiv__"}) | {
+    name for name in dir(torch.Tensor) if name[:3] == "__i" and f"__{name[3:]}" in dir(torch.Tensor)
+}
+"""Operators that change a tensor; methods that do end in ``_``."""
 
 
 class _Absent:
@@ -71,6 +78,8 @@ class _Absent:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         own = getattr(getattr(func, "__self__", None), "__name__", "")
+        if not _moving and current() is not None and _NOT_IN_A_STEP & {name, own if name == "__set__" else ""}:
+            _refuse_switch(args[0], *args[1:], **kwargs)
         if (
             _moving
             or name in FACTS
@@ -87,6 +96,8 @@ class _Absent:
             no_gradient(first)
         if name == "__set__":
             refuse(first, f"its {own} can't be set here")
+        if changes_in_place(name) and args and isinstance(args[0], _Absent):
+            refuse(args[0], f"torch.Tensor.{name} would change a copy of it here")
         if fetch is None or name in ("__deepcopy__", "__reduce_ex__"):
             out_of_reach(first, f"torch.Tensor.{own}" if name == "__get__" else f"torch.{name}")
         get_value: Any = fetch
@@ -100,6 +111,16 @@ class _Absent:
             if changes():
                 refuse(each, f"torch.{name} would change a copy of it here")
         return result
+
+    def set_(self, *args: Any, **kwargs: Any) -> Any:  # torch asks no __torch_function__ for this one
+        if not _moving:
+            refuse(self, "torch.Tensor.set_ would change it here")
+        return super().set_(*args, **kwargs)  # type: ignore[misc]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__" and not _moving:
+            refuse(self, "it can't become another tensor here")
+        super().__setattr__(name, value)
 
 
 class AbsentParameter(_Absent, nn.Parameter):
@@ -115,6 +136,17 @@ def said(tensor: Any) -> str:
     if describe is not None:
         return describe(tensor)
     return f"a {'parameter' if isinstance(tensor, nn.Parameter) else 'buffer'} on another rank of the pipeline"
+
+
+def changes_in_place(name: str) -> bool:
+    """Whether a method of that name changes its tensor."""
+    return name in _IN_PLACE or (name[-1:] == "_" and name[-2:] != "__")
+
+
+def _refuse_switch(tensor: Any, wanted: bool = True, **more: bool) -> None:
+    """In a step gradients can't be switched on and off here."""
+    if tensor.requires_grad != more.get("requires_grad", wanted):
+        refuse(tensor, "requires_grad can't be set here in a step")
 
 
 def refuse(tensor: Any, what: str) -> NoReturn:
@@ -171,7 +203,8 @@ def is_moving() -> bool:
 
 def mark(tensor: torch.Tensor) -> None:
     """From now on the owner's value counts, whatever is here still."""
-    tensor.__class__ = AbsentParameter if isinstance(tensor, nn.Parameter) else AbsentBuffer
+    with moving():
+        tensor.__class__ = AbsentParameter if isinstance(tensor, nn.Parameter) else AbsentBuffer
 
 
 def release(tensor: torch.Tensor) -> None:

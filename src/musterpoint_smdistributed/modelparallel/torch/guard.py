@@ -95,6 +95,7 @@ class Guard:
         self._copies: Record | None = None
         self._versions: dict[str, tuple[int, int]] = {}
         self._watched: list[tuple[torch.Tensor, Callable[[], bool]]] = []
+        self._values: list[_Value] = []
         self._names_of = {id(module): name for name, module in modules.items()}
 
     def install(self, gather: Gather) -> None:
@@ -119,7 +120,7 @@ class Guard:
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
         self._changed, self._foreign, self._written, self._fetched = {}, {}, {}, set()
-        self._handed, self._watched = {}, []
+        self._handed, self._watched, self._values = {}, [], []
         self.look_anew()
 
     def look_anew(self) -> None:
@@ -139,7 +140,18 @@ class Guard:
             if changes():
                 absent.refuse(tensor, "a copy of it was changed here")
         if self._learning:
+            if self._values and self._values[0].microbatch != microbatch:
+                self._look_at_values()
             self._look(microbatch)
+
+    def _look_at_values(self) -> None:
+        """What torch doesn't count as changes, as by numpy, is seen by comparing, once a microbatch is through."""
+        values, self._values = self._values, []
+        for tensor, value, before, _ in values:
+            with torch.no_grad():
+                same = (value == before) | ((value != value) & (before != before))  # what is no number isn't itself
+                if not same.all():
+                    absent.refuse(tensor, "a copy of it was changed here")
 
     def _look(self, microbatch: int) -> None:
         assert self._record is not None and self._copies is not None
@@ -177,6 +189,7 @@ class Guard:
         Raises:
             SMPStepError: ranks have different values of an attribute, and not from the beginning.
         """
+        self._look_at_values()
         compares = self._learning or not self._steps & (self._steps - 1)
         if not compares and not self.live:
             return
@@ -302,7 +315,7 @@ class Guard:
         if not is_fixed(value) and not isinstance(value, torch.Tensor):
             self._handed[place.module, name] = value, digest(value)
         elif isinstance(value, torch.Tensor):
-            self._watched.append((value, absent.watch(value)))
+            self.received(value, value)
         return value
 
     def _keep(self, module: nn.Module, place: Place, value: Any) -> None:
@@ -389,6 +402,20 @@ class Guard:
     def received(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """``value`` is what this rank got of another one's ``tensor``: changes of it would be lost."""
         self._watched.append((tensor, absent.watch(value)))
+        task = current()
+        if self._learning and task is not None and value.layout is torch.strided:
+            with torch.no_grad():
+                kept = value.detach()
+                self._values.append(_Value(tensor, kept, kept.clone(), task.microbatch))
+
+
+class _Value(NamedTuple):
+    """What this rank got of another one's ``tensor``, and how it was ``before`` the script had it."""
+
+    tensor: torch.Tensor
+    value: torch.Tensor
+    before: torch.Tensor
+    microbatch: int
 
 
 _GONE: Any = object()

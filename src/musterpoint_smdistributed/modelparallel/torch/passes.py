@@ -6,9 +6,10 @@ for, so what starts a pass is noted here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from typing import Any
+from typing import Any, ContextManager, Iterator
 
 import torch
 
@@ -21,6 +22,8 @@ _RUN = "_engine_run_backward"
 _local = threading.local()
 _asking: list[int] = []
 """The microbatches in which gradients of some of this rank's parameters are asked for."""
+_around: list[ContextManager[Any]] = []
+"""What passes run in; see :func:`within`."""
 
 
 def install() -> None:
@@ -32,7 +35,8 @@ def install() -> None:
     @functools.wraps(original)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if current() is None:
-            return original(t_outputs, *args, **kwargs)
+            with _around[-1] if _around else contextlib.nullcontext():
+                return original(t_outputs, *args, **kwargs)
         # grad_tensors, retain_graph, create_graph, inputs
         inputs = kwargs.get("inputs", args[3] if len(args) > 3 else ())
         for each in inputs or ():
@@ -52,6 +56,18 @@ def install() -> None:
 
     vars(run)["of_one_rank"] = original
     setattr(torch.autograd, _RUN, run)
+
+
+@contextlib.contextmanager
+def within(mode: ContextManager[Any]) -> Iterator[None]:
+    """Passes of steps outside of pipelines run in ``mode``: torch leaves its modes before one begins, and what a
+    checkpoint computes again has to be computed as before."""
+    install()
+    _around.append(mode)
+    try:
+        yield
+    finally:
+        _around.pop()
 
 
 def some() -> bool:

@@ -23,11 +23,12 @@ from .attributes import Record
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
+from .model_routes import Routing
 from .packing import Names, pack, unpack
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
 from .scheduler import current
-from .server import Routing, Server
+from .server import Server
 from .stages import Chain, ChainKey, chain
 from .tracing import Untraceable, signature
 from .verification import differs, untouched

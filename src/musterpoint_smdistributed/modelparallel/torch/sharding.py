@@ -20,9 +20,12 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_ten
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import absent, delayed
+from . import absent, delayed, passes
+from .errors import SMPStepError
 from .model_state import PARTIAL
 
+_FREED = "out of bounds for storage of size 0"
+"""What torch says of a gathered parameter that has been given up."""
 LARGEST = 0.3
 """A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
 
@@ -102,8 +105,20 @@ class Sharding:
         """
         key = (name, torch.is_grad_enabled())
         reaching = Reaching(self)
-        with reaching if self._reaches.get(key, True) else contextlib.nullcontext():
-            yield
+        with contextlib.ExitStack() as stack:
+            if self._reaches.get(key, True):
+                stack.enter_context(passes.within(reaching))
+                stack.enter_context(reaching)
+            try:
+                yield
+            except RuntimeError as error:
+                if _FREED not in str(error):
+                    raise
+                raise SMPStepError(
+                    "a backward pass needs a weight that an earlier one has given up: in a step with several passes "
+                    "(retain_graph, autograd.grad) somebody uses a weight of another module, which stays gathered "
+                    "until the first pass is through. Set sdp_param_persistence_threshold to 0"
+                ) from error
         self._reaches[key] = reaching.found
         self.reshard()
 

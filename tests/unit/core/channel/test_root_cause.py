@@ -94,6 +94,31 @@ def test_a_cause_that_waits_for_another_is_due_soon() -> None:
     assert finder.due is None
 
 
+CLOSED = Failure("algo-1", 1, "user", "user", "EOFError: Ran out of input", 0, 0, inside="gather", lost_connection=True)
+KILLED = Failure("algo-2", 137, "user", "infra", "rank 3 was killed by SIGKILL", 3, 1, signal=9)
+
+
+@pytest.mark.parametrize("age", [0.0, 1.0])
+def test_a_lost_connection_of_the_programs_own_gives_way_to_a_rank_that_ended_without_a_word(age: float) -> None:
+    """That one is seen only when it has ended, on a busy machine late; the other told of its exception at once."""
+    beside = Secondary(other=1)
+    assert first_of((CLOSED, 1.0, 0.9), (KILLED, 1.8, age)) == ("algo-2", beside)
+    assert first_of((KILLED, 1.0, age), (CLOSED, 1.04, 9.0)) == ("algo-2", beside)
+
+
+def test_a_lost_connection_of_the_programs_own_is_a_cause_if_there_is_no_other() -> None:
+    assert play(("failed", CLOSED, 1.0), ("tick", 2.9)) == []
+    assert play(("failed", CLOSED, 1.0), ("tick", 3.0)) == [Announce(CLOSED, Secondary())]
+    assert play(("failed", CLOSED, 1.0), ("failed", RESET, 1.5), ("tick", 3.0)) == [Announce(CLOSED, Secondary(lost=1))]
+    assert play(("failed", CLOSED, 1.0), ("lost", "algo-2", GONE)) == [Announce(GONE, Secondary(other=1))]
+
+
+def test_a_rank_that_raised_for_a_lost_connection_of_anothers_program_comes_after_it() -> None:
+    later = LATER._replace(inside="step")
+    assert first_of((CLOSED, 1.0, 0.3), (later, 1.2, 0.1)) == ("algo-1", Secondary(other=1))
+    assert first_of((CLOSED, 1.0, 0.1), (later, 1.2, 0.9)) == ("algo-4", Secondary(other=1))
+
+
 KINDS: list[Kind] = ["user", "oom", "infra", "peer"]
 REPORTS = st.lists(st.tuples(st.sampled_from(KINDS), st.floats(-1e9, 1e12), st.floats(0, 3)), min_size=1, max_size=6)
 

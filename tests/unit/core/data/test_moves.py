@@ -157,3 +157,15 @@ def test_speed(tmp_path: Path) -> None:
     assert found.write and found.read and not tree(tmp_path)
     with pytest.raises(FetchError):
         speed("/proc/nowhere", ACCESS)
+
+
+def test_many_small_files_come_and_stay(tmp_path: Path) -> None:
+    """The second time none of them is read again."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(3000):
+        (source / f"{number:05}").write_text(str(number))
+    first = brought(Channel("train", str(source)), tmp_path / "train")
+    again = brought(Channel("train", str(source)), tmp_path / "train")
+    assert first.size.files == 3000 and first.kept.files == 0 and again.kept == first.size
+    assert tree(tmp_path / "train") == tree(source)

@@ -31,6 +31,7 @@ TEXTS = {
     "torch.distributed.DistBackendError: NCCL error: ncclUnhandledCudaError: Cuda failure 'out of memory'": "oom",
     "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error": "peer",
     "torch.distributed.DistBackendError: ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0": "user",
+    "torch.distributed.DistBackendError: Last error:\nMultiple Ranks are using the same GPU/Partition": "user",
     "RuntimeError: NCCL communicator was aborted on rank 3.": "peer",
     "RuntimeError: [3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)": "peer",
     "RuntimeError: Socket Timeout": "peer",

@@ -137,6 +137,25 @@ def test_a_long_message_leaves_room_for_who_and_where() -> None:
     assert frames == ['  File "t.py", line 1, in f', "    g()"]
 
 
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ('  File "t.py", line 1, in f\n    pickle.load(other)\nEOFError: Ran out of input\n', True),
+        ('  File "t.py", line 1, in f\n    pipe.recv()\n'
+         '  File "/usr/lib/python3.11/multiprocessing/connection.py", line 399, in _recv\n    raise EOFError\n'
+         "EOFError\n", True),
+        ('  File "t.py", line 1, in f\n    sock.recv(8)\nConnectionResetError: [Errno 104] reset by peer\n', True),
+        ('  File "t.py", line 1, in f\n    raise EOFError("the shard is too short")\n'
+         "EOFError: the shard is too short\n", False),
+        ('  File "t.py", line 1, in f\n    read(other)\nEOFErrorInShard: 3\n', False),
+    ],
+)  # fmt: skip
+def test_a_connection_that_ended_may_be_anothers_fault(text: str, lost: bool) -> None:
+    """Its class is the user's all the same: the same is said of a file that is too short."""
+    failure = failure_of_rank(end(1, b"Traceback (most recent call last):\n" + text.encode()), HERE)
+    assert (failure.lost_connection, failure.kind, failure.is_symptom) == (lost, "user", False)
+
+
 def of_mpi(
     name: str, status: int | None, given_up: bool = False, hydra: bool = False, aborted: bool = False
 ) -> Failure:

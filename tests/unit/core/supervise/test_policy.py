@@ -84,6 +84,16 @@ def test_later_failures_are_counted() -> None:
     assert state.secondary == Secondary(1, 1, 3)  # what all hosts counted together
 
 
+def test_a_lost_connection_gives_way_to_a_rank_that_ended_without_a_word() -> None:
+    """The rank that was killed is seen after the one that noticed it."""
+    noticed = BOOM._replace(lost_connection=True, inside="gather")
+    killed = BOOM._replace(rank=1, signal=9)
+    raised = killed._replace(signal=None, inside="step")
+    for second, reported in ((killed, killed), (raised, noticed)):
+        state, _ = play([OPEN2, ended(R0, noticed), ended(R1, second)])
+        assert state.failure == reported
+
+
 def test_nothing_happens_after_the_end() -> None:
     state, _ = play([OPEN1, ended(R0), peers.AllDone()])
     for event in (ev.StopAsked(15), peers.JobFailed(THEIRS), ev.LeaveDue()):

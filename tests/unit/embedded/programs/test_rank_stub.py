@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 import pytest
 
@@ -55,13 +55,15 @@ class Supervisor:
         self.until(lambda: any(line.startswith(word) for line in self.said))
         return next(line for line in self.said if line.startswith(word))
 
-    def start(self, *program: str, pass_fds: tuple[int, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *program: str, pass_fds: tuple[int, ...] = (), command: Sequence[str] = COMMAND, **environ: str
+    ) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.control_socket.address,
             "MUSTER_SOCKET_TOKEN": self.control_socket.token,
             "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
         }  # fmt: skip
-        return subprocess.Popen([*COMMAND, *program], env=environment, cwd="/", pass_fds=pass_fds)
+        return subprocess.Popen([*command, *program], env=environment, cwd="/", pass_fds=pass_fds)
 
     def release(self, stub: subprocess.Popen[bytes]) -> None:
         assert self.connection is not None
@@ -108,6 +110,31 @@ def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signal
     assert supervisor.connection is not None
     supervisor.connection.send("release")
     assert stub.wait(500) == -signo
+
+
+KILLED_EARLY = """
+import os
+
+wait = os.waitpid
+
+def waitpid(*words):
+    ended = wait(*words)
+    if ended[0]:
+        os.kill(os.getpid(), 9)
+    return ended
+
+os.waitpid = waitpid
+exec(compile(open(os.environ["MUSTER_STUB"]).read(), "stub", "exec"))
+"""
+
+
+def test_a_launcher_that_kills_it_hides_no_status(supervisor: Supervisor) -> None:
+    """mpirun does so after MPI_Abort: the stub may have reaped its program, and not come to say how it ended."""
+    words = (sys.executable, "-c", KILLED_EARLY, "--", sys.executable, "-c", "raise SystemExit(7)")
+    stub = supervisor.start(*words, command=())
+    supervisor.until(lambda: supervisor.ended)
+    assert stub.wait(500) == -signal.SIGKILL
+    assert supervisor.said[-1] == f"ended {7 << 8}"
 
 
 def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -> None:

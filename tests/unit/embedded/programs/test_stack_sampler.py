@@ -144,6 +144,24 @@ def test_what_each_rank_does(tmp_path: Path, start: Callable[..., Started], read
     assert len(found["by_a_child"]["children"]) == 1
 
 
+def test_who_gets_no_processor_gets_on(tmp_path: Path) -> None:
+    """Another process has the only one that it may use, and the kernel gives it next to nothing of that."""
+    processor = min(os.sched_getaffinity(0))
+    words = [sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"]
+    spinning = [subprocess.Popen(words, stdout=subprocess.PIPE) for _number in range(2)]
+    try:
+        for process in spinning:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            os.sched_setaffinity(process.pid, {processor})
+        os.sched_setscheduler(spinning[0].pid, os.SCHED_IDLE, os.sched_param(0))
+        assert sample(tmp_path, {"rank": spinning[0]}, "-", "0.2")["rank"]["moving"] is True
+    finally:
+        for process in spinning:
+            process.kill()
+            process.communicate()
+
+
 @pytest.mark.parametrize(
     ("reader", "error"),
     [("/nowhere/py-spy", "FileNotFoundError from py-spy"), ("/bin/false", "py-spy failed"), ("/bin/true", "JSON")],

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from musterpoint.cli.bundle import archive
 from musterpoint.core.launch.inputs import STARTUP, TASKS
 from musterpoint.embedded.programs import stack_sampler
+
+
+def asked(pid: int) -> list[dict[str, Any]] | None:
+    """The threads of a process, as it says itself."""
+    return stack_sampler.stacks_of([pid], "-")[pid][0]
+
 
 PROGRAM = """
 import threading, time
@@ -37,7 +45,7 @@ def test_the_stacks_of_a_rank(tmp_path: Path, environ: dict[str, str], packed: b
     assert rank.stdout is not None
     assert [rank.stdout.readline() for _ in range(2)] == [b"theirs\n", b"ready\n"]
     for _ in range(2):
-        threads = stack_sampler.by_rank(rank.pid) or []
+        threads = asked(rank.pid) or []
         main = next(thread for thread in threads if thread["name"] == "MainThread")
         assert [frame[0] for frame in main["frames"]] == ["waits", "<module>"]
         assert len(threads) == 3  # and ours, which answers
@@ -70,11 +78,53 @@ def test_a_look_ends_no_call_of_c_code_and_a_signal_of_others_does(environ: dict
     assert rank.stdout is not None
     assert rank.stdout.readline() == b"ready\n"
     for _ in range(2):
-        _ours, main = stack_sampler.by_rank(rank.pid) or []
+        _ours, main = asked(rank.pid) or []
         assert [frame[0] for frame in main["frames"]] == [call, "<module>"]
     rank.terminate()
     said, _ = rank.communicate()
     assert (rank.returncode, said) == (3, b""), "only SIGTERM has ended the call, by an exception"
+
+
+IN_C = """
+import ctypes
+
+def waits():
+    ctypes.PyDLL(None).system(b"echo ready; exec sleep 600")
+
+waits()
+"""
+
+
+def test_who_cannot_answer_is_waited_for_once_and_together(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C code keeps Python's lock in both ranks: a look at both takes as long as one at one, the next one no time."""
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    words = [sys.executable, "-c", IN_C]
+    ranks = [
+        subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, start_new_session=True) for _number in range(2)
+    ]
+    limits = []
+    answer = stack_sampler.answer
+
+    def noted(path: str, before: int, until: float) -> str:
+        limits.append(until)
+        return answer(path, before, until)
+
+    monkeypatch.setattr(stack_sampler, "answer", noted)
+    monkeypatch.setattr(stack_sampler, "SILENT", {})
+    try:
+        for rank in ranks:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == b"ready\n"
+        found = [stack_sampler.stacks_of([rank.pid for rank in ranks], "-") for _look in range(2)]
+    finally:
+        for rank in ranks:
+            os.killpg(rank.pid, signal.SIGKILL)
+            rank.communicate()
+    assert all(threads for each in found for threads, _error in each.values())
+    assert len(limits) == 6, "each answers a signal twice, and its thread was waited for once"
+    assert limits[0] == limits[2], "for both together"
 
 
 FORKS = """
@@ -94,9 +144,9 @@ def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
     lines = sorted(rank.stdout.readline() for _ in range(2))
     child = int(lines[1].split()[1])
     assert lines[0] == b"child\n"
-    found = stack_sampler.by_rank(rank.pid)
+    found = asked(rank.pid)
     assert found is not None
-    assert stack_sampler.by_rank(child) is None
+    assert asked(child) is None
     os.kill(child, 9)
     rank.kill()
     rank.communicate()
@@ -104,7 +154,7 @@ def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
 
 def test_a_process_without_a_handler_is_not_signalled() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert stack_sampler.by_rank(process.pid) is None
+        assert asked(process.pid) is None
         process.communicate(b"\n")
     assert process.returncode == 0
 
@@ -124,6 +174,6 @@ def test_no_signal_is_sent_where_the_rank_can_answer(environ: dict[str, str], mo
     with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
         assert rank.stdout is not None
         assert rank.stdout.readline() == b"ready\n"
-        found = stack_sampler.by_rank(rank.pid) or []
+        found = asked(rank.pid) or []
         rank.kill()
     assert "MainThread" in [thread["name"] for thread in found]

@@ -51,4 +51,6 @@ net = Net()
 smp.set_partition(net.part, 1)
 model = smp.DistributedModel(net)
 train(model, torch.ones(4, 4), "fine")
+if sys.argv[1] == "leaves" and smp.rank() == 1:
+    os._exit(0)
 train(model, torch.ones(4, 4), sys.argv[1])

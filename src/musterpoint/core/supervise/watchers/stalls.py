@@ -104,7 +104,7 @@ class StallWatch(Watcher):
             self._texts.path("gpu_activity"),
             self._texts.path("native_calls"),
             result,
-            *(f"{n}={pid}" for n, pid in ranks.items()),
+            *(f"{n}={pid}{self._silent(n)}" for n, pid in ranks.items()),
         )
         complaint: list[str] = []
         try:
@@ -118,6 +118,11 @@ class StallWatch(Watcher):
         except (CannotStart, OSError) as error:
             self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
             self._answer(None)
+
+    def _silent(self, rank: int) -> str:
+        """What the next look is told of a rank that could not be asked in the last one, as C code had Python's lock."""
+        size = self._facts.get(str(rank), {}).get("silent")
+        return f":{size}" if size is not None else ""
 
     def _window(self, name: str) -> float:
         """Seconds between the two looks, for the log rule ``name`` (empty: the ranks are quiet)."""

@@ -1,4 +1,4 @@
-"""One start of a training job's hosts, from the empty directory to what they left."""
+"""One start of a job's hosts, from the empty directory to what they left."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from musterpoint.local.observer import Steered
 from musterpoint.local.platforms.platform import LocalPlatform
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
-from musterpoint.serve import notices
 from musterpoint.serve.backends import Way, backend_of
 from musterpoint.serve.faults import CannotFail, Slowness, fill_disk
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.telemetry import NAMESPACE, Telemetry, final_metrics
+from musterpoint.serve.telemetry import Telemetry, final_metrics
 
 STOP, INTERRUPT, END = "stop", "interrupt", "end"
 """Why hosts are ended before they end themselves: StopTrainingJob, the spot market, the end of the server."""
@@ -48,7 +47,7 @@ class Ended(NamedTuple):
     metrics: Sequence[Mapping[str, Any]] = ()
 
 
-class TrainingRun:
+class JobRun:
     """One run. :meth:`order` may be called from any thread, at any time; the rest from the main thread."""
 
     def __init__(
@@ -58,6 +57,7 @@ class TrainingRun:
         platform: LocalPlatform,
         layout: Layout,
         way: Way,
+        telemetry: Telemetry,
         entered: Callable[[Phase], None],
     ) -> None:
         self.way = way
@@ -65,7 +65,7 @@ class TrainingRun:
         self.lost: list[str] = []
         self.ended_for = ""
         self._settings, self._job, self._platform, self._entered = settings, job, platform, entered
-        self.telemetry = Telemetry(settings, NAMESPACE, job.name, lambda: notices.send(settings.data, job.name))
+        self.telemetry = telemetry
         self._lock = threading.Lock()
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []

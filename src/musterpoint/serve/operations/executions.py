@@ -1,0 +1,313 @@
+"""Executions of pipelines: steps are started as soon as what they wait for is over."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from datetime import datetime, timezone
+from typing import Any, Mapping
+
+from musterpoint.serve import pipeline_definition as language
+from musterpoint.serve.context import Context, Request
+from musterpoint.serve.errors import ApiError, absent, invalid, not_here
+from musterpoint.serve.job_keys import key_of, split_key
+from musterpoint.serve.listing import listed, page_of
+from musterpoint.serve.operations.pipeline_steps import JOBS, job_name, start
+from musterpoint.serve.operations.pipelines import KIND as PIPELINE
+from musterpoint.serve.operations.pipelines import pipeline_of, refuse_versions, with_times
+from musterpoint.serve.pipeline_definition import CONDITION, FAIL, Definition, Scope, Step, Unresolved
+from musterpoint.serve.state import Record
+from musterpoint.serve.training_request import split_uri
+
+KIND = "pipeline-execution"
+SKIPPED = "Skipped"
+"""Of a step in the branch that isn't taken; the API doesn't list it."""
+_WORDS = {"Completed": "Succeeded", "Failed": "Failed", "Stopped": "Stopped"}
+_MOST_STEPS = 50
+_ADVANCING = threading.Lock()
+"""Held while steps are started, so that no two threads start the same one."""
+Fields = Mapping[str, Any]
+
+
+def begin(request: Request) -> Fields:
+    """Keeps the execution; its first steps are started at once."""
+    context, parameters = request.context, request.parameters
+    pipeline = pipeline_of(request)
+    refuse_versions(request)
+    if parameters.get("SelectiveExecutionConfig"):
+        raise not_here(request.operation, "selective execution")
+    token = "parent = ? AND json_extract(request, '$.ClientRequestToken') = ?"
+    before = context.state.select(KIND, token, (pipeline.arn, parameters["ClientRequestToken"]))
+    if before:
+        return {"PipelineExecutionArn": before[0].arn}
+    text = pipeline.facts["PipelineDefinition"]
+    given = {each["Name"]: each["Value"] for each in parameters.get("PipelineParameters") or ()}
+    values = language.parameters_of(language.read(text), given)
+    identity = secrets.token_hex(6)
+    name = f"{pipeline.name}/execution/{identity}"
+    facts = {
+        "PipelineExecutionDisplayName": parameters.get("PipelineExecutionDisplayName")
+        or f"execution-{time.time_ns() // 1_000_000}",
+        "_definition": text,
+        "_values": values,
+        "_steps": {},
+        "_role": parameters.get("RoleArn") or pipeline.facts.get("RoleArn", ""),
+    }
+    for field, value in (
+        ("PipelineExecutionDescription", parameters.get("PipelineExecutionDescription")),
+        ("ParallelismConfiguration", parameters.get("ParallelismConfiguration")
+         or pipeline.facts.get("ParallelismConfiguration")),
+    ):  # fmt: skip
+        if value:
+            facts[field] = value
+    arn = f"{pipeline.arn}/execution/{identity}"
+    context.state.add(KIND, name, arn, "Executing", dict(parameters), facts, parent=pipeline.arn)
+    ran = {"LastRunTime": time.time()}
+    context.state.change(PIPELINE, pipeline.name, lambda now: now._replace(facts={**now.facts, **ran}))
+    advance(context, name)
+    return {"PipelineExecutionArn": arn}
+
+
+def advance(context: Context, name: str) -> None:
+    """Sees what has become of the steps that run, starts those that can be, and ends the execution after the last."""
+    with _ADVANCING:
+        record = context.state.find(KIND, name)
+        if record is None or record.ended is not None:
+            return
+        definition = language.read(record.facts["_definition"])
+        steps: dict[str, dict[str, Any]] = {step: dict(row) for step, row in record.facts["_steps"].items()}
+        _see(context, record, definition, steps)
+        while _start_next(context, record, definition, steps):
+            _keep(context, record, steps)
+        ended = _end(record, definition, steps)
+        _keep(context, record, steps, ended)
+        context.notices.send(key_of(KIND, name))
+
+
+def _keep(context: Context, record: Record, steps: Fields, ended: tuple[str, str] | None = None) -> None:
+    def change(now: Record) -> Record:
+        facts = {**now.facts, "_steps": steps}
+        if ended is None:
+            return now._replace(facts=facts)
+        status, reason = ended
+        return now._replace(
+            status=status, ended=time.time(), facts={**facts, "FailureReason": reason} if reason else facts
+        )
+
+    context.state.change(KIND, record.name, change)
+
+
+def _see(context: Context, record: Record, definition: Definition, steps: dict[str, dict[str, Any]]) -> None:
+    """Notes how the steps that ran have ended."""
+    for name, row in steps.items():
+        if row["StepStatus"] not in ("Executing", "Stopping"):
+            continue
+        step = definition.steps[name]
+        job = context.state.find(JOBS[step.kind].kind, job_name(record, step))
+        if job is None:
+            row.update(StepStatus="Failed", EndTime=time.time(), FailureReason="ClientError: its job has been deleted")
+        elif job.ended is not None:
+            row.update(StepStatus=_WORDS[job.status], EndTime=job.ended)
+            if job.facts.get("FailureReason"):
+                row["FailureReason"] = job.facts["FailureReason"]
+
+
+def _start_next(context: Context, record: Record, definition: Definition, steps: dict[str, dict[str, Any]]) -> bool:
+    """Starts one step; False: there is none to start now."""
+    failed = any(row["StepStatus"] in ("Failed", "Stopped") for row in steps.values())
+    if record.status != "Executing" or failed:
+        return False
+    running = sum(row["StepStatus"] == "Executing" for row in steps.values())
+    most = (record.facts.get("ParallelismConfiguration") or {}).get("MaxParallelExecutionSteps", _MOST_STEPS)
+    for step in definition.steps.values():
+        others = language.awaited(definition, step)
+        if step.name in steps or not all(steps.get(each, {}).get("EndTime") for each in others):
+            continue
+        if _is_left_out(step, steps):
+            steps[step.name] = {"StepStatus": SKIPPED, "EndTime": time.time()}
+            return True
+        if running < most:
+            steps[step.name] = _started(context, record, definition, step)
+            return True
+    return False
+
+
+def _is_left_out(step: Step, steps: Mapping[str, Fields]) -> bool:
+    """Whether it is in a branch that isn't taken, or refers to such a step."""
+    if step.branch is not None and steps[step.branch[0]].get("outcome") != step.branch[1]:
+        return True
+    return any(steps[name]["StepStatus"] == SKIPPED for name in step.waits_for)
+
+
+def _started(context: Context, record: Record, definition: Definition, step: Step) -> dict[str, Any]:
+    """What is known of ``step`` once it has been started."""
+    row: dict[str, Any] = {"StepStatus": "Executing", "StartTime": time.time(), "AttemptCount": 1}
+    scope = _scope(context, record, definition)
+    try:
+        if step.kind == CONDITION:
+            outcome = all(language.holds(each, scope) for each in step.arguments["Conditions"])
+            metadata = {"Condition": {"Outcome": str(outcome)}}
+            return {**row, "StepStatus": "Succeeded", "EndTime": time.time(), "outcome": outcome, "Metadata": metadata}
+        arguments = language.resolved(step.arguments, scope)
+        if step.kind == FAIL:
+            text = str(arguments.get("ErrorMessage", ""))
+            metadata = {"Fail": {"ErrorMessage": text}}
+            return {**row, "StepStatus": "Failed", "EndTime": time.time(), "FailureReason": text, "Metadata": metadata}
+        job = start(context, record, step, arguments)
+    except (ApiError, Unresolved) as error:
+        return {**row, "StepStatus": "Failed", "EndTime": time.time(), "FailureReason": f"ClientError: {error}"}
+    return {**row, "Metadata": {JOBS[step.kind].metadata: {"Arn": job.arn}}}
+
+
+def _scope(context: Context, record: Record, definition: Definition) -> Scope:
+    def properties(name: str) -> Any:
+        step = definition.steps[name]
+        job = JOBS.get(step.kind)
+        found = None if job is None else context.state.find(job.kind, job_name(record, step))
+        if job is None or found is None:
+            raise Unresolved(f"Steps.{name}: a {step.kind} step has no properties here")
+        return job.properties(context, found)
+
+    def content(name: str, file: str) -> Any:
+        uri = file
+        if name:
+            files = {each["PropertyFileName"]: each for each in definition.steps[name].given.get("PropertyFiles") or ()}
+            if file not in files:
+                raise Unresolved(f"Steps.{name} has no property file {file}")
+            path = f"ProcessingOutputConfig.Outputs['{files[file]['OutputName']}'].S3Output.S3Uri"
+            uri = f"{language.at(properties(name), path, path).rstrip('/')}/{files[file]['FilePath']}"
+        bucket, key = split_uri(uri)
+        answer = context.moto.call("s3", "GET", f"/{bucket}/{key}")
+        if answer.status_code != 200:
+            raise Unresolved(f"the property file {uri} isn't there")
+        try:
+            return json.loads(answer.data)
+        except ValueError:
+            raise Unresolved(f"the property file {uri} isn't JSON") from None
+
+    pipeline, _, identity = record.name.partition("/execution/")
+    at = datetime.fromtimestamp(record.created, timezone.utc).isoformat()
+    execution = {
+        "PipelineName": pipeline,
+        "PipelineArn": record.parent,
+        "PipelineExecutionId": identity,
+        "PipelineExecutionArn": record.arn,
+        "StartDateTime": at,
+        "CurrentDateTime": datetime.now(timezone.utc).isoformat(),
+    }
+    return Scope(record.facts["_values"], execution, properties, content)
+
+
+def _end(record: Record, definition: Definition, steps: Mapping[str, Fields]) -> tuple[str, str] | None:
+    """The status and the reason of an execution that is over; None: it isn't."""
+    if any(row["StepStatus"] in ("Executing", "Stopping") for row in steps.values()):
+        return None
+    if record.status == "Stopping":
+        return "Stopped", ""
+    failed = [name for name, row in steps.items() if row["StepStatus"] in ("Failed", "Stopped")]
+    if failed:
+        return "Failed", f"Step failure: One or multiple steps failed: {', '.join(failed)}"
+    return ("Succeeded", "") if len(steps) == len(definition.steps) else None
+
+
+def execution_of(request: Request) -> Record:
+    arn = request.parameters.get("PipelineExecutionArn", "")
+    found = request.context.state.by_arn(arn)
+    if found is None or found.kind != KIND:
+        raise absent(f"Pipeline execution with ARN {arn} does not exist.")
+    return found
+
+
+def describe(request: Request) -> Fields:
+    return described(execution_of(request))
+
+
+def described(record: Record) -> dict[str, Any]:
+    """What Describe answers for ``record``."""
+    return {
+        **record.shown,
+        "PipelineArn": record.parent,
+        "PipelineExecutionArn": record.arn,
+        "PipelineExecutionStatus": record.status,
+        "CreationTime": record.created,
+        "LastModifiedTime": record.modified,
+        **({"RoleArn": record.facts["_role"]} if record.facts.get("_role") else {}),
+    }
+
+
+def definition_of(request: Request) -> Fields:
+    record = execution_of(request)
+    return {"PipelineDefinition": record.facts["_definition"], "CreationTime": record.created}
+
+
+def parameters_of(request: Request) -> Fields:
+    record = execution_of(request)
+    values = record.facts["_values"]
+    rows = [{"Name": name, "Value": str(value).lower() if isinstance(value, bool) else str(value)}
+            for name, value in values.items()]  # fmt: skip
+    page, token = page_of(rows, request.parameters)
+    return {"PipelineParameters": list(page), **({"NextToken": token} if token else {})}
+
+
+def list_steps(request: Request) -> Fields:
+    """The steps that have been started; the newest first, as the API has them."""
+    record = execution_of(request)
+    definition = language.read(record.facts["_definition"])
+    rows = []
+    for name, row in record.facts["_steps"].items():
+        if row["StepStatus"] != SKIPPED:
+            given = definition.steps[name].given
+            texts = {f"Step{field}": given[field] for field in ("DisplayName", "Description") if given.get(field)}
+            shown = {field: value for field, value in row.items() if field != "outcome"}
+            rows.append({"StepName": name, **texts, **shown})
+    if request.parameters.get("SortOrder", "Descending") == "Descending":
+        rows.reverse()
+    page, token = page_of(rows, request.parameters)
+    return {"PipelineExecutionSteps": list(page), **({"NextToken": token} if token else {})}
+
+
+def list_(request: Request) -> Fields:
+    pipeline = pipeline_of(request)
+    page = listed(request.context.state, KIND, with_times(request.parameters), ["parent = ?"], [pipeline.arn])
+    rows = []
+    for record in page.records:
+        row = {name: record.facts[name] for name in ("PipelineExecutionDescription", "PipelineExecutionDisplayName")
+               if record.facts.get(name)}  # fmt: skip
+        if record.facts.get("FailureReason"):
+            row["PipelineExecutionFailureReason"] = record.facts["FailureReason"]
+        times = {"StartTime": record.created, "PipelineExecutionStatus": record.status}
+        rows.append({"PipelineExecutionArn": record.arn, **times, **row})
+    return page.answer("PipelineExecutionSummaries", rows)
+
+
+def stop(request: Request) -> Fields:
+    """Has the steps that run stopped; no other is started."""
+    record, context = execution_of(request), request.context
+    if record.ended is not None:
+        raise invalid(f"Pipeline execution with ARN {record.arn} has already ended with status {record.status}.")
+
+    def change(now: Record) -> Record | None:
+        return now._replace(status="Stopping") if now.ended is None else None
+
+    with _ADVANCING:
+        stopping = context.state.change(KIND, record.name, change)
+        assert stopping is not None
+        definition = language.read(stopping.facts["_definition"])
+        for name, row in stopping.facts["_steps"].items():
+            step = definition.steps[name]
+            if row["StepStatus"] == "Executing" and step.kind in JOBS:
+                job = context.state.find(JOBS[step.kind].kind, job_name(stopping, step))
+                if job is not None and job.ended is None:
+                    JOBS[step.kind].stop(context, job)
+    advance(context, record.name)
+    return {"PipelineExecutionArn": record.arn}
+
+
+def changed(context: Context, key: str) -> None:
+    """The job ``key`` has changed: the execution whose step it is may go on."""
+    job = context.state.find(*split_key(key))
+    record = context.state.by_arn(job.parent) if job is not None and job.parent else None
+    if job is not None and job.ended is not None and record is not None and record.kind == KIND:
+        advance(context, record.name)

@@ -1,0 +1,183 @@
+"""Processing jobs: CreateProcessingJob and what is asked of one afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from musterpoint.local.tree import BASE
+from musterpoint.serve import processing_request as requested
+from musterpoint.serve.context import Context, Request
+from musterpoint.serve.errors import absent, in_use, invalid
+from musterpoint.serve.images import local_image
+from musterpoint.serve.job_keys import PROCESSING as KIND
+from musterpoint.serve.job_keys import key_of
+from musterpoint.serve.listing import listed
+from musterpoint.serve.operations.stops import stop_job
+from musterpoint.serve.operations.tags import tags_of
+from musterpoint.serve.operations.training_checks import bucket_of
+from musterpoint.serve.state import AlreadyThere, Record
+from musterpoint.serve.transitions import OVER, entered
+
+_ECHOED = (
+    "ProcessingInputs", "ProcessingOutputConfig", "ProcessingJobName", "ProcessingResources", "StoppingCondition",
+    "AppSpecification", "Environment", "NetworkConfig", "RoleArn", "ExperimentConfig",
+)  # fmt: skip
+"""What Describe gives back as it was asked."""
+_FACTS = ("ExitMessage", "FailureReason", "ProcessingStartTime", "ProcessingEndTime")
+Fields = Mapping[str, Any]
+
+
+def create(request: Request) -> Fields:
+    """Keeps the job and has it run; the answer doesn't wait for that."""
+    context, parameters = request.context, dict(request.parameters)
+    tags = tags_of(parameters.pop("Tags", None))
+    check(parameters)
+    record = add_job(context, parameters, tags)
+    for text in _unfollowed(context, parameters):
+        context.say(f"{record.name}: {text}")
+    return {"ProcessingJobArn": record.arn}
+
+
+def add_job(context: Context, parameters: Fields, tags: Mapping[str, str], parent: str = "") -> Record:
+    """The new job, checked already, as it stands in the state; it is run from now on."""
+    name = parameters["ProcessingJobName"]
+    key = key_of(KIND, name)
+    facts: dict[str, Any] = {"SecondaryStatus": "", "SecondaryStatusTransitions": []}
+    empty = Record(KIND, name, "", "InProgress", parent, 0.0, 0.0, None, parameters, facts)
+    context.runner.prepare(key)
+    first = entered(empty, *context.runner.first_status()).facts
+    try:
+        record = context.state.add(
+            KIND, name, context.settings.arn(KIND, name), "InProgress", parameters, first, tags, parent
+        )
+    except AlreadyThere as there:
+        raise in_use(
+            "Job name must be unique within an AWS account and region, and a job with this name already exists "
+            f"({there.record.arn})"
+        ) from None
+    context.notices.send(key)
+    context.runner.submit(key)
+    return record
+
+
+def check(parameters: Fields) -> None:
+    """Returns where the job can be run.
+
+    Raises:
+        ApiError: it can't.
+    """
+    if not parameters["AppSpecification"].get("ContainerEntrypoint"):
+        raise invalid(
+            "AppSpecification.ContainerEntrypoint: muster serve runs the command that a job names; it doesn't know "
+            "that of the image"
+        )
+    names = [each["InputName"] for each in parameters.get("ProcessingInputs") or ()]
+    if len(set(names)) < len(names):
+        raise invalid(f"Duplicate input names found: {', '.join(names)}")
+    for each in parameters.get("ProcessingInputs") or ():
+        _check_input(each)
+    for each in (parameters.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
+        _check_output(each)
+
+
+def _check_input(given: Fields) -> None:
+    name = given["InputName"]
+    if given.get("DatasetDefinition"):
+        raise invalid(f"Input {name}: muster serve brings S3Input; it has no DatasetDefinition (Athena, Redshift)")
+    source = given.get("S3Input")
+    if source is None:
+        raise invalid(f"Input {name}: expected S3Input")
+    bucket_of(source["S3Uri"])
+    if given.get("AppManaged"):
+        return
+    path = source.get("LocalPath", "")
+    if not path.startswith(requested.INPUTS + "/") or requested.below(path).startswith(".."):
+        raise invalid(f"Input {name}: LocalPath {path!r} must begin with {requested.INPUTS}/")
+    if source.get("S3InputMode") == "Pipe":
+        raise invalid(f"Input {name}: muster serve brings the inputs of processing jobs as files (S3InputMode File)")
+    if source.get("S3CompressionType") == "Gzip":
+        raise invalid(f"Input {name}: the S3CompressionType Gzip is supported in Pipe mode only")
+
+
+def _check_output(given: Fields) -> None:
+    name = given["OutputName"]
+    if given.get("FeatureStoreOutput"):
+        raise invalid(f"Output {name}: muster serve takes S3Output; it has no Feature Store")
+    place = given.get("S3Output")
+    if place is None:
+        raise invalid(f"Output {name}: expected S3Output")
+    bucket_of(place["S3Uri"])
+    path = place.get("LocalPath", "")
+    if not given.get("AppManaged") and (not path.startswith(BASE + "/") or requested.below(path).startswith("..")):
+        raise invalid(f"Output {name}: LocalPath {path!r}: muster serve has outputs below {BASE} only")
+
+
+def _unfollowed(context: Context, parameters: Fields) -> list[str]:
+    """A sentence for everything in the request that has no effect here."""
+    image, network = parameters["AppSpecification"]["ImageUri"], parameters.get("NetworkConfig") or {}
+    said = []
+    if context.settings.backend == "docker":
+        local = local_image(context.settings, image)
+        if local != image:
+            said.append(f"{image} is {local} here (--image)")
+    else:
+        said.append(f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)")
+        if network.get("EnableNetworkIsolation"):
+            said.append("EnableNetworkIsolation: hosts of this backend have this machine's network")
+    if network.get("VpcConfig"):
+        said.append("VpcConfig: the job has this machine's network")
+    late = [each["OutputName"] for each in requested.outputs(parameters)
+            if each["S3Output"]["S3UploadMode"] == "Continuous"]  # fmt: skip
+    if late:
+        said.append(f"S3UploadMode Continuous: {', '.join(late)} is uploaded when the job has ended")
+    cluster = parameters["ProcessingResources"]["ClusterConfig"]
+    if cluster.get("VolumeKmsKeyId") or (parameters.get("ProcessingOutputConfig") or {}).get("KmsKeyId"):
+        said.append("KmsKeyId: nothing is encrypted")
+    return said
+
+
+def job_of(request: Request) -> Record:
+    """The job that the request names."""
+    name = request.parameters["ProcessingJobName"]
+    found = request.context.state.find(KIND, name)
+    if found is None:
+        raise absent(f"Could not find requested job with name: {name}")
+    return found
+
+
+def describe(request: Request) -> Fields:
+    return described(job_of(request))
+
+
+def described(record: Record) -> dict[str, Any]:
+    """What Describe answers for ``record``."""
+    found: dict[str, Any] = {"ProcessingJobArn": record.arn, "ProcessingJobStatus": record.status}
+    found.update({name: record.request[name] for name in _ECHOED if record.request.get(name) is not None})
+    found.update({name: record.facts[name] for name in _FACTS if record.facts.get(name)})
+    found.setdefault("StoppingCondition", {"MaxRuntimeInSeconds": round(requested.max_runtime(record.request))})
+    return {**found, "CreationTime": record.created, "LastModifiedTime": record.modified}
+
+
+def list_(request: Request) -> Fields:
+    page = listed(request.context.state, KIND, request.parameters)
+    return page.answer("ProcessingJobSummaries", [_summary(record) for record in page.records])
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    found = {
+        "ProcessingJobName": record.name,
+        "ProcessingJobArn": record.arn,
+        "CreationTime": record.created,
+        "LastModifiedTime": record.modified,
+        "ProcessingJobStatus": record.status,
+    }
+    shown = ("ExitMessage", "FailureReason", "ProcessingEndTime")
+    return {**found, **{name: record.facts[name] for name in shown if record.facts.get(name)}}
+
+
+def stop(request: Request) -> Fields:
+    record = job_of(request)
+    if record.status in OVER:
+        raise invalid(f"The request was rejected because the processing job is in status {record.status}.")
+    stop_job(request.context, record)
+    return {}

@@ -103,7 +103,7 @@ class Job:
             found[:] = re.findall(r" (?:JobState|ExitCode)=(\w+)", shown)
             return found[0] not in ("PENDING", "RUNNING", "COMPLETING")
 
-        eventually(over, 60)
+        eventually(over)
         return found[0], int(found[1]), (self.folder / "log").read_text()
 
 
@@ -119,7 +119,7 @@ def job(slurm: Slurm, python: str, environ: dict[str, str], tmp_path: Path) -> I
     made = Job(slurm, python, environ, tmp_path)
     yield made
     slurm.command("scancel", "--user=root")
-    eventually(lambda: not survivors(made.token), 30)
+    eventually(lambda: not survivors(made.token))
 
 
 def lines(text: str, word: str = "rank") -> list[str]:
@@ -211,7 +211,7 @@ def test_scancel_leaves_every_ranks_checkpoint(job: Job, stack: Callable[[str], 
     job.program(SAVES)
     job.program("#!/bin/sh\nexec srun muster launch --launcher mpi --slots 2 train.py\n", "job.sh")
     number = job.submit("sbatch", "--nodes=2", "--ntasks-per-node=1", "job.sh")
-    eventually(lambda: len(list(job.folder.glob("ready-*"))) == 4, 60)
+    eventually(lambda: len(list(job.folder.glob("ready-*"))) == 4)
     job.run("scancel", number)
     state, _, log = job.end(number)
     assert state == "CANCELLED"

@@ -146,7 +146,7 @@ def said(process: Process, text: str) -> bool:
 
 
 def ranks(process: Process, count: int) -> list[dict[str, Any]]:
-    eventually(lambda: len(process.heard("rank")) == count, 60)
+    eventually(lambda: len(process.heard("rank")) == count)
     return process.heard("rank")
 
 
@@ -183,7 +183,7 @@ class TestHosts:
         secret = {"MUSTER_SECRET": "an example of a secret"}
         flags = ("--nnodes=3", "--master_addr=10.78.0.1", "--muster-launcher", "ranks", "train.py")
         early = start(3, "--node-rank", "1", *flags, **secret)
-        eventually(lambda: said(early, "waiting for 10.78.0.1: 10.78.0.1 port 7776: connection refused"), 30)
+        eventually(lambda: said(early, "waiting for 10.78.0.1: 10.78.0.1 port 7776: connection refused"))
         hosts = [
             early,
             start(1, "--node-rank", "0", *flags, **secret),

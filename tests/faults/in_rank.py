@@ -358,7 +358,7 @@ IN_RANK = (
     Fault(
         "alike", "all ranks fail for the same wrong argument",
         Truth(2, "train.py: error: unrecognized arguments: --optimiser adam\n", "exit code 2", host=ANY),
-        body="meet()\nif VICTIM:\n    strike()\n" + ALIKE, also=the_same_way, last_line=False,
+        body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ALIKE, also=the_same_way, last_line=False,
     ),
     Fault(
         "echo", "a rank raises what sounds like a lost peer, and another fails after it",

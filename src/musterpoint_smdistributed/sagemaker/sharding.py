@@ -46,7 +46,11 @@ def install() -> None:
                 without_shards.leave_out_all(given, post_param_init_fn)
         if post_param_init_fn is not None and on_meta(given["module"]):
             without_shards.materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
+        frozen = {without_wrappers(name) for name, each in given["module"].named_parameters() if not each.requires_grad}
         original(**given)
+        for name, each in self.named_parameters():  # torch has those that tensor parallelism divides trained again
+            if without_wrappers(name) in frozen:
+                each.requires_grad_(False)
         if state._world is not None and state.world.tensor is not None:
             self._register_state_dict_hook(_whole)
             self.register_load_state_dict_pre_hook(_divided)

@@ -17,6 +17,12 @@ def drawn(seed: int, count: int) -> list[dict[str, Any]]:
     return [model(random.Random(f"{seed} {number}")) for number in range(count)]
 
 
+def once_wrong() -> list[dict[str, Any]]:
+    """Models that others drawn have been wrong with."""
+    frozen = {**drawn(1, 1)[0], "frozen": True, "wrap": "fsdp", "resumed": None}  # torch's FSDP trained them again
+    return [{**frozen, "world": {"tensor": 2, "context": 1, "experts": 1, "shards": 2}}]
+
+
 def degrees(draw: random.Random, kind: str) -> dict[str, int]:
     tensor, context, experts = draw.choice(
         ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 1), (1, 1, 2))

@@ -24,7 +24,7 @@ from ...kubeflow import StatusServer
 from ...ports import free_port
 from ..conftest import survivors
 from .conftest import shown, trained
-from .generated_degrees import drawn, exact, refused
+from .generated_degrees import drawn, exact, once_wrong, refused
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
@@ -271,7 +271,7 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Always the same ones here; ``scripts/fuzz smdistributed`` draws others."""
-    models = drawn(1, 15)
+    models = [*drawn(1, 15), *once_wrong()]
     file = tmp_path / "models.jsonl"
     file.write_text("\n".join(map(json.dumps, models)))
     environ = {

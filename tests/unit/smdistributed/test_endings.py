@@ -28,3 +28,7 @@ def test_a_rank_that_leaves_between_steps_is_missed_by_the_next(run_ranks: RunRa
     first, second = run_ranks("smp_exit.py", 2, arguments=("leaves",), fails=True)
     assert first["code"] and not second["code"]
     assert "SMPPeerLostError: rank 1 has ended, or its connection to rank 0" in first["errors"], first
+
+
+def test_a_step_that_is_over_before_another_rank_serves_it(run_ranks: RunRanks) -> None:
+    assert run_ranks("smp_late.py", 2, SMP_TIMEOUT_SECONDS="100") == [{"same": True}] * 2

@@ -110,8 +110,11 @@ class Routes(NamedTuple):
 
 
 class End(NamedTuple):
-    """The step is over: what the step function returned for each microbatch, and whether there was a backward pass."""
+    """Step ``number`` is over: what the step function returned for each microbatch, and whether there was a backward
+    pass.
+    """
 
+    number: int
     outputs: bytes
     backward: bool
 

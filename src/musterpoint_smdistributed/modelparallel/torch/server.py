@@ -122,8 +122,7 @@ class Server:
         self._early: list[Message] = []
         self._reports: dict[int, dict[int, bytes]] = {}
         self._serving: set[int] = set()
-        self._ended: End | None = None
-        self._ended_tensors: list[torch.Tensor] = []
+        self._ends: dict[int, tuple[End, list[torch.Tensor]]] = {}
         self._broken: BaseException | None = None
         self._interrupted: BaseException | None = None
         self._gone: tuple[int, str] | None = None
@@ -140,6 +139,11 @@ class Server:
     @property
     def is_leader(self) -> bool:
         return self._rank == 0
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the leader has ended the step that runs here."""
+        return self._step in self._ends
 
     # ---- the step, on the leader
 
@@ -189,7 +193,7 @@ class Server:
     def _leave(self, outputs: list[Any]) -> Outcome[Any]:
         """Ends the step on all ranks."""
         packed = pack(outputs, None, "what the step function returned")
-        end = End(packed.data, self.backward)
+        end = End(self._step, packed.data, self.backward)
         for peer in self._peers():
             self._send(peer, end, packed.tensors)
         self._routing.ended(self._gather)
@@ -264,14 +268,14 @@ class Server:
             self._dispatch(message)
         try:
             waits_for = f"the next request, or the end of {start.name} on rank {self._ranks[0]}"
-            while self._ended is None:
+            while not self._is_over:
                 task = self._next(waits_for)
                 if task is not None:
                     self._run(task, functools.partial(self._run_others, waits_for))
         finally:
             self._routing.end()
-        end = self._ended
-        outputs = unpack(end.outputs, self._ended_tensors, None)
+        end, tensors = self._ends[self._step]
+        outputs = unpack(end.outputs, tensors, None)
         self._routing.ended(self._gather)
         self._finish()
         return Outcome(outputs, end.backward)
@@ -284,7 +288,7 @@ class Server:
         else:
             backward = self._backward_first and self._ahead.far
             task = self._scheduler.next(backward) or self._scheduler.next(not backward)
-        if task is None and self._ended is None:
+        if task is None and not self._is_over:
             self._take(lambda: waits_for)
         return task
 
@@ -406,7 +410,7 @@ class Server:
             raise self._lost(rank, str(error)) from None
 
     def _take_all(self) -> None:
-        while self._ended is None:  # what comes then is the next step's
+        while not self._is_over:  # what comes then is the next step's
             try:
                 self._dispatch(self._inbox.get_nowait())
             except queue.Empty:
@@ -454,7 +458,7 @@ class Server:
         elif isinstance(body, Routes):
             self._routing.adopt(body.chains)
         elif isinstance(body, End):
-            self._ended, self._ended_tensors = body, tensors
+            self._ends[body.number] = body, tensors  # of a step that needs nobody it comes before this rank serves
         elif isinstance(body, Report):
             self._reports.setdefault(body.number, {})[self._ranks.index(message.sender)] = body.said
         elif isinstance(body, _Waited):
@@ -492,14 +496,14 @@ class Server:
     def _begin(self) -> None:
         if self._broken is not None:
             raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
-        self.in_step, self.backward, self._ended = True, False, None
+        self.in_step, self.backward = True, False
         self._scheduler.begin()
         self._ahead.begin()
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
         self._callee.clear()
-        self._ended, self._ended_tensors = None, []
+        self._ends.pop(self._step, None)
         self._scheduler.end()
         self.in_step = False
 

@@ -32,7 +32,7 @@ for replicated in jobset["spec"]["replicatedJobs"]:
     whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]}
     kubernetes_validate.validate(whole, "1.37", strict=True)
 (runtime,) = found["trainer"]
-made = models.TrainerV1alpha1ClusterJobRuntime.from_dict(runtime).to_dict()
+made = models.TrainerV1alpha1ClusterTrainingRuntime.from_dict(runtime).to_dict()
 for key in ("mlPolicy", "template"):
     assert set(runtime["spec"][key]) <= set(made["spec"][key]), (key, made["spec"][key])
 print(json.dumps(found))

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Iterator
 
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base.errors import FetchError
@@ -79,6 +80,15 @@ def fuzz(seed: int, inputs: int) -> Findings:
     return Findings(tried, tuple(wrong))
 
 
+@contextlib.contextmanager
+def stopped(keeper: subprocess.Popen[bytes]) -> Iterator[None]:
+    """While it makes no directory."""
+    keeper.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, keeper.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    yield
+    keeper.send_signal(signal.SIGCONT)
+
+
 class History:
     """A job that is killed and started again."""
 
@@ -108,12 +118,14 @@ class History:
         try:
             time.sleep(moment)  # the moment is what is drawn
             if victim == "refusal":
-                self._place.mkdir(exist_ok=True)
-                self._place.rename(self._folder / "elsewhere")
-                self._place.write_text("no directory")
+                with stopped(keeper):
+                    self._place.mkdir(exist_ok=True)
+                    self._place.rename(self._folder / "elsewhere")
+                    self._place.write_text("no directory")
                 time.sleep(draw.random() * 0.3)
-                self._place.unlink()
-                (self._folder / "elsewhere").rename(self._place)
+                with stopped(keeper):
+                    self._place.unlink()
+                    (self._folder / "elsewhere").rename(self._place)
             first, second = (writer, keeper) if victim == "writer" else (keeper, writer)
             first.kill()
             if victim == "writer":

@@ -37,6 +37,12 @@ TEXTS: tuple[PeerText, ...] = (
         "RuntimeError: Connection closed by peer [192.168.0.5]:6575",
     ),
     PeerText(
+        "Gloo",
+        r"Application timeout caused pair closure|\bTimed out waiting \d+ms for (?:recv|send) operation to complete",
+        "pytorch/gloo: gloo/transport/tcp/unbound_buffer.cc",
+        "RuntimeError: Application timeout caused pair closure",
+    ),
+    PeerText(
         "torch",
         r"\bDist(?:Backend|Network|Store)Error\b",
         f"{_C10D}/exception.h",

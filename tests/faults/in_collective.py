@@ -16,6 +16,10 @@ NO_MPI = dict.fromkeys(
     ("ranks", "torchrun", "c10d", "deepspeed", "horovod", "tensorflow", "own", "shell"), "its ranks have no MPI"
 )
 """Launchers whose ranks have a collective, but none of an MPI."""
+AS_RESTARTED = dict.fromkeys(
+    ("script", "c10d", "deepspeed", "horovod", "tensorflow", "ps", "own", "shell", "mpi", "mpi5", "mpich"),
+    "what follows doesn't depend on the signal: see `restarted`",
+)
 COMM = "from mpi4py import MPI\nCOMM, FROM = MPI.COMM_WORLD, 3\n"
 """``FROM``: the victim."""
 JOINED = "join()\nmeet()\n"
@@ -112,7 +116,7 @@ def neighbour_saved(seen: Seen) -> None:
 
 
 AGAIN = """
-import signal
+import ctypes, signal
 
 ATTEMPT = os.environ["MUSTER_ATTEMPT"]
 join()
@@ -171,6 +175,12 @@ IN_COLLECTIVE = (
              f"    sys.exit(0)\n{WAITS}",
     ),
     Fault(
+        "mpi-abort-starved", "a rank calls `MPI_Abort`, and what its MPI started in its place doesn't run meanwhile",
+        Truth(7, "", "exit code 7"), collective=True, last_line=False, in_cut=False, without=NO_MPI, wait=8,
+        body=f"import signal\n{JOINED}if VICTIM:\n    from mpi4py import MPI\n    strike()\n"
+             f"    os.kill(os.getppid(), signal.SIGSTOP)\n    MPI.COMM_WORLD.Abort(7)\n{WAITS}",
+    ),
+    Fault(
         "leaves-waited", "a rank ends with 0 while the others wait for it in a collective", LEFT, collective=True,
         but=dict.fromkeys(("c10d", "tensorflow", "mpi", "mpi5", "mpich"), LEFT_BY_ALL), also=names_who_left,
         body=f"{JOINED}if VICTIM:\n    strike()\n    os._exit(0)\n{WAITS}", in_cut=False,
@@ -184,6 +194,11 @@ IN_COLLECTIVE = (
     Fault(
         "restarted", "a rank is killed while the others wait for it, and all start again (`--max-restarts`)", BEARS,
         body=AGAIN, also=worked_again, options=("--max-restarts", "1"),
+    ),
+    Fault(
+        "restarted-segfault", "a rank reads address 0, and all start again (`--max-restarts`)", BEARS,
+        body=AGAIN.replace("os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)"), also=worked_again,
+        options=("--max-restarts", "1"), without=AS_RESTARTED, in_cut=False,
     ),
     *(
         Fault(

@@ -31,7 +31,7 @@ def fuzz(number: int, inputs: int) -> Findings:
 
     @seed(number)
     @settings(max_examples=inputs, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(one_of(histories.histories(most_faults=6), histories.restarting()))
+    @given(one_of(histories.histories(most_faults=6), histories.restarting(), histories.silent()))
     def any_history(history: Any) -> None:
         nonlocal tried
         tried += 1

@@ -15,6 +15,7 @@ RANK = st.builds(
     stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
     echoes=st.sampled_from([None, 0.01, 0.5, 3.0, 40.0]),
 )
+LOOK = st.sampled_from([0.5, 0.0, 1.5, 4.0])
 LENGTH = st.sampled_from([1.0, 4.0, 7.0, 12.0, 20.0, 40.0, 60.0, 90.0, 200.0])
 
 
@@ -37,6 +38,21 @@ def restarting(draw: st.DrawFn) -> History:
 
 
 @st.composite
+def silent(draw: st.DrawFn) -> History:
+    """Histories of jobs whose ranks print nothing from some moment on, over a network without faults."""
+    hosts = range(draw(st.integers(2, 4)))
+    quiet = [Quiets(host, draw(MOMENT), draw(LOOK)) for host in hosts]
+    failing = st.sampled_from([Fails(host, 0, 150.0) for host in hosts])
+    return History(
+        tuple((Rank(after=draw(st.sampled_from([200.0, 200.0, 90.0]))),) for _ in hosts),
+        (*quiet, *draw(st.lists(failing, max_size=1))),
+        latencies=tuple(draw(LATENCY) for _ in hosts),
+        starts=tuple(draw(SOON) for _ in hosts),
+        finish=draw(st.booleans()),
+    )
+
+
+@st.composite
 def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
     count = draw(st.integers(2, 4))
     each = st.lists(RANK, min_size=1, max_size=2).map(tuple)
@@ -52,7 +68,7 @@ def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
         st.builds(Snaps, worker, MOMENT),
         st.builds(Dies, host, MOMENT, st.sampled_from(["refuses", "vanishes", "dark"])),
         st.builds(Freezes, host, MOMENT, LENGTH),
-        st.builds(Quiets, host, MOMENT),
+        st.builds(Quiets, host, MOMENT, LOOK),
         st.builds(Consults, host, MOMENT, st.sampled_from(["x", "y"]), st.sampled_from([30.0, 0.0, 400.0])),
         st.builds(Unplugs, worker, MOMENT, LENGTH, st.sampled_from([0.0, 1.0, 10.0])),
     )  # fmt: skip

@@ -34,6 +34,10 @@ from .simulated_network import EPOCH, TIMEOUTS, Clock, Cut, Machine, Network, Si
 GRACE = 25.0
 HORIZON = 1500.0
 SETTINGS = Settings()
+SILENCE = 1.0
+"""Seconds: the stall timeout."""
+LOOKS_WITHIN = 30.0
+"""Seconds from when the last host says that its ranks are quiet until somebody looks, in a network without faults."""
 
 
 class Rank(NamedTuple):
@@ -96,10 +100,13 @@ class Snaps(NamedTuple):
 
 
 class Quiets(NamedTuple):
-    """No rank of a host prints anything any more, until all hosts have looked at their ranks."""
+    """No rank of a host prints anything any more. It takes ``look`` seconds to look at them, and says again that they
+    are quiet :data:`SILENCE` seconds later.
+    """
 
     host: int
     at: float
+    look: float = 0.5
 
 
 class Consults(NamedTuple):
@@ -183,6 +190,8 @@ class Host:
         self.attempt = 0
         self.asked: set[str] = set()
         self.unanswered: set[str] = set()
+        self.look: float | None = None
+        self.quiet_since: float | None = None
         self._queue: list[ev.Event] = []
         self._busy = False
 
@@ -236,7 +245,8 @@ class Host:
 
     def on_event(self, event: ev.Event) -> None:
         if isinstance(event, LookAsked):
-            self.peers.topic(quiet_hosts.TOPIC).looked(())
+            self.quiet_since = None
+            self.loop.call_later(self.look or 0.0, self.looked)
         if isinstance(event, (LookAsked, AllLooked)):
             return
         self._queue.append(event)
@@ -253,6 +263,16 @@ class Host:
             for action in actions:
                 ACTS[type(action)](self, action)
         self._busy = False
+
+    def looked(self) -> None:
+        self.peers.topic(quiet_hosts.TOPIC).looked(())
+        if self.look is not None:
+            self.loop.call_later(SILENCE, self.falls_silent)
+
+    def falls_silent(self) -> None:
+        if self.over_at is None and self.live:
+            self.quiet_since = self.job.clock.now
+            self.peers.topic(quiet_hosts.TOPIC).quiet(True)
 
     def signal(self, _signal: int) -> None:
         for key, rank in list(self.live.items()):
@@ -423,8 +443,9 @@ class Job:
 
     def quiets(self, host: Host, fault: Quiets) -> None:
         def quiet() -> None:
-            if host.over_at is None and host.live:
-                host.peers.topic(quiet_hosts.TOPIC).quiet(True)
+            if host.look is None:
+                host.look = fault.look
+                host.falls_silent()
 
         host.loop.do(quiet)
 
@@ -472,9 +493,21 @@ FAULTS: dict[type, Callable[[Job, Host, Any], None]] = {
 
 def play(history: History) -> Job:
     job = Job(history)
-    job.clock.run(HORIZON, lambda: job.is_over or bool(waits_for_nobody(job)))
-    job.broken += waits_for_nobody(job)
+    job.clock.run(HORIZON, lambda: job.is_over or bool(waits_for_nobody(job) or nobody_looks(job)))
+    job.broken += waits_for_nobody(job) + nobody_looks(job)
     return job
+
+
+def nobody_looks(job: Job) -> list[str]:
+    """All ranks have been quiet for long, and their hosts aren't asked to look at them."""
+    if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults):
+        return []
+    running = [host for host in job.hosts if not host.outside and not host.loop.dead and host.over_at is None]
+    since = [host.quiet_since for host in running]
+    quiet = [each for each in since if each is not None]
+    if running and len(quiet) == len(since) and job.clock.now - max(quiet) > LOOKS_WITHIN:
+        return [f"all ranks are quiet since {max(quiet):.2f}, and nobody looks"]
+    return []
 
 
 def waits_for_nobody(job: Job) -> list[str]:

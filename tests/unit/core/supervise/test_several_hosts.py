@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts
 
-from .histories import histories, restarting
+from .histories import histories, restarting, silent
 from .rules_of_endings import wrong
 from .simulated_hosts import (
     Breaks,
@@ -109,6 +109,14 @@ def test_any_history(history: History) -> None:
 @given(restarting())
 def test_any_history_of_a_job_that_may_be_started_again(history: History) -> None:
     test_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
+
+
+@seed(1)
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(silent())
+def test_ranks_that_stay_quiet_are_looked_at_again_and_again(history: History) -> None:
+    job = play(history)
+    assert not job.broken and not wrong(job), told(job)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 60.0, 90.0, 200.0])

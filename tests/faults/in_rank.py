@@ -317,7 +317,7 @@ IN_RANK = (
     ),
     Fault(
         "closed", "a rank closes its output, then raises",
-        Truth(1, "(the last line of )?rank {rank}", "exit code 1"),
+        Truth(1, "(LookupError: no such shard: 17\n|(the last line of )?rank {rank})", "exit code 1"),
         own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
         body=fails("os.close(1)\nos.close(2)\nraise LookupError('no such shard: 17')"),
     ),

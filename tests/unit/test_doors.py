@@ -21,7 +21,7 @@ DOORS = {
     "base/plugins.py: _installed": "importlib.metadata; a launcher or platform of another package is asked for",
     "base/probe.py: ask": "subprocess; a program of this host is asked something",
     "core/attempts.py: _token": "hashlib; the job has a secret",
-    "core/launch/smdistributed.py: token": "hmac; the job imports smdistributed",
+    "core/launch/smdistributed.py: token": "hashlib; the job imports smdistributed",
     "core/processes/process.py: _prepare": "termios; a rank has a terminal of its own",
     "core/processes/pump.py: start": "threading; the user's program runs by then",
     "core/processes/tree.py: _prctl": "ctypes; this process isn't PID 1",

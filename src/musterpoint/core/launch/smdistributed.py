@@ -45,14 +45,14 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
 def token(roster: Roster, settings: Settings) -> str:
     """The value of :data:`TOKEN`, which all hosts make alike; empty where nothing is known to the job's hosts alone."""
     if settings.secret:
-        known = f"{settings.secret} {roster.attempt}"
+        known = settings.secret
     elif settings.rollcall == "full" or len(roster.group) == 1:
-        known = f"{roster.session} {roster.attempt}"
+        known = roster.session
     else:
         return ""  # each host made a session of its own
-    from hmac import digest  # most jobs make no token
+    from musterpoint.core.channel.secret import derived  # most jobs make no token
 
-    return digest(known.encode(), b"smdistributed", "sha256").hex()
+    return derived(known, f"smdistributed {roster.attempt}")
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:

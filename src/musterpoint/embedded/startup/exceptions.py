@@ -2,6 +2,10 @@
 
 It comes before the program's exit functions run, and before what other libraries print. The program's own
 ``sys.excepthook`` runs as without us; where it sets another one later, nothing is told, and the output alone is read.
+
+Nothing is imported at that moment but what is written in C. A module that evaluates text as it is imported, as
+``socket`` and ``json`` do, makes Python forget that a KeyboardInterrupt is to end it by SIGINT: it would end with 1
+(``run_eval_code_obj`` in CPython's ``pythonrun.c``).
 """
 
 from __future__ import annotations
@@ -41,16 +45,29 @@ def install() -> None:
 
 def tell(error: BaseException) -> None:
     """Sends the facts, and returns when they have been taken."""
-    import json
-    import socket
+    import _socket
 
     address = os.environ[SOCKET]
-    with socket.socket(socket.AF_UNIX) as sock:
+    sock = _socket.socket(_socket.AF_UNIX)
+    try:
         sock.settimeout(SECONDS)
         sock.connect("\0" + address[1:] if address.startswith("@") else address)
-        facts = json.dumps({"pid": os.getpid(), "chain": chain_of(error)})
+        facts = text_of_json({"pid": os.getpid(), "chain": chain_of(error)})
         sock.sendall(f"{os.environ[TOKEN]}\n{LINE}{facts}\n".encode())
         sock.recv(16)
+    finally:
+        sock.close()
+
+
+def text_of_json(value: object) -> str:
+    """``value``, of dicts, lists, texts and whole numbers, as JSON in ASCII."""
+    from _json import encode_basestring_ascii
+
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{text_of_json(key)}:{text_of_json(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(text_of_json, value)) + "]"
+    return encode_basestring_ascii(value) if isinstance(value, str) else str(value)
 
 
 def chain_of(error: BaseException | None) -> list[dict[str, object]]:

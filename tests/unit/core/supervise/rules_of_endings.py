@@ -30,8 +30,8 @@ def wrong(job: Job) -> list[str]:
             continue
         if host.left_at is None:
             found.append(f"{host.name} does not end")
-        elif host.unanswered and job.hosts[0].asked >= host.unanswered and host.over_at != host.began:
-            found.append(f"{host.name} has no answer to {sorted(host.unanswered)}")
+        elif (points := _without_answer(job, host)) and host.over_at != host.began:
+            found.append(f"{host.name} has no answer to {points}")
         elif host.alive_at_end:
             found.append(f"{host.name} ends before {host.alive_at_end} rank(s) of it")
     found += job.broken
@@ -48,6 +48,15 @@ def wrong(job: Job) -> list[str]:
     if len(ends) > 1:
         found.append(f"hosts end differently: {sorted(ends)}")
     return [*found, *_codes(job, together), *_causes(job, together), *_order(job, together), *_times(job)]
+
+
+def _without_answer(job: Job, host: Host) -> list[str]:
+    """The points where an answer was due: the leader asked, too, and it had waited for one that is gone until its time
+    was over, or for nobody.
+    """
+    asked, over = job.hosts[0].asked, host.over_at or 0.0
+    waited = {point for point in asked if any(one.is_gone and point not in one.asked for one in job.hosts)}
+    return sorted(point for point in host.unanswered & asked.keys() if point not in waited or asked[point] < over)
 
 
 def _together(job: Job) -> list[Host]:

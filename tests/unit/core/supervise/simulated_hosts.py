@@ -188,7 +188,7 @@ class Host:
         self.first_stop: tuple[str, int] | None = None
         self.timers: dict[type, Timer] = {}
         self.attempt = 0
-        self.asked: set[str] = set()
+        self.asked: dict[str, float] = {}
         self.unanswered: set[str] = set()
         self.look: float | None = None
         self.quiet_since: float | None = None
@@ -455,7 +455,7 @@ class Job:
 
         def ask() -> None:
             if host.over_at is None and fault.point not in host.asked:
-                host.asked.add(fault.point)
+                host.asked[fault.point] = self.clock.now + fault.seconds
                 host.unanswered.add(fault.point)
                 consults = host.peers.topic(consultations.TOPIC)
                 consults.consult(fault.point, host.name, lambda reports: ",".join(reports), answered, fault.seconds)

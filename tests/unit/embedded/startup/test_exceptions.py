@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -151,3 +152,17 @@ def test_what_is_told_has_bounds() -> None:
 def test_both_sides_mean_the_same() -> None:
     assert exceptions.LINE == handover.RAISED
     assert os.path.basename(STARTUP) == "path"
+
+
+def test_an_interrupted_rank_still_ends_by_the_signal(environ: dict[str, str], supervisor: Supervisor) -> None:
+    """A shell, mpirun and the exit code 130 depend on it."""
+    plain = run(environ, "os.kill(os.getpid(), 2)")
+    code, said, _pid = run(environ, "os.kill(os.getpid(), 2)", **variables(supervisor))
+    assert (code, said) == plain[:2]
+    assert code == -2
+    assert RaisedFacts.from_line(supervisor.lines[1]).chain[-1].text == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("value", [{"a": [1, '\udcff\0"\\\n', {"b": []}]}, {}, [], "é", 2**70])
+def test_json(value: object) -> None:
+    assert json.loads(exceptions.text_of_json(value)) == value

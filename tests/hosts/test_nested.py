@@ -76,12 +76,10 @@ def test_in_a_job_of_sdk_v3_it_hands_on_the_sdks_spelling(local, one_file: Path)
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
-    [(("--fail",), 1, "ArithmeticError: loss is NaN"), (("--muster-launcher=ranks", "--exit"), 7, "exit code 7")],
-    ids=("torchrun", "ranks"),
+    ("flag", "code", "said"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
 )
-def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flags: tuple[str, ...], code: int, said: str) -> None:  # type: ignore[no-untyped-def]
-    ran = run(local, one_file, *flags)
+def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code: int, said: str) -> None:  # type: ignore[no-untyped-def]
+    ran = run(local, one_file, flag)
     assert ran.code == code, ran.stderr
     assert said in ran.reason
     assert "rank 1 (local rank 0) on algo-2" in ran.reason
@@ -134,16 +132,18 @@ def test_a_failure_of_its_own_that_the_program_goes_on_from(
 
 
 def test_its_ranks_have_the_whole_stop_budget(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = local.stop(*words(one_file, "--muster-launcher=ranks", "--wait"), when="waits", lines=2)
+    ran = local.stop(*words(one_file, "--wait"), when="waits", lines=2)
     assert ran.code == 143, ran.stderr
     assert "saved" in ran.log("algo-1")
     assert "saved" in ran.log("algo-2")
 
 
 def test_a_shell_script_around_it_goes_on_afterwards(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
-    command = f"{local.python} launcher.py --muster-launcher=ranks --train-script train_ddp.py"
     shell = local.program(
-        f"{command} --first --meet || exit\n{command} --second --meet || exit\necho after them\n", "run.sh"
+        f"{local.python} launcher.py --train-script train_ddp.py --first --meet || exit\n"
+        f"{local.python} launcher.py --train-script train_ddp.py --second --meet || exit\n"
+        "echo after them\n",
+        "run.sh",
     )
     ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "script", shell)
     assert ran.code == 0, ran.stderr + ran.stdout

@@ -80,7 +80,7 @@ def partitions(machine: Machine) -> dict[str, Any]:
     """Version 1 with 2 and 4 partitions that share the GPU: no deadlock, and exact."""
     found: dict[str, Any] = {}
     for ranks in (2,) if machine.quick else (2, 4):
-        facts = _computed(machine, "pipeline.py", str(ranks), "exact", "3", slots=ranks)
+        facts = machine.job("pipeline.py", str(ranks), "exact", "3", slots=ranks, environ=SHIM).expect(0).facts()
         close(f"{ranks} partitions", facts, "difference", EXACT)
         found[f"difference_{ranks}"] = facts["difference"]
     return found
@@ -109,7 +109,7 @@ def offload(machine: Machine) -> dict[str, Any]:
 
 def checkpoints(machine: Machine) -> dict[str, Any]:
     """A checkpoint of partitions on the GPU, saved and loaded."""
-    facts = _computed(machine, "pipeline.py", "2", "checkpoint", "2")
+    facts = machine.job("pipeline.py", "2", "checkpoint", "2", slots=2, environ=SHIM).expect(0).facts()
     close("after loading", facts, "difference", EXACT)
     return facts
 
@@ -117,8 +117,8 @@ def checkpoints(machine: Machine) -> dict[str, Any]:
 def shards(machine: Machine) -> dict[str, Any]:
     """``torch.sagemaker``: a model in shards, without and with offloaded activations."""
     found: dict[str, Any] = {}
-    for how in ("offload",) if machine.brief else ("plain", "offload"):
-        facts = _computed(machine, "shards.py", "2", how, "3")
+    for how in ("plain", "offload"):
+        facts = machine.job("shards.py", "2", how, "3", slots=2, environ=SHIM).expect(0).facts()
         close(how, facts, "difference", EXACT)
         found[how] = facts["difference"]
     return found
@@ -133,14 +133,13 @@ def launchers(machine: Machine) -> dict[str, Any]:
     if shutil.which("mpirun", path=machine.environ.get("PATH")):
         names.append("mpi")
     for name in names:
-        if not plain or not machine.brief:
-            done = machine.run(
-                ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", PROGRAMS / "pace.py", steps]
-            )
-            if done.returncode:
-                raise Wrong(f"plain torchrun ended with {done.returncode}: {done.stdout[-800:]}")
-            line = next(line for line in done.stdout.splitlines() if FACTS in line)
-            plain.append(json.loads(line.partition(FACTS)[2])["samples_per_second"])
+        done = machine.run(
+            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", PROGRAMS / "pace.py", steps]
+        )
+        if done.returncode:
+            raise Wrong(f"plain torchrun ended with {done.returncode}: {done.stdout[-800:]}")
+        line = next(line for line in done.stdout.splitlines() if FACTS in line)
+        plain.append(json.loads(line.partition(FACTS)[2])["samples_per_second"])
         more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
         job = machine.job("pace.py", steps, launcher=name, environ=more if name == "script" else {}).expect(0)
         found[name] = job.facts()["samples_per_second"] / plain[-1]

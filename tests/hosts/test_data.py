@@ -69,6 +69,24 @@ def test_faults_of_the_network_pass(
     assert tree(tmp_path / "train") == tree(source)
 
 
+def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty) -> None:
+    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files."""
+    source, said = tmp_path / "source", list[str]()
+    source.mkdir()
+    for number in range(60):
+        (source / f"{number:02} of many").write_bytes(os.urandom(5000))
+    send(str(source), f"s3://{bucket}/data", reach)
+    faulty.faults = [*["503"] * 6, "", *["503"] * 70]  # the list comes at the second try
+    bring(
+        Channel("train", f"s3://{bucket}/data/"),
+        str(tmp_path / "train"),
+        reach._replace(endpoint=faulty.url),
+        say=said.append,
+    )
+    assert not faulty.faults and tree(tmp_path / "train") == tree(source)
+    assert sum("SlowDown" in line and "it is tried again" in line for line in said) > 1, said
+
+
 def test_an_object_that_is_replaced_meanwhile(
     tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
 ) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
+from musterpoint.embedded.programs.crowd import Progress, emit
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, Progress, emit, send_all, state_folder
+from musterpoint.embedded.programs.transfers import Outgoing, send_all, state_folder
 
 SETTLE = 0.3
 """Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""

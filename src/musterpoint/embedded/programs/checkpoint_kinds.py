@@ -160,7 +160,7 @@ def look_at(
 
 
 def is_temporary(path: str) -> bool:
-    """Whether programs write what is at ``path`` under this name, and rename it or a folder above it when it is whole."""
+    """Whether programs write under the name ``path``, and rename it, or a folder above it, once it is whole."""
     return any(_HALF.search(part) for part in path.split("/"))
 
 
@@ -399,9 +399,7 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
 def _lightning(look: Look, folder: str) -> list[Unit]:
     """Lightning's files: each is a whole zip or none. Those of one folder go together: the last and the best."""
     ckpts = {
-        name: facts
-        for name, facts in look.folders[folder].items()
-        if name.endswith(".ckpt") and not is_temporary(name)
+        name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt") and not is_temporary(name)
     }
     whole = {
         join(folder, name): facts for name, facts in ckpts.items() if not why_not(look, {join(folder, name): facts})
@@ -554,7 +552,7 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
 
 
 def _temporary(unit: Unit) -> Unit:
-    why = f"{unit.name} has a temporary name: it is whole once it is renamed, or musterpoint.checkpoints.saved is called"
+    why = f"{unit.name} has a temporary name: it is kept once it is renamed, or musterpoint.checkpoints.saved called"
     return unit._replace(why_not=unit.why_not or why, marked=False)
 
 

@@ -23,7 +23,10 @@ from musterpoint.core.data.uploads import send
 
 from .s3 import CREDENTIALS, S3, Faulty
 
-NAMES = ["a b", "ünï", "sub/x+y", "sub/deep/%41", "sub/a;b", "🦜", "&<>'\""]
+NAMES = [
+    "a b", "ünï", "sub/x+y", "sub/deep/%41", "sub/a;b", "🦜", "&<>'\"", "-rf", ".hidden", "...", "trailing ",
+    "tab\there", "back\\slash", "n" * 255, "e\u0301", "\u00e9", "#?=", "~", "*",
+]  # fmt: skip
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -42,7 +45,7 @@ def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
     source = tmp_path / "source"
     for number, name in enumerate(NAMES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(os.urandom(number * 100_000))
+        (source / name).write_bytes(os.urandom(number * 20_000))
     (source / "large").write_bytes(os.urandom(40 << 20))
     send(str(source), f"s3://{bucket}/data", reach)
     return source, f"s3://{bucket}/data"

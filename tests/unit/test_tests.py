@@ -1,0 +1,45 @@
+"""What `scripts/test` names is there: a path that was renamed would be run, or left out, without a word."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    path = str(ROOT / "scripts" / "test")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    loader = SourceFileLoader("muster_scripts_test", path)
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("which", ["SLOW_UNITS", "OF_ANY_PYTHON", "NOT_NEWER"])
+def test_what_is_left_out_exists(script: ModuleType, which: str) -> None:
+    for name in getattr(script, which):
+        path, _, test = name.partition("::")
+        assert (ROOT / "tests/unit" / path).exists(), name
+        assert not test or f"def {test}(" in (ROOT / "tests/unit" / path).read_text(), name
+
+
+def test_what_newer_interpreters_run_exists(script: ModuleType) -> None:
+    assert [path for path in script.NEWER if not (ROOT / path).exists()] == []
+
+
+def test_tests_that_need_stacks_exist(script: ModuleType) -> None:
+    assert [start for start in script.NEEDS if not list(ROOT.glob(f"{start}*"))] == []
+
+
+def test_the_stages_that_take_minutes_are_of_those_that_tests_need(script: ModuleType) -> None:
+    assert set(script.LONGEST) <= {stage for stages in script.NEEDS.values() for stage in stages}

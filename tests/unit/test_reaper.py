@@ -50,7 +50,7 @@ def test_the_code_is_the_commands(root: Path, python: str) -> None:
 
 def test_what_is_left_is_named_and_killed(root: Path, python: str) -> None:
     # it is told once that program runs, else it may still be the shell
-    command = "sleep 1001 >/dev/null 2>&1 & until grep -q ^sleep /proc/$!/cmdline; do :; done; echo $!"
+    command = "sleep 1001 >/dev/null 2>&1 & until grep -qx sleep /proc/$!/comm; do :; done; echo $!"
     done = subprocess.run(
         [python, root / "scripts" / "reaper.py", "sh", "-c", command], capture_output=True, text=True, check=False
     )

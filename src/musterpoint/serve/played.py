@@ -51,18 +51,35 @@ def played(
             found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
         if keep_alive(request):
             found["SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"] = f"{host.tree}/{CACHE}"
-        return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
+        return found
 
     def processes(host: PlayedHost) -> Sequence[HostProcess]:
         return (HostProcess(requested.entry(request) or ENTRY),)
 
     job_name = str(request["TrainingJobName"])
+    return platform_of(requested.hosts(request), prepare, environment, processes)
+
+
+def platform_of(
+    hosts: tuple[str, ...],
+    prepare: Callable[[LocalJob, str, Layout], None],
+    environment: Callable[[PlayedHost], dict[str, str]],
+    processes: Callable[[PlayedHost], Sequence[HostProcess]],
+) -> LocalPlatform:
+    """The platform of a job of any kind, checked already. Hosts that share this machine's directories are told where
+    their ``/opt/ml`` is.
+    """
+
+    def with_tree(host: PlayedHost) -> dict[str, str]:
+        found = environment(host)
+        return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
+
     return LocalPlatform(
-        host_names=lambda count, naming: requested.hosts(request),
+        host_names=lambda count, naming: hosts,
         read_distribution=lambda distribution, count: {},
         check=lambda job: None,
         prepare=prepare,
-        environment=environment,
+        environment=with_tree,
         processes=processes,
         failure_head=ALGORITHM_ERROR,
         grace=requested.GRACE,

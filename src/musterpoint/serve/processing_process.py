@@ -10,15 +10,15 @@ from musterpoint.base.errors import MusterError
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.results import ALGORITHM_ERROR, Phase
-from musterpoint.local.tree import BASE, Layout
+from musterpoint.local.tree import Layout
 from musterpoint.serve import processing_request as requested
 from musterpoint.serve.backends import Way
 from musterpoint.serve.job_process import SERVER_ENDED, JobProcess
 from musterpoint.serve.job_run import END, Ended, GivenUp, JobRun
+from musterpoint.serve.played import platform_of
 from musterpoint.serve.processing_files import ProcessingFiles
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record
-from musterpoint.serve.training_request import GRACE
 from musterpoint.serve.transfers import TransferError
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
@@ -96,15 +96,9 @@ def played(settings: Settings, request: Mapping[str, Any], arn: str, files: Proc
         }
         if host.job.container is None:
             found["PATH"] = requested.python_first(os.environ.get("PATH", ""))
-        return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
+        return found
 
-    return LocalPlatform(
-        host_names=lambda count, naming: requested.hosts(request),
-        read_distribution=lambda distribution, count: {},
-        check=lambda job: None,
-        prepare=prepare,
-        environment=environment,
-        processes=lambda host: (HostProcess(requested.as_host_sees(requested.entry(request), host.tree)),),
-        failure_head=ALGORITHM_ERROR,
-        grace=GRACE,
-    )
+    def processes(host: PlayedHost) -> tuple[HostProcess, ...]:
+        return (HostProcess(requested.as_host_sees(requested.entry(request), host.tree)),)
+
+    return platform_of(requested.hosts(request), prepare, environment, processes)

@@ -11,7 +11,7 @@ from musterpoint.serve.context import Context, Request
 from musterpoint.serve.job_keys import PROCESSING as PROCESSING_JOB
 from musterpoint.serve.job_keys import TRAINING as TRAINING_JOB
 from musterpoint.serve.operations import processing_jobs, training_checks, training_jobs, tuning_jobs
-from musterpoint.serve.operations.stops import stop_job
+from musterpoint.serve.operations.hosted_jobs import stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.pipeline_definition import PROCESSING, TRAINING, TUNING, Step
 from musterpoint.serve.state import Record

@@ -7,16 +7,14 @@ from typing import Any, Mapping
 from musterpoint.local.tree import BASE
 from musterpoint.serve import processing_request as requested
 from musterpoint.serve.context import Context, Request
-from musterpoint.serve.errors import absent, in_use, invalid
-from musterpoint.serve.images import local_image
+from musterpoint.serve.errors import absent, invalid
 from musterpoint.serve.job_keys import PROCESSING as KIND
-from musterpoint.serve.job_keys import key_of
 from musterpoint.serve.listing import listed
-from musterpoint.serve.operations.stops import stop_job
+from musterpoint.serve.operations.hosted_jobs import begun, keep_job, stop_job, where_it_runs
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import bucket_of
-from musterpoint.serve.state import AlreadyThere, Record
-from musterpoint.serve.transitions import OVER, entered
+from musterpoint.serve.state import Record
+from musterpoint.serve.transitions import OVER
 
 _ECHOED = (
     "ProcessingInputs", "ProcessingOutputConfig", "ProcessingJobName", "ProcessingResources", "StoppingCondition",
@@ -40,24 +38,9 @@ def create(request: Request) -> Fields:
 
 def add_job(context: Context, parameters: Fields, tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
-    name = parameters["ProcessingJobName"]
-    key = key_of(KIND, name)
-    facts: dict[str, Any] = {"SecondaryStatus": "", "SecondaryStatusTransitions": []}
-    empty = Record(KIND, name, "", "InProgress", parent, 0.0, 0.0, None, parameters, facts)
-    context.runner.prepare(key)
-    first = entered(empty, *context.runner.first_status()).facts
-    try:
-        record = context.state.add(
-            KIND, name, context.settings.arn(KIND, name), "InProgress", parameters, first, tags, parent
-        )
-    except AlreadyThere as there:
-        raise in_use(
-            "Job name must be unique within an AWS account and region, and a job with this name already exists "
-            f"({there.record.arn})"
-        ) from None
-    context.notices.send(key)
-    context.runner.submit(key)
-    return record
+    job = begun(context, KIND, parameters["ProcessingJobName"], parameters, parent)
+    taken = "Job name must be unique within an AWS account and region, and a job with this name already exists"
+    return keep_job(context, job, tags, taken)
 
 
 def check(parameters: Fields) -> None:
@@ -115,15 +98,7 @@ def _check_output(given: Fields) -> None:
 def _unfollowed(context: Context, parameters: Fields) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
     image, network = parameters["AppSpecification"]["ImageUri"], parameters.get("NetworkConfig") or {}
-    said = []
-    if context.settings.backend == "docker":
-        local = local_image(context.settings, image)
-        if local != image:
-            said.append(f"{image} is {local} here (--image)")
-    else:
-        said.append(f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)")
-        if network.get("EnableNetworkIsolation"):
-            said.append("EnableNetworkIsolation: hosts of this backend have this machine's network")
+    said = where_it_runs(context, image, bool(network.get("EnableNetworkIsolation")))
     if network.get("VpcConfig"):
         said.append("VpcConfig: the job has this machine's network")
     late = [each["OutputName"] for each in requested.outputs(parameters)

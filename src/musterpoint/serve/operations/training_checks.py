@@ -10,7 +10,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError, invalid
-from musterpoint.serve.images import local_image
+from musterpoint.serve.operations.hosted_jobs import where_it_runs
 
 _TEXTS: Mapping[str, str] = {
     "VpcConfig": "the job has this machine's network",
@@ -160,15 +160,8 @@ def _has_objects(context: Context, uri: str) -> bool:
 def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
     image = parameters["AlgorithmSpecification"]["TrainingImage"]
-    said = [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
-    if context.settings.backend == "docker":
-        local = local_image(context.settings, image)
-        if local != image:
-            said.insert(0, f"{image} is {local} here (--image)")
-    else:
-        said.insert(0, f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)")
-        if parameters.get("EnableNetworkIsolation"):
-            said.append("EnableNetworkIsolation: hosts of this backend have this machine's network")
+    said = where_it_runs(context, image, bool(parameters.get("EnableNetworkIsolation")))
+    said += [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
     fast = [
         channel["ChannelName"]
         for channel in parameters.get("InputDataConfig") or ()

@@ -7,11 +7,11 @@ from typing import Any, Mapping
 from musterpoint.serve.context import Request
 from musterpoint.serve.errors import absent, in_use, invalid, not_here
 from musterpoint.serve.listing import listed
-from musterpoint.serve.operations.stops import stop_job
+from musterpoint.serve.operations.hosted_jobs import begun, keep_job, stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check, unfollowed
-from musterpoint.serve.state import AlreadyThere, Record
-from musterpoint.serve.transitions import KIND, OVER, entered
+from musterpoint.serve.state import Record
+from musterpoint.serve.transitions import KIND, OVER
 from musterpoint.serve.warm_pool import keep_alive
 
 _ECHOED = (
@@ -40,24 +40,15 @@ def create(request: Request) -> Mapping[str, Any]:
 def add_job(request: Request, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
     context, name = request.context, parameters["TrainingJobName"]
-    facts: dict[str, Any] = {"SecondaryStatus": "", "SecondaryStatusTransitions": []}
-    empty = Record(KIND, name, "", "InProgress", parent, 0.0, 0.0, None, parameters, facts)
-    first = entered(empty, *context.runner.first_status()).facts
-    arn = context.settings.arn(KIND, name)
-    context.runner.prepare(name)
+    job = begun(context, KIND, name, parameters, parent)
     pool = context.warm_pools.take(name, parameters)
     if keep_alive(parameters):
-        first = {**first, "WarmPoolStatus": {"Status": "InUse"}, "_warm_from": pool}
-    try:
-        record = context.state.add(KIND, name, arn, "InProgress", parameters, first, tags, parent)
-    except AlreadyThere as there:
-        raise in_use(
-            "Training job names must be unique within an AWS account and region, and a training job with this name "
-            f"already exists ({there.record.arn})"
-        ) from None
-    context.notices.send(name)
-    context.runner.submit(name)
-    return record
+        job = job._replace(facts={**job.facts, "WarmPoolStatus": {"Status": "InUse"}, "_warm_from": pool})
+    taken = (
+        "Training job names must be unique within an AWS account and region, and a training job with this name "
+        "already exists"
+    )
+    return keep_job(context, job, tags, taken)
 
 
 def job_of(request: Request) -> Record:

@@ -12,7 +12,7 @@ from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.job_keys import key_of
 from musterpoint.serve.listing import listed
 from musterpoint.serve.operations import training_jobs
-from musterpoint.serve.operations.stops import stop_job
+from musterpoint.serve.operations.hosted_jobs import stop_job
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check
 from musterpoint.serve.state import AlreadyThere, Record

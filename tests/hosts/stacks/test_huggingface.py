@@ -75,7 +75,14 @@ if os.environ["RANK"] == "0":
 """
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "ranks"])
+def test_the_trainer_trains_one_world(hugging, root: Path) -> None:  # type: ignore[no-untyped-def]
+    line = shown(root, "huggingface.md", "examples/huggingface/trainer.py")
+    ran = hugging.run("--backend", "netns", *line, "--max_steps", "4")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    check_one_world(ran)
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "accelerate"])
 def test_the_trainer_in_a_trainjob(  # type: ignore[no-untyped-def]
     hugging, root: Path, tmp_path: Path, launcher: str
 ) -> None:
@@ -233,13 +240,22 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
     program = Path(__file__).parent / "programs/smp_translations.py"
     environ = {
         **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
     }  # fmt: skip
-    command = (stack("huggingface") / "python", program, json.dumps(SHARED))
-    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    running = []
     for rank in range(4):
-        found = json.loads((tmp_path / f"found-{rank}.json").read_text())
+        words = [stack("huggingface") / "python", program, json.dumps(SHARED)]
+        own = {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        running.append(subprocess.Popen(words, env=own, cwd=tmp_path, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
+    try:
+        said = [process.communicate() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0] * 4, said
+    for out, _ in said:
+        found = json.loads(out.splitlines()[-1])
         assert len(found) == 10
         for name, each in found.items():
             exact = each.get("wide", each["as_is"])
@@ -255,7 +271,7 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Always the same ones here; ``scripts/fuzz smdistributed`` draws others."""
-    models = [*drawn(2936, 8), *once_wrong()]  # a seed whose eight have every kind, degree, wrapper and habit
+    models = [*drawn(1, 15), *once_wrong()]
     file = tmp_path / "models.jsonl"
     file.write_text("\n".join(map(json.dumps, models)))
     environ = {
@@ -269,7 +285,7 @@ def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_pa
     assert len(found) == len(models)
     for errors, model in zip(found, models):
         assert exact(errors) or refused(errors), (errors, model)
-    assert sum(map(refused, found)) <= 3, "most aren't refused"
+    assert sum(map(refused, found)) <= 5, "most aren't refused"
 
 
 @pytest.mark.timeout(900)

@@ -1,8 +1,7 @@
 """Models of transformers, and smp.nn's in their place, trained by ranks that share tensors: what differs, at most.
 
 One process has transformers' own model, first as it is. Then its Python has double precision where its code says
-single: what GPT-J, GPT-Neo and GPT-NeoX compute so whatever the model's type is. The ranks are forked from one
-process, which has imported everything; each leaves a file of what it found.
+single: what GPT-J, GPT-Neo and GPT-NeoX compute so whatever the model's type is.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import sys
 import smdistributed.modelparallel.torch as smp
 import torch
 import transformers
-from forked import ranks
 from smdistributed.modelparallel.torch import absent
 from smdistributed.modelparallel.torch.nn import huggingface
 
@@ -201,16 +199,13 @@ def compared(name, same):
     return found
 
 
-if ranks():
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    result = {}
-    for world, names in json.loads(sys.argv[1]):
-        smp.state._world = None  # a world per process is what scripts have
-        smp.init({"ddp": True, **world})
-        for name in names or MODELS:
-            result[f"{name} {world}"] = compared(name, smp.state.cfg.prescaled_batch)
-    with open(f"found-{smp.rank()}.json", "w", encoding="utf-8") as file:
-        json.dump(result, file)
-    smp.barrier()
-    os._exit(0)
+torch.set_default_dtype(torch.float64)
+result = {}
+for world, names in json.loads(sys.argv[1]):
+    smp.state._world = None  # a world per process is what scripts have
+    smp.init({"ddp": True, **world})
+    for name in names or MODELS:
+        result[f"{name} {world}"] = compared(name, smp.state.cfg.prescaled_batch)
+print(json.dumps(result), flush=True)
+smp.barrier()
+os._exit(0)

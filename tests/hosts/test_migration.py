@@ -16,7 +16,7 @@ from ..ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "migration.md").read_text()
 PAIR = re.compile(
-    r"^<!-- runs in hosts/test_migration\.py -->\n```sh\n(?P<there>\S[^\n]*?) +# there\n(?P<here>[^\n]*?) +# here\n```$",
+    r"^<!-- runs in hosts/test_migration\.py -->\n```sh\n(?P<there>\S.*?) +# there\n(?P<here>\S.*?) +# here\n```$",
     re.MULTILINE,
 )
 PAIRS = {found["there"].split()[0]: (found["there"], found["here"]) for found in PAIR.finditer(PAGE)}
@@ -29,13 +29,13 @@ STACKS = {
     "mpirun": "openmpi4",
 }
 """The stack that has each command; the tests' own Python has torchrun."""
-PROGRAM = '''
+PROGRAM = """
 import os, sys
 names = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")
 rank, size = (next(os.environ[name] for name in each if name in os.environ) for each in names)
 words = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
 os.write(1, f"rank {rank} of {size} with {words}\\n".encode())
-'''
+"""
 MEETS = {"accelerate": "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"}
 """What stands before the program: here ranks under this launcher that never meet are told that each ran alone."""
 SAID = re.compile(r"rank \d of \d with \[.*?\]")

@@ -31,7 +31,7 @@ def exported(folder: Path, commit: str) -> Path:
 def build(tree: Path, output: Path, tools: Path, epoch: int) -> list[Path]:
     """The wheel and the source archive of ``tree``, in ``output``: the same bytes whenever they are made."""
     environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0", "TZ": "UTC"}
-    words = [tools / "python", "-m", "build", "--no-isolation", "--outdir", output, tree]
+    words = [str(tools / "python"), "-m", "build", "--no-isolation", "--outdir", str(output), str(tree)]
     done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise Missing(f"the wheel and the source archive can't be made:\n{done.stdout[-4000:]}")

@@ -22,7 +22,6 @@ PAIR = re.compile(
 PAIRS = {found["there"].split()[0]: (found["there"], found["here"]) for found in PAIR.finditer(PAGE)}
 STACKS = {
     "torchrun": "",
-    "ft_launcher": "resiliency",
     "accelerate": "huggingface",
     "deepspeed": "deepspeed",
     "horovodrun": "horovod-gloo",

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -36,6 +37,17 @@ with open({ran!r}, "a") as file:
     file.write(os.environ["TRAINING_JOB_NAME"] + "\\n")
 print("loss=1;")
 """
+READER = """
+import hashlib, os
+for path in (os.environ["SM_CHANNEL_WHOLE"] + "/big", os.environ["SM_CHANNEL_PIPED"] + "_0"):
+    with open(path, "rb") as file:
+        found = hashlib.sha256(file.read()).hexdigest()
+    assert found == {digest!r}, path
+with open(os.environ["SM_MODEL_DIR"] + "/weights", "wb") as file:
+    file.write(os.urandom(1 << 20))
+"""
+BIG = 4 << 20
+"""Bytes of an object that takes a moment to come, as a file and through a pipe."""
 DONE = {"Completed", "Succeeded"}
 
 
@@ -87,13 +99,21 @@ class Account:
     def _bucket(self) -> None:
         s3 = self._server.client("s3")
         s3.create_bucket(Bucket=BUCKET)
+        big = self._draw.randbytes(BIG)
+        s3.put_object(Bucket=BUCKET, Key="data/big", Body=big)
+        program = PROGRAM.format(ran=str(self._ran))
+        reader = READER.format(digest=hashlib.sha256(big).hexdigest()) + program
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-            text = PROGRAM.format(ran=str(self._ran)).encode()
-            member = tarfile.TarInfo("train.py")
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text))
+            for name, text in (("train.py", program), ("read.py", reader)):
+                member = tarfile.TarInfo(name)
+                member.size = len(text.encode())
+                tar.addfile(member, io.BytesIO(text.encode()))
         s3.put_object(Bucket=BUCKET, Key="sourcedir.tar.gz", Body=packed.getvalue())
+
+    def _code(self, program: str) -> dict[str, str]:
+        given = {"sagemaker_program": program, "sagemaker_submit_directory": f"s3://{BUCKET}/sourcedir.tar.gz"}
+        return {key: json.dumps(value) for key, value in given.items()}
 
     def _ask(self) -> None:
         """Makes what is still to be made, in its order, until the server doesn't answer."""
@@ -109,7 +129,7 @@ class Account:
 
     def _thing(self, name: str) -> Callable[[], None]:
         """What makes a thing of a kind that is drawn, and notes where it is."""
-        make = self._draw.choice((self._train, self._process, self._tune, self._flow))
+        make = self._draw.choice((self._train, self._read, self._process, self._tune, self._flow))
         return lambda: make(f"{make.__name__.strip('_')}-{name}")
 
     def _note(self, name: str, kind: str) -> None:
@@ -142,12 +162,24 @@ class Account:
         self._note(name, "training-job")
         self._sagemaker.create_training_job(**self._job(name))
 
+    def _read(self, name: str) -> None:
+        source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data", "S3DataDistributionType": "FullyReplicated"}
+        channels = [
+            {"ChannelName": channel, "DataSource": {"S3DataSource": source}, "InputMode": mode}
+            for channel, mode in (("whole", "File"), ("piped", "Pipe"))
+        ]
+        image = {"TrainingImage": "any", "TrainingInputMode": "File"}
+        self._note(name, "training-job")
+        self._sagemaker.create_training_job(
+            TrainingJobName=name, AlgorithmSpecification=image, InputDataConfig=channels,
+            HyperParameters=self._code("read.py"), **self._plain(),
+        )  # fmt: skip
+
     def _process(self, name: str) -> None:
         self._note(name, "processing-job")
         self._sagemaker.create_processing_job(**self._work(name))
 
     def _tune(self, name: str) -> None:
-        code = {"sagemaker_program": "train.py", "sagemaker_submit_directory": f"s3://{BUCKET}/sourcedir.tar.gz"}
         algorithm = {"TrainingImage": "any", "TrainingInputMode": "File",
                      "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+);"}]}  # fmt: skip
         self._note(name, "hyper-parameter-tuning-job")
@@ -161,7 +193,7 @@ class Account:
             },
             TrainingJobDefinition={
                 "AlgorithmSpecification": algorithm, **self._plain(),
-                "StaticHyperParameters": {key: json.dumps(value) for key, value in code.items()},
+                "StaticHyperParameters": self._code("train.py"),
             },
         )  # fmt: skip
 
@@ -198,6 +230,8 @@ class Account:
             status = next(value for field, value in found.items() if field.endswith("Status") and value in ENDS)
             if status not in DONE:
                 yield f"{name} is {status}: {found.get('FailureReason')}"
+            if ":training-job/" in arn and not self._has(f"out/{name}/output/model.tar.gz"):
+                yield f"{name} has left no model"
             if ":hyper-parameter-tuning-job/" in arn:
                 listed = self._sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
                     HyperParameterTuningJobName=name
@@ -209,6 +243,10 @@ class Account:
                 names = sorted(each["StepName"] for each in steps["PipelineExecutionSteps"])
                 if names != ["Decide", "First", "Last", "Work"]:
                     yield f"{name} has the steps {names}"
+
+    def _has(self, key: str) -> bool:
+        found = self._server.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=key)
+        return bool(found.get("Contents"))
 
     def _not_once(self) -> Iterator[str]:
         wanted = {

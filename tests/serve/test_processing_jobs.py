@@ -100,6 +100,10 @@ def test_a_job_that_fails_says_why_and_uploads_nothing(account: Account) -> None
     bad = run(account, request(account, "bad", f"{BASE}open(base + '/output/message', 'wb').write(b'\\xff')"))
     assert (bad["ProcessingJobStatus"], bad.get("ExitMessage")) == ("Failed", None)
     assert bad["FailureReason"].startswith("ClientError: ")
+    asked = request(account, "nowhere", "pass")
+    asked["ProcessingOutputConfig"] = {"Outputs": [result("out", "s3://no-such-bucket/x", "/opt/ml/processing/input")]}
+    done = run(account, asked)
+    assert done["ProcessingJobStatus"] == "Failed" and "NoSuchBucket" in done["FailureReason"]
     asked = request(account, "no-input", "pass")
     asked["ProcessingInputs"].append(source("data", f"s3://{BUCKET}/none/", "/opt/ml/processing/input/data"))
     done = run(account, asked)

@@ -14,7 +14,6 @@ import zlib
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 _MAGIC = 0xCED7230A
-_CHUNK = 1 << 16
 _REFERENCE = "-ref"
 """An attribute of an augmented manifest with such a name is an object's URI."""
 
@@ -118,9 +117,3 @@ def of_manifest(text: str) -> list[Part]:
     entries = json.loads(text)
     prefix = next((entry["prefix"] for entry in entries if isinstance(entry, dict) and "prefix" in entry), "")
     return [Part(uri=prefix + entry) for entry in entries if isinstance(entry, str)]
-
-
-def chunks(body: Any) -> Iterator[bytes]:
-    """The body of an object, in pieces."""
-    while data := body.read(_CHUNK):
-        yield data

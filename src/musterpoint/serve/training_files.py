@@ -83,7 +83,7 @@ class TrainingFiles:
         )
 
     def _opened(self, uri: str) -> Iterator[bytes]:
-        return pipes.chunks(self._transfers.open(uri))
+        return self._transfers.stream(uri)
 
     def upload_model(self, layout: Layout) -> None:
         """``/opt/ml/model`` of all hosts, as one archive or as it is."""

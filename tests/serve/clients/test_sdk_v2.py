@@ -19,7 +19,7 @@ import sagemaker
 from sagemaker.huggingface import HuggingFace
 from sagemaker.processing import ProcessingInput, ProcessingOutput, ScriptProcessor
 from sagemaker.pytorch import PyTorch
-from sagemaker.remote_function import RemoteExecutor, remote
+from sagemaker.remote_function import RemoteExecutor
 from sagemaker.sklearn.processing import SKLearnProcessor
 from sagemaker.tensorflow import TensorFlow
 from sagemaker.tuner import ContinuousParameter, HyperbandStrategyConfig, HyperparameterTuner, StrategyConfig
@@ -47,19 +47,16 @@ face = HuggingFace(
 )
 face.fit(wait=False, job_name="face")
 
-# a job's Python needs the SDK, too
-settings = dict(
-    role="{ROLE}", instance_type="ml.m5.xlarge", image_uri="own:1",
-    environment_variables={{"PATH": os.environ["SDK_PATH"]}},
-)
-
-@remote(**settings)
 def divided(number, by=2):
     print("dividing", number)
     return number / by
 
-executor = RemoteExecutor(max_parallel_jobs=2, **settings)
-futures = [executor.submit(divided.__wrapped__, number, by) for number, by in ((20, 4), (1, 0))]
+# a job's Python needs the SDK, too
+executor = RemoteExecutor(
+    role="{ROLE}", instance_type="ml.m5.xlarge", image_uri="own:1",
+    environment_variables={{"PATH": os.environ["SDK_PATH"]}},
+)
+future = executor.submit(divided, 42)
 """
 FIT = """
 from sagemaker.estimator import Estimator
@@ -85,12 +82,7 @@ for estimator in (flow, face):
     print("ENDED", estimator.model_data)
 """
 REMOTE = """
-print("DIVIDED", divided(42))
-print("EXECUTED", futures[0].result())
-try:
-    futures[1].result()
-except ZeroDivisionError as error:
-    print("RAISED", error)
+print("DIVIDED", future.result())
 executor.shutdown()
 """
 PROCESSES = f"""
@@ -255,7 +247,4 @@ def test_a_pipeline_runs_with_its_session(said: Mapping[str, str]) -> None:
 
 
 def test_a_remote_function_is_a_job(said: Mapping[str, str]) -> None:
-    found = said["remote"]
-    assert "DIVIDED 21.0" in found and "dividing 42" in found, said["begin"] + found
-    assert "RAISED division by zero" in found, found
-    assert "EXECUTED 5.0" in found, found
+    assert "DIVIDED 21.0" in said["remote"], said["begin"] + said["remote"]

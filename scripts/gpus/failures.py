@@ -6,7 +6,15 @@ import signal
 import subprocess
 from typing import Any
 
+from gpus import ras
 from gpus.machine import Job, Machine, NotHere, Wrong
+
+WITH_RAS = (2, 24)
+"""The first NCCL that answers questions about its communicators."""
+DUMP_MILLISECONDS = 3000
+"""torch waits so long for a dump of its flight recorder, and four times as long before it throws NCCL's timeout: by
+default 15 s and a minute (``ProcessGroupNCCL.cpp``), which is more than the part has.
+"""
 
 
 def _told(job: Job, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -63,15 +71,30 @@ def refusal(machine: Machine) -> dict[str, Any]:
 def too_late(machine: Machine) -> dict[str, Any]:
     """A collective runs into NCCL's time limit: the reason says so, and the flight recorder's file is kept.
 
-    No variable of the recorder is set here: the job's own settings, which make way for a user's, ask for the file.
+    The job's own settings, which make way for a user's, ask for the file; only how long torch waits for it is set here.
+    Meanwhile NCCL's RAS is asked, which answers from a thread of its own.
     """
-    job = machine.job("waits.py", "collective", "5")
+    answers: list[str] = []
+    job = machine.job(
+        "waits.py",
+        "collective",
+        "5",
+        environ={"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": str(DUMP_MILLISECONDS)},
+        when=("a collective waits", lambda _child: answers.append(ras.asked())),
+    )
     if job.code == 0 or ("timeout" not in job.reason.lower() and "timed out" not in job.reason.lower()):
         raise Wrong(f"code {job.code}: {job.reason}")
     kept = sorted(path.name for path in job.folder.rglob("*flight_recorder*"))
     if not machine.dry and not kept:
         raise Wrong(f"no record of torch's flight recorder was kept: {job.log[-800:]}")
-    return {**_told(job, ("peer", "infra", "user")), "records": kept}
+    found = {**_told(job, ("peer", "infra", "user")), "records": kept}
+    if machine.dry:
+        return found
+    (machine.folder / "ras.txt").write_text(answers[0])
+    version = job.facts()["nccl"]
+    if tuple(version) >= WITH_RAS and "Communicators" not in answers[0]:
+        raise Wrong(f"the RAS of NCCL {version} told nothing of communicators: {answers[0][-400:]}")
+    return {**found, "ras": ras.summary(answers[0])}
 
 
 def idle(machine: Machine) -> dict[str, Any]:

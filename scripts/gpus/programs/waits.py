@@ -34,10 +34,13 @@ if kind == "collective":  # a collective that can't come to its end in time, as 
     dist.all_reduce(data)
     settle()
     if not HAS_GPU:
+        print("a collective waits", flush=True)
         raise RuntimeError("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE) ran for")
     for _ in range(400):
         torch.cuda._sleep(2_000_000_000)
+    tell(nccl=torch.cuda.nccl.version())
     dist.all_reduce(data)
+    print("a collective waits", flush=True)
     settle()
     raise SystemExit("the collective ended in time")
 if kind == "stop":

@@ -56,11 +56,11 @@ def looked_at(times):
     return int.from_bytes(os.pread(int(questions), 8, 0), "big") > times
 
 def sends_all_the_time():
-    while not everybody(looked_at(3), op=MPI.LOR): pass
+    while not everybody(looked_at(6), op=MPI.LOR): pass
 
 def computes_in_long_calls():
     if comm.rank == 0:
-        while not looked_at(3): work("sha512", b"word", b"salt", 300_000)
+        while not looked_at(6): work("sha512", b"word", b"salt", 300_000)
         comm.send(None, dest=1)
     else:
         hear(source=0)

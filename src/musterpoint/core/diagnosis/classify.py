@@ -13,15 +13,19 @@ _OUT_OF_MEMORY = re.compile(
     r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
     r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
 )
+# sources: torch's ProcessGroupNCCL.cpp (DistBackendErrors of this rank alone) and NCCLUtils.cpp, NCCL's src/init.cc and
+# src/misc/shmutils.cc (src/os/linux.cc since 2.30)
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
-    r"|Multiple Ranks are using the same GPU"
+    r"|Multiple Ranks are using the same GPU|ncclUnhandledCudaError|shared memory (?:segment|file) \S*nccl-"
+    r"|failed to extend /dev/shm/nccl-|tensor not on device passed to init_process_group"
+    r"|GPU devices are not known|NCCL communicator has not been initialized before mem pool"
     r"|invalid usage|illegal memory access|device-side assert"
 )
 _INFRASTRUCTURE = re.compile(
     r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
-    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected|CUDA error: (?:hardware|unknown error)"
-    r"|NVLink error|Xid \d+"
+    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected"
+    r"|(?:CUDA error: |Cuda failure (?:\d+ )?')(?:hardware|unknown error|device not ready)|NVLink error|Xid \d+"
 )
 
 

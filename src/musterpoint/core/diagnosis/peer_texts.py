@@ -111,7 +111,8 @@ TEXTS: tuple[PeerText, ...] = (
     ),
     PeerText(
         "NCCL",
-        r"NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout",
+        r"NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
+        r"|attempting to dump debug info, due to collective timeout",
         f"{_C10D}/ProcessGroupNCCL.cpp",
         "RuntimeError: [3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)",
     ),

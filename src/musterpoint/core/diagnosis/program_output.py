@@ -302,7 +302,7 @@ def _symptom_before(lines: list[Line], number: int) -> str:
     said = said[-STALE:]
     symptoms = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
     telling = [text for text in symptoms if not text.startswith("terminate called")]
-    return (telling or symptoms or [""])[-1]
+    return aborts.words_of((telling or symptoms or [""])[-1])
 
 
 def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:

@@ -69,9 +69,9 @@ def _assignments(file: str, root: str) -> Iterator[tuple[str, str]]:
 
 def fits_any(value: str, names: Sequence[str], exact: bool = False) -> bool:
     """Whether NCCL, which takes names for prefixes unless ``=`` or ``^`` comes first, would find one of ``names``."""
-    if value.startswith("^"):
-        words = value[1:].lstrip("=").split(",")
-        return any(not any(name.startswith(word) for word in words if word) for name in names)
-    exact = exact or value.startswith("=")
-    words = [word.strip().partition(":")[0] for word in value.lstrip("=").split(",")]
-    return any(name == word if exact else name.startswith(word) for name in names for word in words if word)
+    without = value.startswith("^")
+    listed = value.removeprefix("^")
+    exact = exact or listed.startswith("=")
+    words = [word.strip().partition(":")[0] for word in listed.lstrip("=").split(",")]
+    found = [any(name == word if exact else name.startswith(word) for word in words if word) for name in names]
+    return not all(found) if without else any(found)

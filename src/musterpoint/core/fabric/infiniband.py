@@ -49,4 +49,5 @@ def _ports(fabric: Fabric) -> Iterator[EnvSetting]:
     reason = f"the InfiniBand ports; {others} is Ethernet, and would be used with them"
     if fabric.uses_nccl:
         yield EnvSetting("NCCL_IB_HCA", "=" + ",".join(names), reason)
-    yield EnvSetting("UCX_NET_DEVICES", ",".join(f"{name}:1" for name in names), reason)
+    ports = ",".join(f"{device.name}:{device.port}" for device in fabric.infiniband)
+    yield EnvSetting("UCX_NET_DEVICES", ports, reason)

@@ -152,7 +152,7 @@ def _ofi_nccl(environ: Mapping[str, str], packages: Mapping[str, str], root: str
         os.path.join(root, "opt/aws-ofi-nccl/install/lib"),
     ]
     for folder in folders:
-        for name in ("libnccl-net-ofi.so", "libnccl-net.so"):
+        for name in ("libnccl-net-ofi.so", "libnccl-net-aws-ofi.so", "libnccl-net.so"):
             found = re.search(rb"aws-ofi-nccl[ /]v?(\d+\.\d+[\w.]*)", _start(os.path.join(folder, name)))
             if found:
                 return found[1].decode()

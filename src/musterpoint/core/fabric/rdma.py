@@ -26,7 +26,8 @@ ACTIVE = "ACTIVE"
 
 
 class RdmaDevice(NamedTuple):
-    """One RDMA device; its first port stands for it.
+    """One RDMA device. One port stands for it: the first that is ACTIVE, else the first. NCCL uses every ACTIVE port
+    (``NVIDIA/nccl: src/transport/net_ib/init.cc``).
 
     name: the kernel's, such as ``mlx5_ib0`` or ``rdmap16s27``.
     kind: EFA, InfiniBand, or RoCE, which is RDMA over Ethernet.
@@ -38,6 +39,7 @@ class RdmaDevice(NamedTuple):
     firmware: its version.
     reachable: whether its node in ``/dev/infiniband`` is here, by which programs use it.
     interfaces: its network interfaces, such as ``ib0``.
+    port: the number of the port that stands for it.
     """
 
     name: str
@@ -51,6 +53,7 @@ class RdmaDevice(NamedTuple):
     firmware: str = ""
     reachable: bool = True
     interfaces: tuple[str, ...] = ()
+    port: int = 1
 
     @property
     def usable(self) -> bool:
@@ -88,7 +91,8 @@ def network_direct(root: str = "/") -> bool:
 def _device(name: str, nodes: dict[str, bool], root: str) -> RdmaDevice:
     folder = os.path.join(root, "sys/class/infiniband", name)
     pci = os.path.join(folder, "device")
-    port = os.path.join(folder, "ports", next(iter(sorted(entries(os.path.join(folder, "ports")))), "1"))
+    number = _port(os.path.join(folder, "ports"))
+    port = os.path.join(folder, "ports", number)
     vendor, device = (read(os.path.join(pci, part)).strip() for part in ("vendor", "device"))
     rate = read(os.path.join(port, "rate")).split()
     return RdmaDevice(
@@ -98,12 +102,23 @@ def _device(name: str, nodes: dict[str, bool], root: str) -> RdmaDevice:
         device,
         _address(pci),
         os.path.lexists(os.path.join(pci, "physfn")) or (vendor == MELLANOX and device in VIRTUAL_FUNCTIONS),
-        read(os.path.join(port, "state")).rpartition(":")[2].strip(),
+        _state(port),
         int(float(rate[0])) if rate and _is_number(rate[0]) else 0,
         read(os.path.join(folder, "fw_ver")).strip(),
         nodes.get(name, not nodes),
         tuple(sorted(entries(os.path.join(pci, "net")))),
+        int(number) if number.isdecimal() else 1,
     )
+
+
+def _port(folder: str) -> str:
+    """The first port that is ACTIVE, else the first."""
+    ports = sorted(entries(folder), key=_natural)
+    return next((port for port in ports if _state(os.path.join(folder, port)) == ACTIVE), ports[0] if ports else "1")
+
+
+def _state(port: str) -> str:
+    return read(os.path.join(port, "state")).rpartition(":")[2].strip()
 
 
 def _kind(vendor: str, device: str, driver: str, port: str) -> RdmaKind:

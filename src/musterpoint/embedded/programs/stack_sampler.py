@@ -4,7 +4,8 @@ Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each
 :func:`musterpoint.core.diagnosis.standstill.position` takes, the stacks those of the second look. PY_SPY is the program
 that reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are; CALLS
 the one that says whether a process is in an MPI. It alone stops a thread, while its registers are read. A rank of which
-the last RESULT said ``"silent": SIZE`` is named by RANK=PID:SIZE.
+the last RESULT said ``"silent": SIZE`` is named by RANK=PID:SIZE: it hasn't answered the question that it was asked
+when its answers were of SIZE bytes.
 
 Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
 """
@@ -54,7 +55,9 @@ SIGNAL = 61
 ANSWER_SECONDS = 5.0
 """For the answer of a rank: a thread that may run Python gets its turn within milliseconds, on a busy machine later."""
 SILENT: dict[int, int] = {}
-"""The processes whose thread hasn't answered, and how long the file of their answers was when they were left."""
+"""The processes whose thread hasn't answered, and how long the file of their answers was when it was asked."""
+ANSWER, ANSWER_END = b"Stacks, read by a thread of the process\n", b"End of the stacks\n"
+"""The first and last line of what a rank's thread writes."""
 STACKS = b"s"
 """The byte that asks for stacks in the pipe of a rank's thread."""
 STACKS_FILE = "muster-stacks"
@@ -322,9 +325,8 @@ class Question:
 
     The thread is asked through its pipe. Where it doesn't answer, C code keeps Python's lock; then it is asked by
     :data:`SIGNAL`, which would kill a process without such a thread. A question that is open since the last look isn't
-    asked again, as the lock has been kept since: :data:`SILENT` has how much had been written by then. A process that
-    was forked from such a one has no such thread. Its main thread is asked only while it is in no call that a signal
-    would end.
+    asked again, as the lock has been kept since. A process that was forked from such a one has no such thread. Its main
+    thread is asked only while it is in no call that a signal would end.
     """
 
     def __init__(self, pid: int) -> None:
@@ -350,43 +352,56 @@ class Question:
             self._tid = pid
             return
         asks = [name.rpartition("-")[2] for name in targets.values() if name.startswith(f"/memfd:{RETURNS}-")]
-        if asks:
-            still_open = SILENT.get(pid) == self._before
-            self._waits = not still_open and poke(f"{folder}/{int(asks[0])}", STACKS)
+        if pid in SILENT and ANSWER_END in written(self._path, SILENT[pid]):
+            del SILENT[pid]
+        self._waits = bool(asks) and pid not in SILENT and poke(f"{folder}/{int(asks[0])}", STACKS)
 
     def stacks(self, until: float) -> list[Facts] | None:
         """The threads, which a thread of ours has ``until`` to write; None where they can't be had."""
         if not self._path:
             return None
         try:
-            if self._waits and (said := answer(self._path, self._before, until)):
-                SILENT.pop(self._pid, None)
+            if self._waits and (said := self._answer(until)):
                 return parsed(said)
             if self._tid == self._pid and read(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON:
                 return None
+            if self._waits:
+                SILENT[self._pid] = self._before
+            begin = os.stat(self._path).st_size
             if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, self._pid, self._tid, SIGNAL):
                 return None
-            said = answer(self._path, self._before, time.monotonic() + ANSWER_SECONDS)
-            if self._tid != self._pid:
-                SILENT[self._pid] = os.stat(self._path).st_size
-            return parsed(said) if said else None
+            return parsed(self._dump(begin, time.monotonic() + ANSWER_SECONDS))
         except (OSError, ValueError, KeyError):
             return None
 
+    def _answer(self, until: float) -> str:
+        """What the thread answers, once all of it is there; empty when time is ``until``."""
+        while True:
+            said = written(self._path, self._before)
+            if (end := said.find(ANSWER_END)) >= 0:
+                return said[said.find(ANSWER) : end].decode("utf-8", "replace")
+            if time.monotonic() >= until:
+                return ""
+            threading.Event().wait(0.02)
 
-def answer(path: str, before: int, until: float) -> str:
-    """What has been written behind the first ``before`` bytes of a file, once no more comes, or when time is ``until``;
-    empty: nothing. What was there before that counts, too.
-    """
-    size = before
-    while True:
-        last, size = size, os.stat(path).st_size
-        if size == last > before or time.monotonic() >= until:
-            break
-        threading.Event().wait(0.02)
+    def _dump(self, begin: int, until: float) -> str:
+        """What the handler of the signal writes behind ``begin``, once no more comes and the thread doesn't run, or
+        what has come when time is ``until``. The main thread of a forked process runs on.
+        """
+        size = begin
+        while True:
+            last, size = size, os.stat(self._path).st_size
+            over = self._tid == self._pid or stat_of(f"{self._pid}/task/{self._tid}")[:1] != ["R"]
+            if (size == last > begin and over) or time.monotonic() >= until:
+                return written(self._path, begin).decode("utf-8", "replace")
+            threading.Event().wait(0.02)
+
+
+def written(path: str, begin: int) -> bytes:
+    """What has been written into a file behind its first ``begin`` bytes."""
     with open(path, "rb") as file:
-        file.seek(before)
-        return file.read().decode("utf-8", "replace")
+        file.seek(begin)
+        return file.read()
 
 
 def parsed(text: str) -> list[Facts] | None:

@@ -34,6 +34,8 @@ NUMBER = 8
 """Bytes of each of the two."""
 STACKS = b"s"
 """The byte in the pipe that asks for the stacks; any other one asks whether the main thread runs Python."""
+ANSWER, ANSWER_END = "Stacks, read by a thread of the process\n", "End of the stacks\n"
+"""Its first and last line: so who asked tells a whole answer from a part, and from what the signal had written."""
 MOST_FRAMES = 200
 
 
@@ -46,7 +48,7 @@ def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
     question = 0
     while byte := os.read(asked, 1):
         if byte == STACKS:
-            os.write(answers, stacks().encode("utf-8", "replace"))
+            os.write(answers, f"{ANSWER}{stacks()}{ANSWER_END}".encode("utf-8", "replace"))
             continue
         question += 1
         os.pwrite(returns, question.to_bytes(NUMBER, "big"), 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Iterator
 
 import pytest
 
@@ -41,10 +42,92 @@ ASKED = ("quiet", "a", True), ("quiet", "b", True)
         ([*ASKED, ("left", "a"), ("left", "b")], [LookAsked()]),
         # a second look needs a new silence of all
         ([*ASKED, ("looked", "a", ()), ("looked", "b", ()), ("quiet", "a", True)], [LookAsked(), AllLooked(())]),
+        # a host that is quiet again before the other has looked doesn't say so twice
+        ([*ASKED, ("looked", "a", ()), ("quiet", "a", True), ("looked", "b", ()), ("quiet", "b", True)],
+         [LookAsked(), AllLooked(()), LookAsked()]),
     ],
 )  # fmt: skip
 def test_histories(steps: list[Any], decisions: list[QuietDecision]) -> None:
     assert play(*steps) == decisions
+
+
+class Played:
+    """The leader and its hosts, as a stall watch plays them: what each has said of its ranks, whether it looks at them,
+    and the messages that are on their way, those of one host in their order.
+    """
+
+    def __init__(self) -> None:
+        self.leader = WhoIsQuiet(["a", "b"])
+        self.quiet = {"a": False, "b": False}
+        self.looks = {"a": False, "b": False}
+        self.up: dict[str, tuple[tuple[str, Any], ...]] = {"a": (), "b": ()}
+        self.asked = {"a": 0, "b": 0}
+
+    def key(self) -> str:
+        return repr([self.quiet, self.looks, self.up, self.asked, self.awaited(), sorted(self.said_quiet())])
+
+    def awaited(self) -> list[str]:
+        return sorted(self.leader.awaited())
+
+    def said_quiet(self) -> set[str]:
+        return self.leader._quiet
+
+    def next(self) -> Iterator[Played]:
+        """What may happen next, each as a state of its own."""
+        for host in self.quiet:
+            for step in (self.turn, self.hear, self.look, self.deliver):
+                after = copy.deepcopy(self)
+                if getattr(after, step.__name__)(host):
+                    yield after
+
+    def turn(self, host: str) -> bool:
+        """Its ranks fall silent, or print again."""
+        self.quiet[host] = not self.quiet[host]
+        self.up[host] += (("quiet", self.quiet[host]),)
+        return len(self.up[host]) <= 3
+
+    def hear(self, host: str) -> bool:
+        """It is asked to look at its ranks."""
+        if not self.asked[host] or self.looks[host]:
+            return False
+        self.asked[host] -= 1
+        self.looks[host] = True
+        return True
+
+    def look(self, host: str) -> bool:
+        """It has looked: its silence begins anew."""
+        if not self.looks[host]:
+            return False
+        self.looks[host] = self.quiet[host] = False
+        self.up[host] += (("looked", None),)
+        return len(self.up[host]) <= 3
+
+    def deliver(self, host: str) -> bool:
+        """The leader gets the next message of it."""
+        if not self.up[host]:
+            return False
+        (kind, word), *later = self.up[host]
+        self.up[host] = tuple(later)
+        for decision in getattr(self.leader, kind)(host, word):
+            if isinstance(decision, LookAsked):
+                self.asked = {each: number + 1 for each, number in self.asked.items()}
+        return True
+
+
+def test_whatever_the_order_the_leader_knows_who_is_quiet_once_nothing_is_on_its_way() -> None:
+    """All histories of two hosts with up to three messages of each on their way: else nobody would look again."""
+    waiting, seen = [Played()], {Played().key()}
+    while waiting:
+        state = waiting.pop()
+        if not any(state.up.values()) and not any(state.asked.values()) and not any(state.looks.values()):
+            assert state.awaited() == []
+            assert state.said_quiet() == {host for host, on in state.quiet.items() if on}
+            assert state.said_quiet() != {"a", "b"}, "all are quiet, and nobody is asked to look"
+        for after in state.next():
+            if after.key() not in seen:
+                seen.add(after.key())
+                waiting.append(after)
+    assert len(seen) > 1000
 
 
 def test_the_leader_gets_the_positions_of_all_hosts_and_tells_all_what_it_found(start: Any) -> None:

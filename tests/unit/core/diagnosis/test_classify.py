@@ -14,6 +14,7 @@ TAILS = Path(__file__).parent / "tails"
 # recorded tails
 RECORDED = {
     "gloo_closed": "peer", "gloo_reset": "peer", "gloo_timeout": "peer", "store_gone": "peer", "nccl_remote": "peer",
+    "nccl_watchdog": "peer", "nccl_monitor": "peer", "nccl_monitor_hang": "user",
     "master_gone": "peer", "connreset": "user", "addrinuse": "user", "cuda_oom": "oom", "cpuoom": "oom",
     "horovod_gloo_peer": "peer", "tf_socket_closed": "peer", "tf_graph_error": "user", "tf_keras3_fit": "user",
     "jax_peer": "peer", "jax_abort": "peer", "jax_shutdown": "peer", "xgboost_peer": "peer",
@@ -32,6 +33,24 @@ TEXTS = {
     "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error": "peer",
     "torch.distributed.DistBackendError: ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0": "user",
     "torch.distributed.DistBackendError: Last error:\nMultiple Ranks are using the same GPU/Partition": "user",
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\n"
+    "Last error:\nCuda failure 101 'invalid device ordinal'": "user",
+    "torch.distributed.DistBackendError: ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+    "Cuda failure 214 'uncorrectable ECC error encountered'": "infra",
+    "torch.distributed.DistBackendError: ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+    "Cuda failure 999 'unknown error'": "infra",
+    "torch.distributed.DistBackendError: ncclSystemError: System call (e.g. socket, malloc) or external library call "
+    "failed or device error. \nLast error:\nError while creating shared memory segment /dev/shm/nccl-aBcDeF (size "
+    "9637888), error: No space left on device (28)": "user",
+    "torch.distributed.DistBackendError: ncclSystemError: System call (e.g. socket, malloc) or external library call "
+    "failed or device error. \nLast error:\nError: failed to extend /dev/shm/nccl-aBcDeF to 33030532 bytes, error: No "
+    "space left on device (28)": "user",
+    "torch.distributed.DistBackendError: Attempt to perform collective on tensor not on device passed to "
+    "init_process_group": "user",
+    "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
+    "c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: //0. This may "
+    "indicate a possible application crash on rank 0 or a network set up issue.": "peer",
     "RuntimeError: NCCL communicator was aborted on rank 3.": "peer",
     "RuntimeError: [3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)": "peer",
     "RuntimeError: Socket Timeout": "peer",

@@ -216,7 +216,7 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         False, False, None, "Gone: it ended with 1"),
     "something else after a lost peer": (
         f"{LOST}{HEAD}{USERS.format('step()')}KeyError: 7\n", False, False, None, "KeyError: 7"),
-    "a watchdog's abort": (WATCHDOG + ABORTED, True, False, None, "[E1121 10:00:00.0 ProcessGroupNCCL.cpp:616]"),
+    "a watchdog's abort": (WATCHDOG + ABORTED, True, False, None, "[Rank 1] Watchdog caught"),
     "a watchdog that saw a fault of this rank's own": (
         WATCHDOG + "CUDA error: an illegal memory access was encountered\n" + ABORTED, False, False, None, "Fatal"),
     "an abort for another reason": (ABORTED, False, False, None, "Fatal Python error: Aborted"),
@@ -251,7 +251,7 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         HEAD + USERS.format("step()") + "KeyboardInterrupt\n" + TABLE.format(1, 1), False, False, None,
         "KeyboardInterrupt"),
     "torchrun: another rank's crash": (ABORTED + TABLE.format(1, -11), False, False, None, "Fatal Python error"),
-    "torchrun: a watchdog's abort": (WATCHDOG + TABLE.format(1, -6), True, False, 1, "[E1121 10:00:00.0 "),
+    "torchrun: a watchdog's abort": (WATCHDOG + TABLE.format(1, -6), True, False, 1, "[Rank 1] Watchdog caught"),
     "torchrun: an abort without a word": (TABLE.format(1, -6), False, True, 1, "the program's own torchrun says"),
     "a launcher's child without a word": (
         f"{HEAD}{USERS.format('check_call(cmd)')}subprocess.CalledProcessError: Command '['python', 'x.py']' returned "
@@ -304,6 +304,19 @@ SAID: dict[str, tuple[str, int, str]] = {
         "Fatal Python error: Aborted"),
     "another crash": ("free(): invalid pointer\n", -11, "Fatal Python error: Segmentation fault"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nccl_monitor", "Terminating the process after attempting to dump debug info, due to collective timeout"),
+        ("nccl_monitor_hang", "Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL"),
+        ("nccl_watchdog", "[PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with"),
+    ],
+)
+def test_torchs_log_says_why_it_aborts(name: str, words: str) -> None:
+    error = find_error(TAILS[name])
+    assert error is not None and error.text.startswith(words)
 
 
 @pytest.mark.parametrize("name", SAID)

@@ -171,6 +171,7 @@ def test_nccl_gets_the_exact_interface_where_its_name_begins_another(root: Path)
         ({"NCCL_SOCKET_IFNAME": "eth"}, ""),
         ({"NCCL_SOCKET_IFNAME": "=eth"}, "names no interface of this host, which has docker0, eth0, eth1, lo"),
         ({"NCCL_SOCKET_IFNAME": "^docker,lo"}, ""),
+        ({"NCCL_SOCKET_IFNAME": "^=eth"}, ""),
         ({"NCCL_SOCKET_IFNAME": "^docker,lo,eth"}, "names no interface"),
         ({"GLOO_SOCKET_IFNAME": "eth"}, "GLOO_SOCKET_IFNAME=eth (the environment) names no interface"),
         ({"TP_SOCKET_IFNAME": "eth1"}, ""),

@@ -9,7 +9,9 @@ import pytest
 
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.fabric.facts import Fabric, survey_fabric
+from musterpoint.core.fabric.infiniband import infiniband_settings
 from musterpoint.core.fabric.nccl import Advice, advise
+from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
 from .trees import NAMES, sources, unpack
 
@@ -208,3 +210,16 @@ def test_a_file_of_the_image_is_named(tmp_path: Path) -> None:
     tree = str(tmp_path)
     fabric = survey_fabric(survey({}, tree), {"HOME": "/home"}, PYTHON, tree)
     assert fabric.configured["NCCL_IB_DISABLE"] == ("0", "/home/.nccl.conf")
+
+
+def test_the_port_that_is_up_stands_for_a_card(tmp_path: Path) -> None:
+    for number, state, layer in ((1, "1: DOWN", "InfiniBand"), (2, "4: ACTIVE", "InfiniBand"), (10, "4: ACTIVE", "")):
+        folder = tmp_path / f"sys/class/infiniband/mlx5_0/ports/{number}"
+        folder.mkdir(parents=True)
+        (folder / "state").write_text(state + "\n")
+        (folder / "link_layer").write_text(layer + "\n")
+    (device,) = survey_rdma(str(tmp_path))
+    assert (device.port, device.state, device.kind, device.usable) == (2, "ACTIVE", "infiniband", True)
+    roce = RdmaDevice("mlx5_1", "roce", state="ACTIVE")
+    settings = infiniband_settings(Fabric(rdma=(device, roce)))
+    assert {each.name: each.value for each in settings} == {"UCX_NET_DEVICES": "mlx5_0:2"}

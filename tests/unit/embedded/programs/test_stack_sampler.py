@@ -287,10 +287,14 @@ def test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries(
         try:
             assert rank.stdout is not None
             assert rank.stdout.readline() == b"ready\n"
-            calls = [sample(tmp_path, {"rank": rank}, "-", "2")["rank"]["mpi_call"] for _ in range(3)]
+            look = lambda: sample(tmp_path, {"rank": rank}, "-", "2")["rank"]["mpi_call"]  # noqa: E731
+            if in_mpi:  # on a busy machine a look may say that it doesn't know
+                calls = [next(call for call in iter(look, None) if call) for _ in range(2)]
+                assert calls == [1, 1]
+            else:  # and one of the short calls may be a long one
+                assert [look() for _ in range(3)] != [1, 1, 1]
         finally:
             rank.kill()
-    assert (calls == [1, 1, 1]) is in_mpi  # a busy machine may make one of the short calls a long one
 
 
 def test_what_lies_in_an_mpi() -> None:

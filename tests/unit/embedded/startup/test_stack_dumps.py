@@ -105,13 +105,13 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
         subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, start_new_session=True) for _number in range(2)
     ]
     limits = []
-    answer = stack_sampler.answer
+    answer = stack_sampler.Question._answer
 
-    def noted(path: str, before: int, until: float) -> str:
+    def noted(self: stack_sampler.Question, until: float) -> str:
         limits.append(until)
-        return answer(path, before, until)
+        return answer(self, until)
 
-    monkeypatch.setattr(stack_sampler, "answer", noted)
+    monkeypatch.setattr(stack_sampler.Question, "_answer", noted)
     monkeypatch.setattr(stack_sampler, "SILENT", {})
     try:
         for rank in ranks:
@@ -123,8 +123,44 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
             os.killpg(rank.pid, signal.SIGKILL)
             rank.communicate()
     assert all(threads for each in found for threads, _error in each.values())
-    assert len(limits) == 6, "each answers a signal twice, and its thread was waited for once"
-    assert limits[0] == limits[2], "for both together"
+    assert len(limits) == 2, "the thread of each is waited for once; a signal answers the second look"
+    assert limits[0] == limits[1], "for both together"
+
+
+LATE = """
+import ctypes, time
+
+def waits():
+    ctypes.PyDLL(None).system(b"echo ready; read line")
+
+waits()
+time.sleep(600)
+"""
+
+
+def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer comes behind what the signal had it write, at any moment of a look."""
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    monkeypatch.setattr(stack_sampler, "SILENT", {})
+    monkeypatch.setattr(stack_sampler, "ANSWER_SECONDS", 1.0)
+    words = [sys.executable, "-c", LATE]
+    with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdin is not None and rank.stdout is not None
+            assert rank.stdout.readline() == b"ready\n"
+            for _look in range(2):
+                found = asked(rank.pid) or []
+                assert [frame[0] for thread in found for frame in thread["frames"]].count("waits") == 1
+                assert rank.pid in stack_sampler.SILENT
+            rank.stdin.write(b"go on\n")
+            rank.stdin.flush()
+            while rank.pid in stack_sampler.SILENT:
+                asked(rank.pid)
+            monkeypatch.setattr(stack_sampler, "ANSWER_SECONDS", 500.0)
+            assert asked(rank.pid)
+            assert rank.pid not in stack_sampler.SILENT
+        finally:
+            rank.kill()
 
 
 FORKS = """

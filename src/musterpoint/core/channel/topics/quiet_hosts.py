@@ -71,7 +71,11 @@ class WhoIsQuiet:
         return self._next()
 
     def looked(self, host: str, positions: tuple[Position, ...] | None) -> list[QuietDecision]:
-        """``host`` answers a :class:`LookAsked`; an answer to none is dropped."""
+        """``host`` answers a :class:`LookAsked`; an answer to none is dropped.
+
+        Its silence begins anew with its answer. It may be quiet again before the last host has answered.
+        """
+        self._quiet.discard(host)
         if self._found is not None and host in self._running:
             self._found[host] = positions
         return self._next()
@@ -106,7 +110,6 @@ class WhoIsQuiet:
         if self._found.keys() < self._running:
             return []
         found, self._found = list(self._found.values()), None
-        self._quiet.clear()
         rule, self._because = self._because, ""
         if not found:
             return []
@@ -171,13 +174,18 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
 class WorkersQuietHosts(WorkerHalf, QuietHosts):
     """A host without a leader looks for itself."""
 
+    def begin(self) -> None:
+        self._is_quiet = False
+
     def quiet(self, on: bool) -> None:
+        self._is_quiet = on
         if not self._side.is_alone:
             self._side.post(Quiet(on))
         elif on:
             self._side.emit(LookAsked())
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
+        self._is_quiet = False
         if self._side.is_alone:
             self._side.emit(AllLooked(positions))
         else:
@@ -191,6 +199,10 @@ class WorkersQuietHosts(WorkerHalf, QuietHosts):
 
     def hear(self, message: Union[LookAsked, Stalled], size: int) -> None:
         self._side.emit(message)
+
+    def alone(self) -> None:
+        if self._is_quiet:
+            self._side.emit(LookAsked())
 
 
 TOPIC: Topic[QuietHosts] = Topic(

@@ -1,7 +1,7 @@
 """Reads the job from the variables that AWS Batch gives the nodes of a multi-node parallel job.
 
-The main node leads; it is the only one that doesn't get its own address. Source: AWS Batch's user guide, "Environment
-variables" of multi-node parallel jobs.
+The main node leads; it is the only one that doesn't get its own address. Source: AWS Batch's user guide on multi-node
+parallel jobs, https://docs.aws.amazon.com/batch/latest/userguide/mnp-env-vars.html.
 """
 
 from __future__ import annotations

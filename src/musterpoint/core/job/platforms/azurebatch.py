@@ -1,8 +1,10 @@
 """Reads the job from the variables that Azure Batch gives the nodes of a multi-instance task.
 
 Batch runs the coordination command on all nodes, the application command on one: musterpoint is the first. No node is
-told its own address, so places go by arrival, and the primary's leads. Source: Azure Batch's documentation,
-"Azure Batch runtime environment variables" and "Use multi-instance tasks to run MPI applications".
+told its own address, so places go by arrival, and the primary's leads. Sources: Azure Batch's documentation,
+https://learn.microsoft.com/azure/batch/batch-compute-node-environment-variables (``AZ_BATCH_HOST_LIST`` is joined with
+commas, ``AZ_BATCH_NODE_LIST`` with semicolons, ``AZ_BATCH_MASTER_NODE`` has a port) and
+https://learn.microsoft.com/azure/batch/batch-mpi.
 """
 
 from __future__ import annotations

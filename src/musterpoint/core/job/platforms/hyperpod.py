@@ -1,8 +1,10 @@
 """Reads the job from the variables of torchrun's that HyperPod's training operator gives the pods of its jobs.
 
 The pods are called ``JOB-REPLICA-0``, ``JOB-REPLICA-1`` and so on, with the replica's name ``pods`` in all samples.
-Sources: Amazon SageMaker's developer guide, "Using the HyperPod training operator"; jobs of HyperPod on Slurm are
-Slurm's.
+Sources: Amazon SageMaker's developer guide,
+https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-eks-operator-usage.html;
+https://awslabs.github.io/ai-on-sagemaker-hyperpod/docs/add-ons/hp-training-operator/overview. Jobs of HyperPod on Slurm
+are Slurm's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads the job from the lists of hosts that LSF gives a job's tasks.
 
-Where jobs are launched from a node of their own, that one stands first with one slot, and takes no part. Sources: IBM's
-"Environment variables set for job execution"; the manuals of ``blaunch`` and ``jsrun``.
+Where jobs are launched from a node of their own, that one stands first with one slot, and takes no part. Sources:
+https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution of IBM's documentation;
+the manuals of ``blaunch`` and ``jsrun``.
 """
 
 from __future__ import annotations

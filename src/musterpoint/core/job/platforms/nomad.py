@@ -1,7 +1,7 @@
 """Reads the job from Nomad's number of an allocation; how many there are and where they meet the job says.
 
-Source: Nomad's documentation, "Runtime environment settings": ``NOMAD_ALLOC_INDEX`` goes from 0 to the group's
-``count`` - 1, which no variable tells.
+Sources: Nomad's documentation, https://developer.hashicorp.com/nomad/docs/runtime: ``NOMAD_ALLOC_INDEX`` goes from 0 to
+the group's ``count`` - 1, which no variable tells; hashicorp/nomad, ``client/taskenv/env.go``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads the job from the file of hosts that PBS (OpenPBS, PBS Professional) and Torque make for a job.
 
 It has each host once for each of its slots, and is on the first host; where other hosts can't read it, a copy of it
-in a shared directory will do. Sources: the manual of ``qsub``, "Environment variables"; Torque's of ``pbsdsh``.
+in a shared directory will do. Sources: openpbs/openpbs, ``doc/man1/qsub.1B``; Torque's manuals of ``qsub``
+(https://manpages.ubuntu.com/manpages/xenial/man1/qsub.1B.html) and ``pbsdsh``.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS = 10.0
 """Between the two looks at the ranks; less where the stall timeout is shorter."""
+LOOK_SECONDS = 600.0
+"""For a look at all ranks of a host: py-spy takes seconds for each, and a process may be stuck in the kernel."""
 STACKS = "stacks.txt"
 _SHOWN = 120
 """Bytes of a pattern in a sentence."""
@@ -66,6 +68,7 @@ class StallWatch(Watcher):
         self._sampler: Sidecar | None = None
         self._texts = Texts()
         self._timer: Timer | None = None
+        self._look_timer: Timer | None = None
         if rules.stall_timeout is not None:
             self._timer = context.loop.call_later(self._seconds, self._check)
 
@@ -118,9 +121,11 @@ class StallWatch(Watcher):
         except (CannotStart, OSError) as error:
             self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
             self._answer(None)
+        else:
+            self._look_timer = self._context.loop.call_later(LOOK_SECONDS, self._sampler.dismiss)
 
     def _silent(self, rank: int) -> str:
-        """What the next look is told of a rank that could not be asked in the last one, as C code had Python's lock."""
+        """What the next look is told of a rank that didn't answer in the last one, as C code had Python's lock."""
         size = self._facts.get(str(rank), {}).get("silent")
         return f":{size}" if size is not None else ""
 
@@ -132,6 +137,8 @@ class StallWatch(Watcher):
 
     def _looked(self, began: float, result: str, code: int, complaint: list[str]) -> None:
         self._sampler = None
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         if self._closed:
             return
         if self._context.pump.last_output > began or self._processes.is_ending:
@@ -270,6 +277,8 @@ class StallWatch(Watcher):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self._texts.close()
 
 

@@ -43,10 +43,13 @@ Open = Callable[[str], Iterator[bytes]]
 
 
 class Pipe:
-    """Feeds one channel of one host, in a thread of its own, until the process ends."""
+    """Feeds one channel of one host, in a thread of its own, until the process ends.
 
-    def __init__(self, path: str, piped: Piped, opened: Open) -> None:
-        self._path, self._piped, self._opened = path, piped, opened
+    Where the channel can't be read, ``failed`` is called with the reason, and the program sees no end of it.
+    """
+
+    def __init__(self, path: str, piped: Piped, opened: Open, failed: Callable[[Exception], None]) -> None:
+        self._path, self._piped, self._opened, self._failed = path, piped, opened, failed
         os.mkfifo(f"{path}_0")
         threading.Thread(target=self._feed, name=f"pipe {os.path.basename(path)}", daemon=True).start()
 
@@ -62,6 +65,9 @@ class Pipe:
                             view = view[pipe.write(view) :]
                 except BrokenPipeError:
                     pass  # the program has read enough of this epoch
+                except Exception as error:
+                    self._failed(error)
+                    threading.Event().wait()  # an end of the pipe would be the end of the data
             epoch += 1
 
 

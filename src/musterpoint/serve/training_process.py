@@ -17,7 +17,7 @@ from musterpoint.serve.checkpoints import Checkpoints
 from musterpoint.serve.early_stops import MOST_EPOCHS
 from musterpoint.serve.faults import CannotFail
 from musterpoint.serve.job_process import INTERNAL_ERROR, SERVER_ENDED, JobProcess
-from musterpoint.serve.job_run import END, INTERRUPT, Ended, GivenUp, JobRun
+from musterpoint.serve.job_run import END, INTERRUPT, STOP, Ended, GivenUp, JobRun
 from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record
@@ -35,6 +35,7 @@ class TrainingProcess(JobProcess):
         super().__init__(settings, key)
         self._checkpoints: Checkpoints | None = None
         self._objective = ""
+        self._broken = ""
         self._trained = 0.0
         self._retries = 0
 
@@ -45,7 +46,9 @@ class TrainingProcess(JobProcess):
         layout = Layout(os.path.join(self._directory, f"run-{number}"))
         way = Way(self._settings)
         checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
-        files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
+        files = TrainingFiles(
+            self._transfers, request, self._directory, lambda: self._enter("Downloading"), self._no_more_data
+        )
 
         def bring(host: str, tree: str) -> None:
             if warm_pool.keep_alive(request):
@@ -83,6 +86,12 @@ class TrainingProcess(JobProcess):
             self._state.measure(self._settings.arn(KIND, self._name), values, MOST_EPOCHS)
         super()._sent(points)
 
+    def _no_more_data(self, error: Exception) -> None:
+        """A pipe can't be fed any more; in its thread."""
+        self._broken = str(error)
+        if self._run is not None:
+            self._run.end(STOP)
+
     def _left(self, record: Record) -> float:
         """Seconds until a spot job is given up."""
         return record.created + requested.max_wait(record.request) - time.time()
@@ -108,6 +117,9 @@ class TrainingProcess(JobProcess):
         }
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
+            return False
+        if self._broken:
+            self._enter("Failed", FailureReason=f"ClientError: Data download failed:{self._broken}", **facts)
             return False
         if ended.ended_for == INTERRUPT and self._left(record) > 0:
             self._ended_for = ""

@@ -95,7 +95,7 @@ class Client:
         """What a command wrote, which must end with 0."""
         done = subprocess.run(
             [*map(str, words)], cwd=self.folder, env={**self.environ, **environ}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=400, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout
         return done.stdout

@@ -107,7 +107,7 @@ def idle(machine: Machine) -> dict[str, Any]:
 
 def busy(machine: Machine) -> dict[str, Any]:
     """A rank is silent while the GPU runs kernels: no stall."""
-    seconds = "14" if machine.quick else "20"
+    seconds = "9" if machine.brief else "14" if machine.quick else "20"
     job = machine.job("waits.py", "kernel", seconds, words=("--stall-timeout", "4")).expect(0)
     return {"seconds": job.seconds}
 

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--training-image", default="python:3.12", help="an image with python3 that it has [python:3.12]")
 
 
+LONGEST_GROUPS = ("sagemaker-sdk", "smdistributed", "tensorflow", "packages")
+"""Groups of tests for one worker that take longer than all others, the longest first."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """What is set up for a module (a server, a release, an installed package) is set up once: its tests run in one
+    worker. Such groups run first, and unit tests last.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group"):
+            continue
+        definitions: Mapping[str, Sequence[pytest.FixtureDef[Any]]] = item._fixtureinfo.name2fixturedefs  # type: ignore
+        if any(found.scope == "module" for each in definitions.values() for found in each[-1:]):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT / "tests").as_posix()))
+    yield
+    if any(hasattr(item.config, "workerinput") for item in items[:1]):
+        items.sort(key=turn)
+
+
+def turn(item: pytest.Item) -> int:
+    """When a test runs: the longest groups first, then the others, then tests that any worker may run."""
+    group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), None)
+    if group in LONGEST_GROUPS:
+        return LONGEST_GROUPS.index(group)
+    return len(LONGEST_GROUPS) + (group is None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Every other test, with its fixtures, is in a network that is its process's own.
@@ -92,6 +120,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     Several workers, and several runs, are on one machine, and some ports and names have to be fixed.
     """
     of_the_machine = item.path.relative_to(ROOT / "tests").as_posix().startswith(OF_THE_MACHINE)
+    of_the_machine = of_the_machine or bool(item.config.getoption("--endpoint-url"))
     with nullcontext() if of_the_machine else own_network():
         result = yield
         return result

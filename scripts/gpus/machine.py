@@ -82,6 +82,11 @@ class Machine:
         return "cpu" if self.dry else "cuda"
 
     @property
+    def brief(self) -> bool:
+        """Whether a job that differs from another one on a GPU only is left out."""
+        return self.dry and self.quick
+
+    @property
     def left(self) -> float:
         """Seconds that this part has left."""
         return max(self.deadline - time.monotonic(), 1.0)

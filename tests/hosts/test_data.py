@@ -23,7 +23,10 @@ from musterpoint.core.data.uploads import send
 
 from .s3 import CREDENTIALS, S3, Faulty
 
-NAMES = ["a b", "ünï", "sub/x+y", "sub/deep/%41", "sub/a;b", "🦜", "&<>'\""]
+NAMES = [
+    "a b", "ünï", "sub/x+y", "sub/deep/%41", "sub/a;b", "🦜", "&<>'\"", "-rf", ".hidden", "...", "trailing ",
+    "tab\there", "back\\slash", "n" * 255, "e\u0301", "\u00e9", "#?=", "~", "*",
+]  # fmt: skip
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -42,7 +45,7 @@ def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
     source = tmp_path / "source"
     for number, name in enumerate(NAMES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(os.urandom(number * 100_000))
+        (source / name).write_bytes(os.urandom(number * 20_000))
     (source / "large").write_bytes(os.urandom(40 << 20))
     send(str(source), f"s3://{bucket}/data", reach)
     return source, f"s3://{bucket}/data"
@@ -67,6 +70,24 @@ def test_faults_of_the_network_pass(
     through = reach._replace(endpoint=faulty.url)
     bring(Channel("train", uri), str(tmp_path / "train"), through)
     assert tree(tmp_path / "train") == tree(source)
+
+
+def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty) -> None:
+    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files."""
+    source, said = tmp_path / "source", list[str]()
+    source.mkdir()
+    for number in range(60):
+        (source / f"{number:02} of many").write_bytes(os.urandom(5000))
+    send(str(source), f"s3://{bucket}/data", reach)
+    faulty.faults = [*["503"] * 6, "", *["503"] * 70]  # the list comes at the second try
+    bring(
+        Channel("train", f"s3://{bucket}/data/"),
+        str(tmp_path / "train"),
+        reach._replace(endpoint=faulty.url),
+        say=said.append,
+    )
+    assert not faulty.faults and tree(tmp_path / "train") == tree(source)
+    assert sum("SlowDown" in line and "it is tried again" in line for line in said) > 1, said
 
 
 def test_an_object_that_is_replaced_meanwhile(

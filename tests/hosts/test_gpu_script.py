@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from gpus.parts import PARTS
 
-GROUPS = 4
+GROUPS = 3
 """The parts in so many runs, which go on side by side."""
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(2000)]
@@ -28,7 +28,7 @@ def test_every_part_on_the_cpu(group: int, tmp_path: Path, root: Path, python: s
     wrong = {name: part for name, part in report["parts"].items() if part["result"] not in ("right", "not here")}
     assert not wrong and done.returncode == 0, done.stdout + done.stderr + json.dumps(wrong, indent=1)
     assert list(report["parts"]) == names
-    assert {name for name, part in report["parts"].items() if part["result"] == "not here"} <= {"jax"}
+    assert {name for name, part in report["parts"].items() if part["result"] == "not here"} <= {"jax", "refusal"}
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path, root: Path, python: str, environ: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ CHUNK = 256 * 1024
 FAILURES = 6
 """Most failed reads in a row, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
-RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
+RIGHTS = {"get": "s3:GetObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 
 

@@ -22,9 +22,10 @@ from typing import Any
 from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
+from musterpoint.embedded.programs.crowd import Progress, emit
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, Progress, emit, send_all, state_folder
+from musterpoint.embedded.programs.transfers import Outgoing, send_all, state_folder
 
 SETTLE = 0.3
 """Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""
@@ -206,11 +207,14 @@ class Keeper:
     def _look(self, now: float) -> None:
         self._changed_at, self._look_at = None, now + self._every
         look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
-        candidates = [unit for unit in self._newest(units_of(look)) if self._up.get(unit.name) != unit.version]
+        units = units_of(look)
+        candidates = [unit for unit in self._newest(units) if self._up.get(unit.name) != unit.version]
         if candidates and (self._until is None or now < self._until):
             self._upload(min(candidates, key=lambda unit: self._seen[unit.name][1]))
             return
         if self._until is not None:
+            if self._leads and self._is_over and not self._up:
+                self._problem = self._problem or next((f"nothing is kept: {unit.why_not}" for unit in units), "")
             self._finished_own = True
             emit(finished=True)
 

@@ -159,6 +159,11 @@ def look_at(
     return Look(root, folders, below, world, is_over, marks, said)
 
 
+def is_temporary(path: str) -> bool:
+    """Whether programs write under the name ``path``, and rename it, or a folder above it, once it is whole."""
+    return any(_HALF.search(part) for part in path.split("/"))
+
+
 def family_of(name: str) -> str:
     return _NUMBERS.sub("#", _RANK.sub("rank", name))
 
@@ -360,13 +365,14 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
 
 def _orbax(look: Look, folder: str) -> list[Unit]:
     """Orbax: written under a name with ``orbax-checkpoint-tmp``, and renamed when all hosts are done."""
-    name = folder.rpartition("/")[2]
     if not folder or "_CHECKPOINT_METADATA" not in look.folders[folder]:
         return []
-    return [_unit(look, folder, ORBAX.name, f"{folder} isn't renamed yet" if _HALF.search(name) else "")]
+    return [_unit(look, folder, ORBAX.name, "")]
 
 
 _SHARD = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
+_MERGING = re.compile(r"_temp(_[0-9a-f]{32})?$")
+"""Ends the name of a folder in which TensorFlow writes shards that it then merges."""
 
 
 def _tensorflow(look: Look, folder: str) -> list[Unit]:
@@ -379,6 +385,8 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         shards = [f"{prefix}.data-{number:05d}-of-{count:05d}" for number in range(count)]
         its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
         lacks = "" if index in files else f"{join(folder, index)} isn't here yet"
+        if _MERGING.search(folder):
+            lacks = f"the shards of {folder} aren't merged yet"
         lacks = lacks or why_not(look, its)
         text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
         name = join(folder, prefix)
@@ -390,7 +398,9 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
 
 def _lightning(look: Look, folder: str) -> list[Unit]:
     """Lightning's files: each is a whole zip or none. Those of one folder go together: the last and the best."""
-    ckpts = {name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt")}
+    ckpts = {
+        name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt") and not is_temporary(name)
+    }
     whole = {
         join(folder, name): facts for name, facts in ckpts.items() if not why_not(look, {join(folder, name): facts})
     }
@@ -457,7 +467,7 @@ def _plain(look: Look, folder: str) -> list[Unit]:
     files together: each was renamed into place, or its format says that it is whole.
     """
     files = {join(folder, name): facts for name, facts in look.folders[folder].items() if not _HALF.search(name)}
-    if not files or any(_HALF.search(part) for part in folder.split("/")):
+    if not files or is_temporary(folder):
         return []
     if folder:
         files = look.files_below(folder)
@@ -523,6 +533,9 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
     """
     kinds = (MARKED,) if look.marks else KINDS
     own = next((its for kind in kinds if (its := kind.find(look, folder))), [])
+    if is_temporary(folder):
+        own = [unit if unit.kind == SAID.name else _temporary(unit) for unit in own]
+    own = [unit for unit in own if unit.is_whole or unit.name not in look.said]  # what is said to be whole, comes below
     taken = {unit.name for unit in own}
     if folder in taken:
         return own
@@ -536,6 +549,11 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
         return own + inner
     plain = PLAIN.find(look, folder)
     return plain if plain and folder else plain + inner
+
+
+def _temporary(unit: Unit) -> Unit:
+    why = f"{unit.name} has a temporary name: it is kept once it is renamed, or musterpoint.checkpoints.saved called"
+    return unit._replace(why_not=unit.why_not or why, marked=False)
 
 
 def newest_of(units: list[Unit]) -> list[Unit]:

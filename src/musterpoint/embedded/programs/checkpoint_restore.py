@@ -9,8 +9,9 @@ import time
 from typing import Any, Callable
 
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host
+from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell, patiently
 from musterpoint.embedded.programs.stores import Item, StoreError
-from musterpoint.embedded.programs.transfers import Crowd, Job, Note, Tell, free, state_folder
+from musterpoint.embedded.programs.transfers import free, state_folder
 
 _PIECE = 4 << 20
 SAID = "said/paths"
@@ -45,7 +46,7 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
     shelf = Shelf(request["uri"], request["access"])
-    manifest = shelf.newest() if number is None else shelf.read(number) if number else None
+    manifest = patiently(lambda: shelf.newest() if number is None else shelf.read(number) if number else None, note)
     if number and manifest is None:
         raise StoreError(f"{shelf.uri}: checkpoint {number}, which the hosts have agreed on, is gone", missing=True)
     if manifest is None:

@@ -18,19 +18,10 @@ from typing import Any, Callable
 
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
+from musterpoint.embedded.programs.crowd import Progress, emit, patiently
 from musterpoint.embedded.programs.open_store import open_store
 from musterpoint.embedded.programs.stores import Item, Lacks, Store, StoreError
-from musterpoint.embedded.programs.transfers import (
-    Outgoing,
-    Progress,
-    checked,
-    emit,
-    fetch_all,
-    files_below,
-    free,
-    send_all,
-    sharded,
-)
+from musterpoint.embedded.programs.transfers import Outgoing, checked, fetch_all, files_below, free, send_all, sharded
 
 LOOKS = 8
 """Objects of a manifest that are looked up at a time."""
@@ -122,7 +113,7 @@ def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Ite
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``, ``cache``."""
-    store, items = listed(request)
+    store, items = patiently(lambda: listed(request), note)
     emit(found=len(items), bytes=sum(item.size for item in items))
     began = time.monotonic()
     totals = fetch_all(store, items, request["directory"], tell, note, request["cache"])
@@ -223,7 +214,7 @@ def newest(request: dict[str, Any]) -> dict[str, Any]:
     """The newest whole checkpoint at ``uri``."""
     shelf = Shelf(request["uri"], request["access"])
     emit(opened=True)
-    found = shelf.newest()
+    found = patiently(shelf.newest, note)
     if found is None:
         return {"found": False}
     return {

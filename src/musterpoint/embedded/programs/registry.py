@@ -28,6 +28,7 @@ Program = Literal[
     "stores",
     "store_s3",
     "open_store",
+    "crowd",
     "transfers",
     "checkpoint_kinds",
     "checkpoint_manifest",
@@ -56,9 +57,10 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-UPLOADER: tuple[Program, ...] = ("aws_reader", "s3_files", "upload_ledger", "upload_bucket", "uploader")
+_S3: tuple[Program, ...] = ("stores", "s3_files", "store_s3", "crowd")
+UPLOADER: tuple[Program, ...] = (*_S3, "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
-_STORES: tuple[Program, ...] = ("stores", "s3_files", "store_s3", "open_store", "transfers")
+_STORES: tuple[Program, ...] = (*_S3, "open_store", "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""

@@ -51,16 +51,18 @@ RIGHTS = {
 
 
 class S3Store(Store):
-    """Everything below a prefix, or one object. ``access``: ``region`` and ``endpoint``, both may be empty."""
+    """Everything below a prefix, or one object. ``access``: ``region`` and ``endpoint``, both may be empty.
+    ``requests``: how many at a time.
+    """
 
-    def __init__(self, uri: str, access: dict[str, Any]) -> None:
+    def __init__(self, uri: str, access: dict[str, Any], requests: int = REQUESTS) -> None:
         self.place = uri
         self._bucket, _, key = uri.removeprefix("s3://").partition("/")
         if not self._bucket:
             raise StoreError(f"{uri} names no bucket: expected s3://BUCKET/PREFIX")
         self._key, self._prefix = key, key if not key or key.endswith("/") else f"{key}/"
         self._is_object: bool | None = False if self._key == self._prefix else None
-        self._access = access
+        self._access, self._requests, self._who = access, requests, ""
         try:
             self._boto3 = importlib.import_module("boto3")
             self._errors = importlib.import_module("botocore.exceptions")
@@ -70,7 +72,7 @@ class S3Store(Store):
         except ImportError as error:
             raise Lacks("boto3" if error.name in ("boto3", "botocore", "s3transfer") else str(error)) from None
         try:
-            self._client = self._connect("s3", REQUESTS + 2, TRIES, connect_timeout=10, read_timeout=60)
+            self._client = self._connect("s3", requests + 2, TRIES, connect_timeout=10, read_timeout=60)
         except Exception as error:  # a wrong profile or endpoint
             raise self.explain(error) from None
         self._transfers: dict[str, Any] = {}
@@ -199,7 +201,7 @@ class S3Store(Store):
     def _transfer(self, _what: str) -> Any:
         if not self._transfers:
             config = self._manager.TransferConfig(
-                multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=REQUESTS
+                multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=self._requests
             )
             self._transfers["all"] = self._manager.TransferManager(
                 self._client, config, file_access(self._utils, _name_of)
@@ -242,9 +244,14 @@ class S3Store(Store):
     # -- what went wrong --
 
     def explain(self, error: BaseException, key: str = "") -> StoreError:
-        errors, where = self._errors, f"s3://{self._bucket}/{key}" if key else self.place
         if isinstance(error, StoreError):
             return error
+        found = self._explained(error, f"s3://{self._bucket}/{key}" if key else self.place)
+        found.kind = found.kind or (_code(error) if hasattr(error, "response") else type(error).__name__)
+        return found
+
+    def _explained(self, error: BaseException, where: str) -> StoreError:
+        errors = self._errors
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError)):
             return StoreError(
                 f"{where}: there are no AWS credentials on this host: give the job a role, or set AWS_ACCESS_KEY_ID "
@@ -261,7 +268,7 @@ class S3Store(Store):
         if type(error).__name__ in ("S3UploadFailedError", "RetriesExceededError") and error.args:
             last = getattr(error, "last_exception", None)
             if last is not None:
-                return self.explain(last, key)
+                return self.explain(last, where.removeprefix(f"s3://{self._bucket}/"))
         if isinstance(error, errors.HTTPClientError):
             return StoreError(f"{where}: {brief(error)}; has this host a network?", passing=True)
         passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
@@ -287,7 +294,11 @@ class S3Store(Store):
         return StoreError(f"{where}: {brief(error)}", status >= 500 or status == 429 or code in TRANSIENT)
 
     def _identity(self) -> str:
-        """Who we are to AWS, for a message."""
+        """Who we are to AWS, for a message; asked once."""
+        self._who = self._who or self._asked_identity()
+        return self._who
+
+    def _asked_identity(self) -> str:
         try:
             times = {"connect_timeout": IDENTITY_SECONDS, "read_timeout": IDENTITY_SECONDS}
             found = self._connect("sts", 1, 1, **times).get_caller_identity().get("Arn", "")

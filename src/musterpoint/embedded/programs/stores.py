@@ -54,8 +54,10 @@ class Lacks(Exception):
 class StoreError(Exception):
     """A store refused something, as a sentence. ``passing``: trying again may help. ``missing``: it isn't there.
 
-    ``local``: this host's file or disk failed, not the store.
+    ``local``: this host's file or disk failed, not the store. ``kind``: a short name, to count the same ones.
     """
+
+    kind = ""
 
     def __init__(self, sentence: str, passing: bool = False, missing: bool = False, local: bool = False) -> None:
         super().__init__(sentence)

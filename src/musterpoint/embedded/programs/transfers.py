@@ -10,24 +10,13 @@ import errno
 import hashlib
 import json
 import os
-import queue
 import shutil
-import sys
-import threading
-import time
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
+from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell
 from musterpoint.embedded.programs.stores import Item, Store, StoreError
 
-WINDOW = 64
-"""Files that are begun at a time."""
-FAILURES = 8
-"""Passing failures in a row, without a file that got through, after which it is given up."""
-LONGEST_PAUSE = 30.0
-EVERY = 1.0
-"""Seconds between two reports of progress."""
 LONGEST_NAME = 255
-CANCEL_SECONDS = 2.0
 CHANGES = 5
 """How often one file may be replaced while it is being read."""
 
@@ -39,135 +28,6 @@ class Totals(NamedTuple):
     bytes: int = 0
     kept_files: int = 0
     kept_bytes: int = 0
-
-
-class Progress(NamedTuple):
-    """How far it is: bytes and files of all that are to be transferred."""
-
-    at: int
-    size: int
-    files: int
-    of: int
-    seconds: float
-
-
-_emitting = threading.Lock()
-
-
-def emit(**facts: Any) -> None:
-    """Says facts to who started this program: one line of JSON on stdout, whole whichever threads write."""
-    with _emitting:
-        sys.stdout.write(json.dumps(facts) + "\n")
-        sys.stdout.flush()
-
-
-Tell = Callable[[Progress], None]
-Note = Callable[[str], None]
-"""Gets a sentence about something that is tried again."""
-
-
-class Job(NamedTuple):
-    """One file on its way: its number, name and size, and what begins it."""
-
-    number: int
-    name: str
-    size: int
-
-
-class Crowd:
-    """Many transfers, :data:`WINDOW` at a time. A failure that may pass is tried again, after a pause of all.
-
-    ``begin`` starts a job, given the two calls that take its bytes and its end; ``ended`` is told of its success and
-    returns whether it counts (else the job is begun again); ``replaced`` gets a new job for one whose file changed.
-    """
-
-    def __init__(self, tell: Tell, note: Note) -> None:
-        self._tell, self._note = tell, note
-        self._events: queue.Queue[tuple[Job, Any]] = queue.Queue()
-        self._bytes: collections.Counter[int] = collections.Counter()
-
-    def run(
-        self,
-        jobs: Iterable[Job],
-        begin: Callable[[Job, Callable[[int], None], Callable[[Any], None]], None],
-        ended: Callable[[Job], bool],
-        cancel: Callable[[], None],
-        until: float | None = None,
-    ) -> None:
-        """Ends when all jobs have, or raises a StoreError; ``until`` (monotonic): a time to give up at."""
-        waiting = collections.deque(jobs)
-        total, count = sum(job.size for job in waiting), len(waiting)
-        began = reported = time.monotonic()
-        running, failures, done_files, done_bytes, resume_at = 0, 0, 0, 0, 0.0
-        try:
-            while waiting or running:
-                now = time.monotonic()
-                while waiting and running < WINDOW and now >= resume_at:
-                    job = waiting.popleft()
-                    self._bytes[job.number] = 0
-                    running += 1
-                    try:
-                        begin(job, self._counter(job.number), self._ender(job))
-                    except StoreError as error:
-                        self._events.put((job, error))
-                over, why = self._next(EVERY if until is None else min(EVERY, max(0.0, until - now)))
-                if over is not None:
-                    running -= 1
-                    self._bytes.pop(over.number, None)
-                    if why is None and ended(over):
-                        done_files, done_bytes, failures = done_files + 1, done_bytes + over.size, 0
-                    else:
-                        waiting.append(over)
-                    if why is not None:
-                        failures += 1
-                        resume_at = time.monotonic() + self._pause(why, failures)
-                now = time.monotonic()
-                if until is not None and now >= until:
-                    raise StoreError("there was no more time", passing=True)
-                if now - reported >= EVERY:
-                    reported = now
-                    at = done_bytes + sum(self._bytes.values())
-                    self._tell(Progress(min(at, total), total, done_files, count, now - began))
-        except BaseException:
-            cancel()
-            self._wait(running)
-            raise
-
-    def _next(self, seconds: float) -> tuple[Job | None, Any]:
-        """The next transfer that has ended, and its error; nothing where none does for so long."""
-        try:
-            return self._events.get(timeout=seconds)
-        except queue.Empty:
-            return None, None
-
-    def _pause(self, error: Any, failures: int) -> float:
-        """Seconds until the next try; raises where none may help."""
-        if not error.passing:
-            raise error
-        if failures >= FAILURES:
-            raise StoreError(f"{failures} tries failed in a row, the last with: {error}", passing=True)
-        if failures == 1:
-            self._note(f"{error}; it is tried again")
-        return float(min(0.25 * 2.0**failures, LONGEST_PAUSE))
-
-    def _wait(self, running: int) -> None:
-        """Waits a little for cancelled transfers; a request that hangs doesn't hold us."""
-        until = time.monotonic() + CANCEL_SECONDS
-        while running and (left := until - time.monotonic()) > 0:
-            try:
-                self._events.get(timeout=left)
-            except queue.Empty:
-                return
-            running -= 1
-
-    def _counter(self, number: int) -> Callable[[int], None]:
-        def count(amount: int) -> None:
-            self._bytes[number] += amount
-
-        return count
-
-    def _ender(self, job: Job) -> Callable[[Any], None]:
-        return lambda error: self._events.put((job, error))
 
 
 class Record:

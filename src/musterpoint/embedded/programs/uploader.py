@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.embedded.programs.aws_reader import emit
+from musterpoint.embedded.programs.crowd import emit
 from musterpoint.embedded.programs.upload_bucket import Bucket
 from musterpoint.embedded.programs.upload_ledger import (
     Ledger,
@@ -239,14 +239,14 @@ class Uploader:
         if sent and (resent := self._resent.get(path, 0)) < RESENT:
             self._resent[path] = resent + 1
             self._best -= sent
-        kind, words, passing = self._bucket.explain(error)
-        if kind == "file":
+        kind, words, passing = "file" if error.local else error.kind, str(error), error.passing
+        if error.local:
             if version is None:
                 self._ledger.refused(path)  # deleted before it went up
                 return
             if version == begun:
                 self._ledger.refused(path)
-                self._problem(kind, f"{path}: {words}")
+                self._problem(kind, words)
                 return
         if self._ledger.failed(path, version, now, not passing):
             self._lasting = 0 if passing else self._lasting + 1

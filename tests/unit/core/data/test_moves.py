@@ -43,6 +43,22 @@ def test_a_directory(source: Path, tmp_path: Path) -> None:
     assert found.size.files == len(AWKWARD) and found.kept.files == 0
 
 
+def test_names_that_are_no_unicode(tmp_path: Path) -> None:
+    source, target = os.fsencode(tmp_path / "source"), os.fsencode(tmp_path / "train")
+    os.mkdir(source)
+    names = {b"\xff\xfe", b"caf\xe9 \n", b"-\x01", b"." * 255}
+    for name in names:
+        with open(os.path.join(source, name), "wb") as file:
+            file.write(name)
+    first = brought(Channel("train", str(tmp_path / "source")), tmp_path / "train")
+    assert set(os.listdir(target)) == names
+    for name in names:
+        with open(os.path.join(target, name), "rb") as file:
+            assert file.read() == name
+    again = brought(Channel("train", str(tmp_path / "source")), tmp_path / "train")
+    assert first.kept.files == 0 and again.kept == first.size
+
+
 def test_one_file(source: Path, tmp_path: Path) -> None:
     brought(Channel("train", str(source / "a b")), tmp_path / "train")
     assert tree(tmp_path / "train") == {"a b": (source / "a b").read_bytes()}

@@ -129,6 +129,30 @@ def test_whole_and_not(kind: str, tmp_path: Path) -> None:
     assert name in whole(tmp_path, TWO)
 
 
+@pytest.mark.parametrize("folder", ["new-7.tmp", "tmp-7", "7.orbax-checkpoint-tmp-1", "7.tmp/model", "tmpb2k_1xy0"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_will_be_renamed_isnt_whole(kind: str, folder: str, tmp_path: Path) -> None:
+    """Its program may be killed between the mark and the rename, and the temporary name stays."""
+    make, name, _, _ = KINDS[kind]
+    make(tmp_path / folder)
+    for is_over in (False, True):
+        assert not whole(tmp_path, TWO, is_over=is_over)
+    assert not whole(tmp_path, TWO, marks=("*/trainer_state.json", "*/latest", "*.index", "*.ckpt"))
+    assert {unit.why_not for unit in units_of(look_at(str(tmp_path), TWO)) if folder in unit.name}
+    said = frozenset({f"{folder}/{name}".removesuffix("/*.ckpt")})
+    if kind not in ("tensorflow", "lightning"):  # prefixes and patterns can't be said
+        assert whole(tmp_path, TWO, said=said) == set(said)
+    (tmp_path / folder.partition("/")[0]).rename(tmp_path / "run-7")
+    assert any(each.endswith(name) for each in whole(tmp_path, TWO))
+
+
+def test_shards_that_tensorflow_merges_arent_whole(tmp_path: Path) -> None:
+    for folder in ("ckpt-3_temp", "ckpt-3_temp_0123456789abcdef0123456789abcdef"):
+        write(tmp_path, f"{folder}/part-00000-of-00001.data-00000-of-00001")
+        write(tmp_path, f"{folder}/part-00000-of-00001.index")
+        assert not whole(tmp_path, TWO)
+
+
 def test_a_file_that_is_open_for_writing_isnt_whole(tmp_path: Path) -> None:
     trainer(tmp_path)
     with open(tmp_path / "checkpoint-500/model.safetensors", "ab"):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from musterpoint.embedded.programs import uploader
+from musterpoint.embedded.programs.stores import StoreError
 from musterpoint.embedded.programs.upload_ledger import version_of
 from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, REWRITTEN, Uploader, main
 
@@ -67,6 +68,12 @@ def test_it_ends_at_once_where_it_lacks_something(
     assert main({"watch": watch, "no_boto3": 3, "no_watchdog": 4}) == status
 
 
+def failure(passing: bool) -> StoreError:
+    error = StoreError("it is refused", passing)
+    error.kind = "refused"
+    return error
+
+
 class FakeBucket:
     """A bucket to which nothing gets but by the test; what is ``bad`` is refused for good."""
 
@@ -77,13 +84,10 @@ class FakeBucket:
     def upload(self, path: str, file: str) -> None:
         self.sent[path] = 0
         if path in self._bad:
-            self._uploader._done(path, OSError("refused"))
+            self._uploader._done(path, failure(passing=False))
 
     def forget(self, path: str) -> None:
         self.sent.pop(path, None)
-
-    def explain(self, error: object) -> tuple[str, str, bool]:
-        return "refused", "it is refused", "passing" in str(error)
 
 
 def turn(made: Uploader) -> None:
@@ -116,7 +120,7 @@ def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, mon
     turn(made)
     far.sent["big"] = 900
     assert not made._is_over()
-    made._done("big", OSError("passing"))
+    made._done("big", failure(passing=True))
     turn(made)
     made._ledger.hurry()
     turn(made)
@@ -143,7 +147,7 @@ def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(
         turn(made)
         far.sent["one"] = 1
         assert not made._is_over()
-        made._done("one", OSError("passing"))
+        made._done("one", failure(passing=True))
         turn(made)
         now += uploader.NEVER - 1
     turn(made)

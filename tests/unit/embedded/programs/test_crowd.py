@@ -1,0 +1,87 @@
+"""Many transfers at a time: what a store that throttles makes of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.embedded.programs import crowd
+from musterpoint.embedded.programs.crowd import Crowd, Job, patiently
+from musterpoint.embedded.programs.stores import StoreError
+
+SLOW_DOWN = StoreError("SlowDown", passing=True)
+Done = Callable[[Any], None]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "LONGEST_PAUSE", 0.0)
+
+
+class Throttled:
+    """A store that refuses every transfer that is begun while ``most`` others run, and answers when it is asked to."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.refused, self.done = most, 0, set[int]()
+        self._running = dict[int, Done]()
+
+    def begin(self, job: Job, on_bytes: Callable[[int], None], on_done: Done) -> None:
+        if len(self._running) >= self.most:
+            self.refused += 1
+            on_done(SLOW_DOWN)
+            return
+        self._running[job.number] = on_done
+
+        def end() -> None:
+            del self._running[job.number]
+            self.done.add(job.number)
+            on_done(None)
+
+        threading.Timer(0.001, end).start()
+
+
+def test_many_that_are_refused_at_once_are_one_failure() -> None:
+    store, notes = Throttled(10), list[str]()
+    jobs = [Job(number, str(number), 1) for number in range(300)]
+    Crowd(lambda _: None, notes.append).run(jobs, store.begin, lambda _: True, lambda: None)
+    assert len(store.done) == 300 and store.refused > crowd.FAILURES
+    assert notes == ["SlowDown; it is tried again"]
+
+
+def test_a_store_that_refuses_everything_is_given_up() -> None:
+    store = Throttled(0)
+    with pytest.raises(StoreError, match="8 tries failed in a row, the last with: SlowDown"):
+        Crowd(lambda _: None, lambda _: None).run(
+            [Job(number, "", 1) for number in range(300)], store.begin, lambda _: True, lambda: None
+        )
+    assert store.refused < 8 * crowd.WINDOW  # fewer at a time, each time
+
+
+@pytest.mark.parametrize("also", [0, 20])
+def test_a_refusal_for_good_ends_at_once(also: int) -> None:
+    """Also one of many that were begun before another failed."""
+
+    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Done) -> None:
+        on_done(SLOW_DOWN if job.number < also else StoreError("AccessDenied"))
+
+    with pytest.raises(StoreError, match=r"^AccessDenied$"):
+        Crowd(lambda _: None, lambda _: None).run(
+            [Job(number, "", 1) for number in range(30)], begin, lambda _: True, lambda: None
+        )
+
+
+def test_patiently() -> None:
+    left = [SLOW_DOWN] * 5
+
+    def call() -> int:
+        if left:
+            raise left.pop()
+        return 7
+
+    notes = list[str]()
+    assert patiently(call, notes.append) == 7 and len(notes) == 1
+    with pytest.raises(StoreError, match=r"^gone$"):
+        left.append(StoreError("gone"))
+        patiently(call, notes.append)

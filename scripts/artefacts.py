@@ -31,7 +31,10 @@ def exported(folder: Path, commit: str) -> Path:
 def build(tree: Path, output: Path, tools: Path, epoch: int) -> list[Path]:
     """The wheel and the source archive of ``tree``, in ``output``: the same bytes whenever they are made."""
     environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0", "TZ": "UTC"}
-    run(tools / "python", "-m", "build", "--no-isolation", "--outdir", output, tree, env=environ)
+    words = [str(tools / "python"), "-m", "build", "--no-isolation", "--outdir", str(output), str(tree)]
+    done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"the wheel and the source archive can't be made:\n{done.stdout[-4000:]}")
     (source,) = output.glob("*.tar.gz")
     source.write_bytes(normalised(source.read_bytes(), epoch))
     return sorted(output.iterdir())

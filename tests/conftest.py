@@ -120,6 +120,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     Several workers, and several runs, are on one machine, and some ports and names have to be fixed.
     """
     of_the_machine = item.path.relative_to(ROOT / "tests").as_posix().startswith(OF_THE_MACHINE)
+    of_the_machine = of_the_machine or bool(item.config.getoption("--endpoint-url"))
     with nullcontext() if of_the_machine else own_network():
         result = yield
         return result

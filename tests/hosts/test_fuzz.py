@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FUZZERS = Path(__file__).resolve().parents[2] / "scripts" / "fuzzers"
-ELSEWHERE = ("several_hosts", "smdistributed", "stops", "checkpoints")
+ELSEWHERE = ("several_hosts", "smdistributed", "stops", "checkpoints", "served")
 """Parts that other tests play a few inputs of."""
 PARTS = sorted({path.stem for path in FUZZERS.glob("*.py")} - {"__init__", "findings", "topic_messages", *ELSEWHERE})
 

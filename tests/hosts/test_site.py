@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from musterpoint import __version__
 
 
 @pytest.fixture
@@ -22,11 +25,11 @@ def pages(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def site(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stack("site")
     output = tmp_path_factory.mktemp("site") / "site"
-    command = [root / "scripts" / "site", "--output", output]
+    command = [root / "scripts" / "site", "--versions", "--output", output]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "all links lead somewhere" in done.stderr
-    return output
+    return output / __version__
 
 
 def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> None:
@@ -38,6 +41,30 @@ def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> No
     alone = {path.name for path in (docs / "decisions").glob("0*.md")}
     found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.name not in alone}
     assert found - named - {"decisions/README.md"} == set()
+
+
+def test_its_pages_name_all_versions(site: Path) -> None:
+    assert json.loads((site.parent / "versions.json").read_text()) == [
+        {"version": __version__, "title": __version__, "aliases": ["latest"]}
+    ]
+    assert f"url={__version__}/index.html" in (site.parent / "index.html").read_text()
+    settings = re.search(r'<script id="__config"[^>]*>(.*?)</script>', (site / "index.html").read_text(), re.DOTALL)
+    assert settings is not None and json.loads(settings[1])["version"]["provider"] == "mike"
+
+
+def test_the_newest_version_comes_first(pages: ModuleType, tmp_path: Path) -> None:
+    for version in ("0.9.0", "0.10.0", "0.2.0", "0.9.0"):
+        pages.list_version(tmp_path, version)
+    listed = json.loads((tmp_path / "versions.json").read_text())
+    assert [each["version"] for each in listed] == ["0.10.0", "0.9.0", "0.2.0"]
+    assert [each["aliases"] for each in listed] == [["latest"], [], []]
+    assert "url=0.10.0/" in (tmp_path / "index.html").read_text()
+
+
+def test_a_folder_of_somebodys_else_is_left_alone(pages: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(Exception, match="holds no versions of the site"):
+        pages.may_hold_versions(tmp_path)
 
 
 def test_it_can_be_searched_and_is_dark_where_one_wants_it(site: Path) -> None:

@@ -101,6 +101,18 @@ def test_an_augmented_manifest_is_a_pipe_of_attributes(account: Account) -> None
         account.create("wrong", LISTS, InputDataConfig=[wanted])
 
 
+def test_a_pipe_that_cannot_be_fed_ends_the_job(account: Account) -> None:
+    account.put("torn.manifest", json.dumps({"source-ref": f"s3://{BUCKET}/nowhere"}).encode())
+    wanted = channel(
+        "train", f"s3://{BUCKET}/torn.manifest", S3DataType="AugmentedManifestFile", AttributeNames=["source-ref"]
+    )
+    done = account.run(
+        "torn", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe", "RecordWrapperType": "RecordIO"}]
+    )
+    assert done["TrainingJobStatus"] == "Failed" and "NoSuchKey" in done["FailureReason"]
+    assert done["FailureReason"].startswith("ClientError: Data download failed:")
+
+
 def test_outputs_without_an_archive(account: Account) -> None:
     script = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/weights', 'w').write('w')\n"
     place = {"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": "NONE"}

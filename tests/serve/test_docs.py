@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from musterpoint.serve import Server
 
 PAGE = "docs/serve.md"
 
@@ -30,3 +33,14 @@ def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, 
 def test_the_workflow_runs_that_test(root: Path) -> None:
     text = block(root, "github-workflow")  # <!-- github-workflow: … -->
     assert "pip install 'musterpoint[serve]' pytest" in text and "pytest test_pipeline.py" in text
+
+
+def test_the_contract_is_asked_of_any_endpoint(root: Path, environ: Mapping[str, str], tmp_path: Path) -> None:
+    line = next(line for line in (root / PAGE).read_text().splitlines() if line.startswith("pytest tests/contract"))
+    with Server(tmp_path / "data", environ=environ) as server:
+        words = shlex.split(line.replace("http://127.0.0.1:4566", server.url).replace("IMAGE", "any"))
+        done = subprocess.run(
+            [sys.executable, "-m", *words, "-q", "-p", "no:cacheprovider", "-k", "processing"], cwd=root,
+            env={**environ, **server.variables}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr

@@ -77,7 +77,7 @@ def test_hosts_get_their_share_and_leave_their_outputs(account: Account) -> None
     asked["Tags"] = [{"Key": "team", "Value": "data"}]
     done = run(account, asked)
     assert done["ProcessingJobStatus"] == "Completed", done
-    assert done["ExitMessage"] == "counted" and done["ProcessingStartTime"] <= done["ProcessingEndTime"]
+    assert done["ExitMessage"] == "countedcounted" and done["ProcessingStartTime"] <= done["ProcessingEndTime"]
     read = [json.loads(account.get(f"counted/algo-{host}.json")) for host in (1, 2)]
     assert sorted(name for each in read for name in each[0]) == ["0", "1", "2", "3"]
     for each in read:
@@ -95,11 +95,15 @@ def test_a_job_that_fails_says_why_and_uploads_nothing(account: Account) -> None
     asked["ProcessingOutputConfig"] = {"Outputs": [result("out", f"s3://{BUCKET}/failed", "/opt/ml/processing/output")]}
     done = run(account, asked)
     assert done["ProcessingJobStatus"] == "Failed"
-    assert (done["FailureReason"], done["ExitMessage"]) == (
-        "AlgorithmError: no rows left, exit code: 3",
-        "no rows left",
-    )
+    assert (done["FailureReason"], done["ExitMessage"]) == ("AlgorithmError: , exit code: 3", "no rows left")
     assert account.keys("failed") == []
+    bad = run(account, request(account, "bad", f"{BASE}open(base + '/output/message', 'wb').write(b'\\xff')"))
+    assert (bad["ProcessingJobStatus"], bad.get("ExitMessage")) == ("Failed", None)
+    assert bad["FailureReason"].startswith("ClientError: ")
+    asked = request(account, "nowhere", "pass")
+    asked["ProcessingOutputConfig"] = {"Outputs": [result("out", "s3://no-such-bucket/x", "/opt/ml/processing/input")]}
+    done = run(account, asked)
+    assert done["ProcessingJobStatus"] == "Failed" and "NoSuchBucket" in done["FailureReason"]
     asked = request(account, "no-input", "pass")
     asked["ProcessingInputs"].append(source("data", f"s3://{BUCKET}/none/", "/opt/ml/processing/input/data"))
     done = run(account, asked)

@@ -1,8 +1,11 @@
-"""What `scripts/test` names is there: a path that was renamed would be run, or left out, without a word."""
+"""What `scripts/test` names is there: a path that was renamed would be run, or left out, without a word. And
+docs/versions.md names the versions that the tests use.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -43,3 +46,36 @@ def test_tests_that_need_stacks_exist(script: ModuleType) -> None:
 
 def test_the_stages_that_take_minutes_are_of_those_that_tests_need(script: ModuleType) -> None:
     assert set(script.LONGEST) <= {stage for stages in script.NEEDS.values() for stage in stages}
+
+
+def row(name: str) -> list[str]:
+    """The cells of a row of the table of versions."""
+    lines = (ROOT / "docs" / "versions.md").read_text().split("\n")
+    (line,) = (line for line in lines if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def version(distribution: str) -> str:
+    """What the environments of the tests pin it to, without a last ``.*``."""
+    texts = [(ROOT / "scripts" / name).read_text() for name in ("constraints.txt", "stacks.py", "bases.py")]
+    found = re.search(rf"\b{distribution}==([\d.]+[\d])", "\n".join(texts))
+    assert found is not None, distribution
+    return found[1]
+
+
+def test_the_table_of_versions_has_those_of_the_tests() -> None:
+    assert row("torch")[1] == version("torch")
+    assert row("TensorFlow")[1].startswith(f"{version('tensorflow')},")
+    assert f"; {version('tensorflow-cpu').rpartition('.')[0]} for Horovod" in row("TensorFlow")[1]
+    flavours = re.findall(r'flavour\("[\w-]+", "([\w ]+?)\.?"', (ROOT / "scripts" / "stacks.py").read_text())
+    assert len(flavours) == 5
+    for flavour in flavours:
+        name, _, number = flavour.rpartition(" ")
+        assert re.search(rf"{name} (?:\d+ and )?{number}\b", row("MPI")[1]), flavour
+
+
+def test_what_tries_a_version_is_there() -> None:
+    text = (ROOT / "docs" / "versions.md").read_text()
+    named = re.findall(r"\]\(\.\./((?:tests|scripts)/[\w/.]+)\)", text)
+    assert len(named) >= 6
+    assert [path for path in named if not (ROOT / path).exists()] == []

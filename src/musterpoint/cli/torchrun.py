@@ -160,6 +160,8 @@ def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[st
     # a MUSTER_* variable is the user's own word for it; torchrun's default is not
     if "nproc_per_node" not in said and environ.get("MUSTER_SLOTS"):
         del options["slots"]
+    if environ.get("MUSTER_LAUNCHER"):
+        del options["launcher"]
     return Translated({**options, **own}, variables, _notes(said))
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
+from musterpoint.base.metrics import Point
 from musterpoint.serve import notices, transitions
 from musterpoint.serve.job_keys import split_key
 from musterpoint.serve.job_run import END, INTERRUPT, STOP, JobRun
@@ -70,7 +71,11 @@ class JobProcess(ABC):
 
     def _telemetry(self, group: str) -> Telemetry:
         """What sends the output of a run to the log group."""
-        return Telemetry(self._settings, group, self._name, lambda: notices.send(self._settings.data, self._key))
+        return Telemetry(self._settings, group, self._name, self._sent)
+
+    def _sent(self, points: Sequence[Point]) -> None:
+        """These points, and lines before them, can be read; in the thread that sends them."""
+        notices.send(self._settings.data, self._key)
 
     @abstractmethod
     def _once(self, record: Record, number: int) -> bool:

@@ -16,6 +16,7 @@ import urllib.parse
 from typing import Any, Iterable, Mapping
 from xml.etree import ElementTree
 
+from musterpoint.serve.journal import Journal
 from musterpoint.serve.moto_services import MotoServices
 from musterpoint.serve.requests import Start, body_of
 
@@ -32,7 +33,7 @@ class KeptObjects:
 
     def __init__(self, data: str, moto: MotoServices) -> None:
         self._folder = os.path.join(data, "s3")
-        self._calls = os.path.join(data, "calls.jsonl")
+        self._calls = Journal(os.path.join(data, "calls.jsonl"))
         self._moto = moto
         self._lock = threading.RLock()
 
@@ -40,10 +41,8 @@ class KeptObjects:
         """Brings back what a former server had."""
         try:
             os.makedirs(self._folder, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError), open(self._calls, encoding="utf-8") as lines:
-                for line in lines:
-                    if line.endswith("\n"):
-                        self._repeat(json.loads(line))
+            for call in self._calls.read():
+                self._repeat(call)
             for name in sorted(os.listdir(self._folder)):
                 if name.endswith(".json"):
                     self._load_object(os.path.join(self._folder, name))
@@ -107,8 +106,7 @@ class KeptObjects:
         if len(body) > _LARGEST_CALL:
             return
         call = {"service": service, "method": method, "path": path, "body": body.decode("latin-1"), "headers": headers}
-        with open(self._calls, "ab") as file:
-            file.write((json.dumps(call) + "\n").encode())
+        self._calls.add(call)
 
     def _keep_object(self, path: str) -> None:
         """Writes what ``path`` is now, or that it isn't any more."""

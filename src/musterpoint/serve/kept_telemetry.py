@@ -6,20 +6,26 @@ go past moto's front door then, which takes none that are older than two weeks.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import threading
+from collections import Counter
 from typing import Any, Iterable, Mapping
 
+from moto.cloudwatch.models import cloudwatch_backends
 from moto.logs.models import logs_backends
 
+from musterpoint.serve.journal import Journal
 from musterpoint.serve.moto_services import MotoServices
 from musterpoint.serve.requests import Start, body_of
 from musterpoint.serve.settings import ACCOUNT
 
 SERVICES = ("logs", "monitoring")
+MOST_BYTES = 32 << 20
+"""Of the file; a few hundred thousand lines of logs, which take about 200 MiB of memory."""
+MOST_POINTS = 100_000
+"""Of metrics in memory, when the file has become too large."""
 _CHANGES = re.compile(r"(?:Create|Put|Delete|Tag|Untag|Set|Enable|Disable|Associate)[A-Z]\w*")
 _ACTION = re.compile(rb"(?:^|&)Action=(\w+)")
 _HEADERS = ("CONTENT_TYPE", "HTTP_CONTENT_ENCODING", "HTTP_SMITHY_PROTOCOL", "HTTP_X_AMZ_TARGET")
@@ -28,19 +34,17 @@ _HEADERS = ("CONTENT_TYPE", "HTTP_CONTENT_ENCODING", "HTTP_SMITHY_PROTOCOL", "HT
 class KeptTelemetry:
     """A WSGI application for CloudWatch's services; calls wait until :meth:`load` has brought back what there was."""
 
-    def __init__(self, data: str, region: str, moto: MotoServices) -> None:
-        self._path = os.path.join(data, "telemetry.jsonl")
-        self._region, self._moto = region, moto
+    def __init__(self, data: str, region: str, moto: MotoServices, most_bytes: int = MOST_BYTES) -> None:
+        self._calls = Journal(os.path.join(data, "telemetry.jsonl"))
+        self._region, self._moto, self._most = region, moto, most_bytes
         self._loaded = threading.Event()
         self._lock = threading.Lock()
 
     def load(self) -> None:
         """Brings back what a former server had; in any thread."""
         try:
-            with contextlib.suppress(FileNotFoundError), open(self._path, encoding="utf-8") as lines:
-                for line in lines:
-                    if line.endswith("\n"):
-                        self._repeat(json.loads(line))
+            for call in self._calls.read():
+                self._repeat(call)
         finally:
             self._loaded.set()
 
@@ -65,9 +69,40 @@ class KeptTelemetry:
         with self._lock:
             answer, good = self._moto.answered(environ, start)
             if good:
-                with open(self._path, "ab") as file:
-                    file.write((json.dumps({**call, "headers": headers}) + "\n").encode())
+                size = self._calls.add({**call, "headers": headers})
+                if size > self._most:
+                    self._forget_the_oldest()
         return answer
+
+    def _forget_the_oldest(self) -> None:
+        """Keeps the newest half of what there may be; of what is older, streams and groups without their lines."""
+        old = self._calls.lines()
+        new: list[bytes] = []
+        size = 0
+        while old and size + len(old[-1]) <= self._most // 2:
+            size += len(old[-1])
+            new.append(old.pop())
+        rest: list[bytes] = []
+        dropped: Counter[tuple[str, str]] = Counter()
+        size = 0
+        for line in reversed(old):
+            call = json.loads(line)
+            if call["operation"] == "PutLogEvents":
+                put = json.loads(call["body"].encode("latin-1"))
+                dropped[put["logGroupName"], put["logStreamName"]] += len(put["logEvents"])
+            elif call["operation"] != "PutMetricData" and size + len(line) <= self._most // 4:
+                size += len(line)
+                rest.append(line)
+        self._calls.replace([*reversed(rest), *reversed(new)])
+        self._forget_events(dropped)
+
+    def _forget_events(self, dropped: Mapping[tuple[str, str], int]) -> None:
+        """moto has lines in memory: those that aren't in the file any more go, too."""
+        groups = logs_backends[ACCOUNT][self._region].groups
+        for (group, stream), count in dropped.items():
+            if group in groups and stream in groups[group].streams:
+                del groups[group].streams[stream].events[:count]
+        del cloudwatch_backends[ACCOUNT][self._region].metric_data[:-MOST_POINTS]
 
 
 def _operation(environ: Mapping[str, Any], path: str, body: bytes) -> str:

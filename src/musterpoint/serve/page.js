@@ -48,7 +48,7 @@
     $("reason").hidden = !job.reason;
     $("reason").textContent = job.reason;
     $("steps").replaceChildren(...job.transitions.map(step => {
-      const item = made("li", step.Status), end = step.EndTime ? `, ${took(step.EndTime - step.StartTime)}` : "";
+      const item = made("li", step.Status), end = step.EndTime > step.StartTime ? `, ${took(step.EndTime - step.StartTime)}` : "";
       item.append(made("small", clock(step.StartTime) + end));
       item.title = step.StatusMessage;
       return item;

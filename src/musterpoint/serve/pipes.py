@@ -14,7 +14,6 @@ import zlib
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 _MAGIC = 0xCED7230A
-_CHUNK = 1 << 16
 _REFERENCE = "-ref"
 """An attribute of an augmented manifest with such a name is an object's URI."""
 
@@ -44,10 +43,13 @@ Open = Callable[[str], Iterator[bytes]]
 
 
 class Pipe:
-    """Feeds one channel of one host, in a thread of its own, until the process ends."""
+    """Feeds one channel of one host, in a thread of its own, until the process ends.
 
-    def __init__(self, path: str, piped: Piped, opened: Open) -> None:
-        self._path, self._piped, self._opened = path, piped, opened
+    Where the channel can't be read, ``failed`` is called with the reason, and the program sees no end of it.
+    """
+
+    def __init__(self, path: str, piped: Piped, opened: Open, failed: Callable[[Exception], None]) -> None:
+        self._path, self._piped, self._opened, self._failed = path, piped, opened, failed
         os.mkfifo(f"{path}_0")
         threading.Thread(target=self._feed, name=f"pipe {os.path.basename(path)}", daemon=True).start()
 
@@ -63,6 +65,9 @@ class Pipe:
                             view = view[pipe.write(view) :]
                 except BrokenPipeError:
                     pass  # the program has read enough of this epoch
+                except Exception as error:
+                    self._failed(error)
+                    threading.Event().wait()  # an end of the pipe would be the end of the data
             epoch += 1
 
 
@@ -118,9 +123,3 @@ def of_manifest(text: str) -> list[Part]:
     entries = json.loads(text)
     prefix = next((entry["prefix"] for entry in entries if isinstance(entry, dict) and "prefix" in entry), "")
     return [Part(uri=prefix + entry) for entry in entries if isinstance(entry, str)]
-
-
-def chunks(body: Any) -> Iterator[bytes]:
-    """The body of an object, in pieces."""
-    while data := body.read(_CHUNK):
-        yield data

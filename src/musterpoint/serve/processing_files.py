@@ -13,8 +13,11 @@ from musterpoint.serve.training_request import to_file
 from musterpoint.serve.transfers import Transfers
 
 MESSAGE = "output/message"
-"""Below ``/opt/ml``: what the program wants said of its end."""
-_LONGEST_MESSAGE = 1024
+"""Below ``/opt/ml``: what the program wants said of its end. Source: SageMaker's guide, "Save and Access Metadata
+Information About Your Processing Job".
+"""
+_LONGEST_MESSAGE, _LARGEST_MESSAGE = 1024, 1 << 20
+"""Bytes of an ExitMessage, and of one file that are looked at."""
 
 
 class ProcessingFiles:
@@ -52,12 +55,17 @@ class ProcessingFiles:
                 self._transfers.upload_tree(folder, each["S3Output"]["S3Uri"])
 
     def message(self, layout: Layout) -> str:
-        """What the first host that left a message says in it."""
+        """What all hosts' programs want said, one after the other.
+
+        Raises:
+            UnicodeDecodeError: one isn't UTF-8.
+        """
+        found = b""
         for host in requested.hosts(self._request):
             path = os.path.join(layout.tree(host), MESSAGE)
             if os.path.isfile(path):
                 with open(path, "rb") as file:
-                    text = file.read(_LONGEST_MESSAGE).decode("utf-8", "replace").strip()
-                if text:
-                    return text
-        return ""
+                    whole = file.read(_LARGEST_MESSAGE)
+                whole.decode()
+                found += whole
+        return found[:_LONGEST_MESSAGE].decode("utf-8", "ignore")

@@ -23,6 +23,7 @@ from musterpoint.serve.transfers import TransferError
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
 """The log group of processing jobs."""
+NOT_UTF8 = "ClientError: The exit message of a container, /opt/ml/output/message, isn't UTF-8"
 
 
 class ProcessingProcess(JobProcess):
@@ -33,7 +34,7 @@ class ProcessingProcess(JobProcess):
         way = Way(self._settings)
         files = ProcessingFiles(self._transfers, record.request, record.arn)
         job = requested.local_job(self._settings, record.request, self._empty)
-        platform = played(self._settings, record.request, record.arn, files, way)
+        platform = played(self._settings, record.request, files, way)
         run = self._run = JobRun(self._settings, job, platform, layout, way, self._telemetry(GROUP), self._heard)
         if self._ended_for:
             run.end(self._ended_for)
@@ -55,15 +56,21 @@ class ProcessingProcess(JobProcess):
 
     def _finish(self, files: ProcessingFiles, layout: Layout, ended: Ended) -> None:
         facts: dict[str, Any] = {"ProcessingEndTime": ended.trained_to or time.time(), "_exit_code": ended.code}
-        message = files.message(layout)
-        if message:
-            facts["ExitMessage"] = message
+        bad = False
+        try:
+            message = files.message(layout)
+            if message:
+                facts["ExitMessage"] = message
+        except UnicodeDecodeError:
+            bad = True
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
             return
         if ended.status == "Failed":
-            why = message or "See job logs for more information"
-            self._enter("Failed", FailureReason=f"{ALGORITHM_ERROR}{why}, exit code: {ended.code}", **facts)
+            self._enter("Failed", FailureReason=f"{ALGORITHM_ERROR}, exit code: {ended.code}", **facts)
+            return
+        if bad:
+            self._enter("Failed", FailureReason=NOT_UTF8, **facts)
             return
         try:
             files.upload(layout)
@@ -79,21 +86,18 @@ class ProcessingProcess(JobProcess):
             self._enter(phase.status)
 
 
-def played(settings: Settings, request: Mapping[str, Any], arn: str, files: ProcessingFiles, way: Way) -> LocalPlatform:
-    """How a container of a processing job is started: its files, its variables, its command."""
+def played(settings: Settings, request: Mapping[str, Any], files: ProcessingFiles, way: Way) -> LocalPlatform:
+    """How a container of a processing job is started: its files, its variables, its command.
+
+    SageMaker's guide names no variables but those of Environment; what else a job needs to know is in its files.
+    """
 
     def prepare(job: LocalJob, host: str, layout: Layout) -> None:
         os.makedirs(layout.ranks(host), exist_ok=True)
         files.prepare(host, layout.tree(host), private=job.container is None)
 
     def environment(host: PlayedHost) -> dict[str, str]:
-        found = {
-            "PROCESSING_JOB_NAME": host.job.name,
-            "PROCESSING_JOB_ARN": arn,
-            "PYTHONUNBUFFERED": "1",
-            **settings.variables,
-            "AWS_ENDPOINT_URL": way.endpoint(),
-        }
+        found = {"PYTHONUNBUFFERED": "1", **settings.variables, "AWS_ENDPOINT_URL": way.endpoint()}
         if host.job.container is None:
             found["PATH"] = requested.python_first(os.environ.get("PATH", ""))
         return found

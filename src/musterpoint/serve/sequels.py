@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import traceback
+from collections.abc import Iterator
 
 from musterpoint.serve.context import Context
 from musterpoint.serve.operations import executions, tuning_jobs
@@ -29,13 +31,21 @@ class Sequels:
 
     def _run(self) -> None:
         for record in self._context.state.select(tuning_jobs.KIND, "ended IS NULL"):
-            tuning_jobs.advance(self._context, record.name)
+            with self._said():
+                tuning_jobs.go_on(self._context, record, tuning_jobs.children(self._context, record))
         for record in self._context.state.select(executions.KIND, "ended IS NULL"):
-            executions.advance(self._context, record.name)
+            with self._said():
+                executions.advance(self._context, record.name)
         while (name := self._names.get()) is not None:
-            try:
+            with self._said():
                 tuning_jobs.changed(self._context, name)
                 executions.changed(self._context, name)
-            except Exception:  # of one job, and others go on
-                self._context.say(traceback.format_exc())
         self._context.state.close()
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        """What goes wrong with one job is said, and others go on."""
+        try:
+            yield
+        except Exception:
+            self._context.say(traceback.format_exc())

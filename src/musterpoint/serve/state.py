@@ -33,6 +33,9 @@ CREATE TABLE IF NOT EXISTS tags (
     arn TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (arn, key)
 );
 CREATE INDEX IF NOT EXISTS by_tag ON tags (key, value);
+CREATE TABLE IF NOT EXISTS measured (
+    arn TEXT NOT NULL, epoch INTEGER NOT NULL, value REAL NOT NULL, PRIMARY KEY (arn, epoch)
+) WITHOUT ROWID;
 """
 _COLUMNS = "kind, name, arn, status, parent, created, modified, ended, request, facts, number"
 
@@ -170,7 +173,8 @@ class State:
         with self._writing() as connection:
             there = self._find(connection, kind, name)
             if there is not None:
-                connection.execute("DELETE FROM tags WHERE arn = ?", (there.arn,))
+                for table in ("tags", "measured"):
+                    connection.execute(f"DELETE FROM {table} WHERE arn = ?", (there.arn,))
                 connection.execute("DELETE FROM resources WHERE kind = ? AND name = ?", (kind, name))
 
     def select(self, kind: str, where: str = "", values: Sequence[Any] = (), order: str = "number") -> list[Record]:
@@ -204,6 +208,18 @@ class State:
     def untag(self, arn: str, keys: Sequence[str]) -> None:
         with self._writing() as connection:
             connection.executemany("DELETE FROM tags WHERE arn = ? AND key = ?", [(arn, key) for key in keys])
+
+    def measure(self, arn: str, values: Sequence[float], most: int) -> None:
+        """Keeps further values of what a tuning job looks at, ``most`` of them in all."""
+        with self._writing() as connection:
+            known = connection.execute("SELECT COUNT(*) FROM measured WHERE arn = ?", (arn,)).fetchone()[0]
+            rows = [(arn, epoch, value) for epoch, value in enumerate(values[: max(0, most - known)], known + 1)]
+            connection.executemany("INSERT INTO measured (arn, epoch, value) VALUES (?, ?, ?)", rows)
+
+    def measured(self, arn: str) -> list[float]:
+        """The values that :meth:`measure` has kept, in their order."""
+        rows = self._connection().execute("SELECT value FROM measured WHERE arn = ? ORDER BY epoch", (arn,))
+        return [value for (value,) in rows]
 
 
 def _record(row: Sequence[Any]) -> Record:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from datetime import datetime
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import boto3
 from botocore.config import Config
@@ -32,10 +32,14 @@ _LINE_END = re.compile(rb"\r?\n|\r")
 
 
 class Telemetry:
-    """The output of one run of a job. ``group``: its log group. ``changed`` is called when lines can be read."""
+    """The output of one run of a job. ``group``: its log group. ``sent`` is called with the points of metrics that have
+    been sent, possibly none, when they and the lines before them can be read.
+    """
 
-    def __init__(self, settings: Settings, group: str, job: str, changed: Callable[[], None] = lambda: None) -> None:
-        self._settings, self._group, self._job, self._changed = settings, group, job, changed
+    def __init__(
+        self, settings: Settings, group: str, job: str, sent: Callable[[Sequence[Point]], None] = lambda points: None
+    ) -> None:
+        self._settings, self._group, self._job, self._sent = settings, group, job, sent
         self._suffix = int(time.time())
         self._rests: dict[str, bytes] = {}
         self._lines: list[tuple[str, int, str]] = []
@@ -107,7 +111,7 @@ class Telemetry:
             for start in range(0, len(points), _MOST_POINTS):
                 part = points[start : start + _MOST_POINTS]
                 self._patiently(lambda part=part: self._put_points(part))  # type: ignore[misc]
-            self._changed()
+            self._sent(points)
 
     def _put_events(self, host: str, events: list[tuple[int, str]]) -> None:
         logs = client(self._settings, "logs")

@@ -14,15 +14,23 @@ from musterpoint.serve.transfers import Transfers, copy_tree
 
 
 class TrainingFiles:
-    """The files of one run. ``begins`` is called before the first download."""
+    """The files of one run.
+
+    ``begins`` is called before the first download, ``failed`` with the reason when a pipe can't be fed any more.
+    """
 
     def __init__(
-        self, transfers: Transfers, request: Mapping[str, Any], directory: str, begins: Callable[[], None]
+        self,
+        transfers: Transfers,
+        request: Mapping[str, Any],
+        directory: str,
+        begins: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._transfers = transfers
         self._request = request
         self._kept = os.path.join(directory, "input")
-        self._begins = begins
+        self._begins, self._failed = begins, failed
         self._begun = False
 
     def bring(self, host: str, tree: str) -> None:
@@ -34,7 +42,7 @@ class TrainingFiles:
             if requested.is_on(self._request, channel, host):
                 place = os.path.join(tree, "input", "data", channel["ChannelName"])
                 if requested.input_mode(self._request, channel) == "Pipe":
-                    Pipe(place, self._piped(channel, host), self._opened)
+                    Pipe(place, self._piped(channel, host), self._opened, self._failed)
                 else:
                     self._bring_files(channel, host, place)
 
@@ -83,7 +91,7 @@ class TrainingFiles:
         )
 
     def _opened(self, uri: str) -> Iterator[bytes]:
-        return pipes.chunks(self._transfers.open(uri))
+        return self._transfers.stream(uri)
 
     def upload_model(self, layout: Layout) -> None:
         """``/opt/ml/model`` of all hosts, as one archive or as it is."""

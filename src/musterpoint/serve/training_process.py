@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import MusterError
+from musterpoint.base.metrics import Point
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import notices, transitions, warm_pool
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.backends import Way
 from musterpoint.serve.checkpoints import Checkpoints
+from musterpoint.serve.early_stops import MOST_EPOCHS
 from musterpoint.serve.faults import CannotFail
 from musterpoint.serve.job_process import INTERNAL_ERROR, SERVER_ENDED, JobProcess
-from musterpoint.serve.job_run import END, INTERRUPT, Ended, GivenUp, JobRun
+from musterpoint.serve.job_run import END, INTERRUPT, STOP, Ended, GivenUp, JobRun
 from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record
@@ -23,6 +25,7 @@ from musterpoint.serve.telemetry import NAMESPACE
 from musterpoint.serve.training_files import TrainingFiles
 from musterpoint.serve.transfers import TransferError
 from musterpoint.serve.transitions import KIND
+from musterpoint.serve.tuning_request import OBJECTIVE
 
 
 class TrainingProcess(JobProcess):
@@ -31,16 +34,21 @@ class TrainingProcess(JobProcess):
     def __init__(self, settings: Settings, key: str) -> None:
         super().__init__(settings, key)
         self._checkpoints: Checkpoints | None = None
+        self._objective = ""
+        self._broken = ""
         self._trained = 0.0
         self._retries = 0
 
     def _once(self, record: Record, number: int) -> bool:
         """One run of the job; whether it is to be run again."""
         request = record.request
+        self._objective = (request.get("HyperParameters") or {}).get(OBJECTIVE, "")
         layout = Layout(os.path.join(self._directory, f"run-{number}"))
         way = Way(self._settings)
         checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
-        files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
+        files = TrainingFiles(
+            self._transfers, request, self._directory, lambda: self._enter("Downloading"), self._no_more_data
+        )
 
         def bring(host: str, tree: str) -> None:
             if warm_pool.keep_alive(request):
@@ -71,6 +79,19 @@ class TrainingProcess(JobProcess):
         self._trained += trained
         return self._finish(record, files, layout, ended)
 
+    def _sent(self, points: Sequence[Point]) -> None:
+        """The objective of a tuning job is kept where the server can compare it."""
+        values = [point.value for point in points if point.name == self._objective]
+        if values:
+            self._state.measure(self._settings.arn(KIND, self._name), values, MOST_EPOCHS)
+        super()._sent(points)
+
+    def _no_more_data(self, error: Exception) -> None:
+        """A pipe can't be fed any more; in its thread."""
+        self._broken = str(error)
+        if self._run is not None:
+            self._run.end(STOP)
+
     def _left(self, record: Record) -> float:
         """Seconds until a spot job is given up."""
         return record.created + requested.max_wait(record.request) - time.time()
@@ -96,6 +117,9 @@ class TrainingProcess(JobProcess):
         }
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
+            return False
+        if self._broken:
+            self._enter("Failed", FailureReason=f"ClientError: Data download failed:{self._broken}", **facts)
             return False
         if ended.ended_for == INTERRUPT and self._left(record) > 0:
             self._ended_for = ""

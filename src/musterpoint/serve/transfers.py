@@ -9,8 +9,10 @@ import threading
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 
 import boto3
+from boto3.exceptions import RetriesExceededError, S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data import channels
@@ -22,6 +24,13 @@ from musterpoint.serve.training_request import split_uri
 Result = TypeVar("Result")
 LONGEST_ABSENCE = 3600.0
 """Seconds that a job waits for a server that is gone."""
+_CUT = (ConnectionError, HTTPClientError, IncompleteReadError, RetriesExceededError)
+"""What is raised when the server goes away."""
+_FORGOTTEN = "NoSuchUpload"
+"""What a new server says of an upload in parts that its predecessor knew."""
+_IN_PARTS = 1 << 30
+"""Bytes from which an object is uploaded in parts."""
+_CHUNK = 1 << 16
 _MOST_CUT = 10
 """Connections of one transfer that may break while a server answers: a new one may be there before its word is."""
 
@@ -61,10 +70,14 @@ class Transfers:
                 return action(self._client)
             except ClientError as error:
                 raise TransferError(_words(error)) from None
-            except (ConnectionError, HTTPClientError):
+            except S3UploadFailedError as error:
+                if _FORGOTTEN not in str(error):
+                    raise TransferError(str(error).partition(": ")[2] or str(error)) from None
                 cut += 1
-                if cut > _MOST_CUT:
-                    raise
+            except _CUT:
+                cut += 1
+            if cut > _MOST_CUT:
+                raise TransferError(f"the connection to muster serve broke {cut} times")
             if self._known == self._settings and not is_answering(self._settings):
                 if not self._back.wait(LONGEST_ABSENCE):
                     raise TransferError(f"no muster serve has been there for {LONGEST_ABSENCE:g} s")
@@ -87,20 +100,34 @@ class Transfers:
         body: bytes = self._patiently(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         return body
 
-    def open(self, uri: str) -> Any:
-        """The content of an object, as a stream."""
+    def stream(self, uri: str) -> Iterator[bytes]:
+        """The content of an object, in pieces; after a cut it goes on where it was."""
         bucket, key = split_uri(uri)
-        return self._patiently(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"])
+        at, size = 0, None
+        while size is None or at < size:
+            rest = {"Range": f"bytes={at}-"} if at else {}
+            answer = self._patiently(lambda s3, rest=rest: s3.get_object(Bucket=bucket, Key=key, **rest))  # type: ignore[misc]
+            size = at + int(answer["ContentLength"])
+            try:
+                while data := answer["Body"].read(_CHUNK):
+                    at += len(data)
+                    yield data
+            except _CUT:
+                continue
 
     def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
         """Brings the files of a channel to ``folder``; after a cut it goes on where it was."""
 
+        tries = 0
+
         def ask(_: Any) -> None:
+            nonlocal tries
+            tries += 1
             environ = {**os.environ, **self._known.variables}
             try:
                 channels.bring(channel, folder, Access(environ), share)
             except FetchError as error:
-                if is_answering(self._known):
+                if tries > 1 and is_answering(self._known):  # once more, since the server may just have come back
                     raise TransferError(str(error)) from None
                 raise ConnectionError(error=error) from None
 
@@ -112,7 +139,8 @@ class Transfers:
 
     def upload(self, path: str, uri: str) -> None:
         bucket, key = split_uri(uri)
-        self._patiently(lambda s3: s3.upload_file(path, bucket, key))
+        whole = TransferConfig(multipart_threshold=_IN_PARTS)
+        self._patiently(lambda s3: s3.upload_file(path, bucket, key, Config=whole))
 
     def upload_tree(self, folder: str, uri: str) -> int:
         """Every regular file below ``folder``; how many there were."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,19 @@ PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
 SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
 JOB = ("--hosts", "2", "--launcher", "ray", "--slots", "2")
 
+FAULTS = """\
+import os, signal, subprocess, sys, time
+if any(word.endswith("dashboard/agent.py") for word in sys.orig_argv):
+    time.sleep(3600)
+class Popen(subprocess.Popen):
+    def __init__(self, args, *words, **more):
+        super().__init__(args, *words, **more)
+        if str(args[0]).endswith(os.environ.get("TEST_KILLS", "/no such")) and os.environ["MUSTER_ATTEMPT"] == "0":
+            os.kill(self.pid, signal.SIGKILL)
+subprocess.Popen = Popen
+"""
+"""The agents of all raylets never come to anything; one of Ray's servers is killed as soon as it is started."""
+
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
@@ -28,6 +42,30 @@ def ray(local, stack):  # type: ignore[no-untyped-def]
         yield local
         left = [name for name in os.listdir(folder) if name.startswith("muster-")]
         assert left == [], "temporary directories were left behind"
+
+
+def with_faults(python: Path, folder: Path) -> Path:
+    """A Python with the packages of ``python`` whose processes have :data:`FAULTS`."""
+    asked = "import sys, sysconfig; print(sys._base_executable, sysconfig.get_path('purelib'))"
+    base, packages = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(f"home = {os.path.dirname(base)}\n")
+    own = folder / Path(packages).relative_to(python.parents[1])
+    own.mkdir(parents=True)
+    (own / "sitecustomize.py").write_text(FAULTS)
+    (own / "ray.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    return folder / "bin/python"
+
+
+def test_a_raylet_that_dies_while_it_starts_is_noticed(ray, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Then both hosts start again, and a raylet waits for no agent: it would abort after 15 s."""
+    python = with_faults(Path(ray.environ["MUSTER_PYTHON"]), tmp_path / "faults")
+    ray.environ |= {"MUSTER_PYTHON": str(python), "TEST_KILLS": "/raylet"}
+    ran = ray.run("--platform", "slurm", *JOB, "--max-restarts", "1", "--backend", "process", PROGRAM, "wait")
+    check_restarted(ran, "Ray's head ended before the job was done (killed by SIGKILL) on node1", "node1", "node2")
+    assert "before the node was up: raylet [exit code=-9]" in ran.log("node1")
+    assert "2 nodes, their attempts: ['1', '1']" in ran.log("node1")
 
 
 def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-untyped-def]

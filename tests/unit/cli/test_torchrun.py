@@ -92,6 +92,7 @@ def test_what_the_agent_gets_and_what_it_does_not() -> None:
 
 def test_what_a_muster_variable_says_is_not_replaced_by_a_default() -> None:
     assert "slots" not in options(MUSTER_SLOTS="4")
+    assert "launcher" not in options(MUSTER_LAUNCHER="ranks")
     assert translate({}, {"PYTHON_EXEC": "/py"}, {"slots": 3}).given == {
         "launcher": "torchrun",
         "slots": 3,

@@ -51,7 +51,9 @@ def wait_for(head: str, nodes: dict[str, str], seconds: float) -> None:
         lacks = f"{len(alive)} of {len(nodes)} nodes after {now - began:.0f} s; missing: {', '.join(missing)}"
         lacks += f" ({error})" if error else ""
         if now - began >= seconds:
-            reason = f"Ray's cluster is not complete, and --rollcall-timeout is over: it has {lacks}"
+            reason = (
+                f"Ray's cluster is not complete, and --rollcall-timeout is over: it has {lacks}; their logs say why"
+            )
             say(reason)
             report(reason, next(iter(nodes)))
             sys.exit(CANNOT_START)
@@ -63,6 +65,8 @@ def wait_for(head: str, nodes: dict[str, str], seconds: float) -> None:
 
 def addresses(head: str) -> list[str]:
     """The addresses of the nodes that are alive. Asks the head alone: no raylet is needed for that."""
+    host, _, port = head.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()  # GcsClient would complain
     from ray._raylet import GcsClient  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     found: dict[Any, Any] = GcsClient(address=head).get_all_node_info(timeout=5)

@@ -5,6 +5,9 @@ listens: ``ray start`` itself gives up after 20 s. What ``ray start`` prints on 
 (``ray stop``, which would end other jobs' clusters too), so only its warnings and errors are shown. ``FOLDER`` is made
 before Ray makes it, for this user alone. Where a signal killed one of Ray's processes, the same one ends this program:
 ``ray start`` would end with 1, as after any error.
+
+While the node starts, the end of its GCS server or raylet is noticed at once (:class:`Starting`); Ray would go on
+asking for the node. On a slow machine Ray's own limits would end a healthy start; only ``SECONDS`` count.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import io
 import os
 import re
 import socket
+import subprocess
 import sys
+import threading
 import time
-from typing import Callable, TextIO
+from typing import Any, Callable, TextIO
 
 SAY_SECONDS = 30.0
 TRY_SECONDS = 0.1
@@ -24,6 +29,10 @@ QUIET = ("INFO", "SUCC")
 KILLED = re.compile(r"\[exit code=-(\d+)\]")
 INFORMATION = re.compile(r"\[state-dump\]|\[[\d-]+ [\d:,]+ I \d+ \d+\]")
 """Lines of a raylet's log that report nothing wrong."""
+SEVERE = re.compile(r"\[[\d-]+ [\d:,]+ [CEF] \d+ \d+\]")
+NEEDED = ("gcs_server", "raylet")
+"""Processes without which a node doesn't come up, as ``services.start_ray_process`` names them."""
+LONGEST_TAIL, TAIL_BYTES, LONGEST_LINE = 10, 1 << 16, 500
 
 
 def main() -> None:
@@ -39,24 +48,132 @@ def main() -> None:
         from ray.scripts.scripts import main as ray  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         sys.exit(f"Ray can't start: {sys.executable} can't import ray.scripts.scripts ({error})")
-    be_patient(float(seconds))
+    be_patient(float(seconds), Starting(sys.stderr))
     sys.stdout = Errors(sys.stderr, lambda signo: os.kill(os.getpid(), signo))
     sys.argv = ["ray", *words]
     ray()
 
 
-def be_patient(seconds: float) -> None:
-    """Gives a raylet ``seconds`` to be known to its cluster; Ray's own limit, 30 s, is too short on a loaded machine.
+def be_patient(seconds: float, starting: Starting) -> None:
+    """Gives every step of a node's start ``seconds``, as long as its processes live. Ray's own limits, 15 to 60 s, are
+    too short on a loaded machine.
 
-    ``Node.__init__`` of ``ray/_private/node.py`` asks these two functions.
+    ``Node.__init__`` of ``ray/_private/node.py`` calls these functions.
     """
     try:
         from ray._private import node, services  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        from ray._private import ray_constants as limits  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
         return  # another version, whose limits are its own
-    for module, name in ((services, "get_node"), (node, "get_all_node_info_until_retrieved")):
-        if hasattr(module, name):
-            setattr(module, name, patient(getattr(module, name), seconds))
+    if hasattr(limits, "NUM_REDIS_GET_RETRIES"):  # of connecting to the GCS server, a second or more each
+        limits.NUM_REDIS_GET_RETRIES = max(limits.NUM_REDIS_GET_RETRIES, int(seconds))
+    if hasattr(node, "get_all_node_info_until_retrieved"):
+        node.get_all_node_info_until_retrieved = patient(node.get_all_node_info_until_retrieved, seconds)
+    if hasattr(services, "get_node"):
+        services.get_node = starting.until(patient(services.get_node, seconds))
+    if hasattr(services, "start_ray_process"):
+        services.start_ray_process = starting.watching(services.start_ray_process)
+    if hasattr(services, "start_api_server"):
+        services.start_api_server = without_dashboard(services.start_api_server)
+    if hasattr(node, "Node"):
+        node.Node.kill_all_processes = starting.before(node.Node.kill_all_processes)
+
+
+def without_dashboard(function: Callable[..., object]) -> Callable[..., object]:
+    """``function`` starts the dashboard's process where the dashboard was asked for; Ray would start it, and wait for
+    it, for its usage statistics alone.
+    """
+
+    def asked(include_dashboard: bool | None, *words: object, **more: object) -> object:
+        return (None, None) if include_dashboard is False else function(include_dashboard, *words, **more)
+
+    return asked
+
+
+class Starting:
+    """Ends this program when one of :data:`NEEDED` ends before the node is up, and says what its log says."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._over = threading.Event()
+
+    def watching(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        """``start``, Ray's function that starts a process of the node; each one in :data:`NEEDED` is watched."""
+
+        def started(command: list[str], process_type: str, *words: object, **more: object) -> Any:
+            if process_type == "raylet":
+                write_agent_port(command)
+            info = start(command, process_type, *words, **more)
+            if process_type in NEEDED:
+                logs = [word.partition("=")[2] for word in command if re.match("--std(err|out)[_-]filepath=", word)]
+                threading.Thread(target=self._follow, args=(info.process, process_type, logs), daemon=True).start()
+            return info
+
+        return started
+
+    def until(self, function: Callable[..., object]) -> Callable[..., object]:
+        """``function``, after which the node is up: ``ray start`` watches its processes from then on."""
+
+        def called(*words: object, **more: object) -> object:
+            result = function(*words, **more)
+            self._over.set()
+            return result
+
+        return called
+
+    def before(self, function: Callable[..., object]) -> Callable[..., object]:
+        """``function``, which ends the node's processes."""
+
+        def called(*words: object, **more: object) -> object:
+            self._over.set()
+            return function(*words, **more)
+
+        return called
+
+    def _follow(self, process: subprocess.Popen[bytes], name: str, logs: list[str]) -> None:
+        """Waits for the end of a child; Ray's own look at it (``poll``) sees the same end."""
+        code = process.wait()
+        if self._over.is_set():
+            return
+        for line in tail(logs):
+            print(line, file=self._stream)
+        print(f"Ray's processes that ended here, before the node was up: {name} [exit code={code}]", file=self._stream)
+        self._stream.flush()
+        if code < 0:
+            os.kill(os.getpid(), -code)
+        os._exit(1)
+
+
+def write_agent_port(command: list[str]) -> None:
+    """Tells a raylet its dashboard agent's port before the agent does.
+
+    It would wait 15 s for the file, and abort then; importing the agent takes longer on a loaded machine. ``command``
+    is the raylet's.
+    """
+    flags = {name: value for name, equals, value in (word.partition("=") for word in command) if equals}
+    agent = flags.get("--dashboard_agent_command", "")
+    port = re.search(r"--listen-port=(\d+)", agent)
+    folder, node = flags.get("--session_dir"), flags.get("--node_id")
+    if port is None or port[1] == "0" or not folder or not node:
+        return  # only the agent knows the port
+    # an agent without its optional packages has no server, and says -1
+    with open(os.path.join(folder, f"dashboard_agent_listen_port_{node}"), "w", encoding="ascii") as file:
+        file.write("-1" if "--minimal" in agent else port[1])
+
+
+def tail(paths: list[str]) -> list[str]:
+    """The last lines that matter in logs of one process: its errors, or without any, whatever it said last."""
+    lines: list[str] = []
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                lines += file.read().decode(errors="replace").splitlines()
+        except OSError:
+            continue
+    severe = [line for line in lines if SEVERE.match(line)]
+    said = severe or [line for line in lines if line.strip() and not INFORMATION.match(line)]
+    return [line[:LONGEST_LINE] for line in dict.fromkeys(said)][-LONGEST_TAIL:]
 
 
 def patient(function: Callable[..., object], seconds: float) -> Callable[..., object]:

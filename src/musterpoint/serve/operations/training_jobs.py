@@ -121,8 +121,8 @@ def delete(request: Request) -> Mapping[str, Any]:
         raise in_use(f"The training job is in status {record.status}: stop it first")
     if record.facts.get("WarmPoolStatus", {}).get("Status") == "Available":
         raise in_use("The training job has a warm pool: set its KeepAlivePeriodInSeconds to 0 first")
+    request.context.runner.forget(record.name)  # first: a new job of that name finds nothing of this one
     request.context.state.remove(KIND, record.name)
-    request.context.runner.forget(record.name)
     return {}
 
 

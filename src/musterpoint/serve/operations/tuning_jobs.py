@@ -7,27 +7,28 @@ import threading
 from typing import Any, Mapping, Sequence
 
 from musterpoint.serve.context import Context, Request
-from musterpoint.serve.drawing import combination, combinations, drawn
-from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
+from musterpoint.serve.early_stops import CannotStop, rule_of
+from musterpoint.serve.errors import ApiError, absent, in_use, invalid
 from musterpoint.serve.job_keys import key_of
 from musterpoint.serve.listing import listed
 from musterpoint.serve.operations import training_jobs
 from musterpoint.serve.operations.hosted_jobs import stop_job
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.training_checks import check
+from musterpoint.serve.operations.training_checks import check, unfollowed
 from musterpoint.serve.state import AlreadyThere, Record
 from musterpoint.serve.transitions import KIND as TRAINING_JOB
 from musterpoint.serve.transitions import OVER
+from musterpoint.serve.tuning_request import (
+    OBJECTIVE,
+    definitions,
+    most_jobs,
+    next_job,
+    number_of,
+    objective_of,
+    training_request,
+)
 
 KIND = "hyper-parameter-tuning-job"
-OBJECTIVE = "_tuning_objective_metric"
-"""The hyperparameter that SageMaker adds to each job."""
-_TAKEN = (
-    "RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig", "StoppingCondition", "Environment",
-    "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig",
-    "RetryStrategy",
-)  # fmt: skip
-"""What a job has of its definition as it stands."""
 _ADVANCING = threading.Lock()
 """Held while jobs are made, so that no two threads make the same one."""
 _ECHOED = ("HyperParameterTuningJobConfig", "TrainingJobDefinition", "TrainingJobDefinitions", "WarmStartConfig")
@@ -44,14 +45,15 @@ def add(request: Request, parent: str = "") -> Record:
     context, parameters = request.context, dict(request.parameters)
     tags = tags_of(parameters.pop("Tags", None))
     name, config = parameters["HyperParameterTuningJobName"], parameters["HyperParameterTuningJobConfig"]
-    strategy = config["Strategy"]
-    if strategy == "Hyperband":
-        raise not_here(request.operation, "the strategy Hyperband: Random, Grid and Bayesian (drawn at random) run")
     if not definitions(parameters):
         raise invalid("TrainingJobDefinition or TrainingJobDefinitions is required")
     for definition in definitions(parameters):
-        if not _objective(parameters, definition):
+        if not objective_of(parameters, definition):
             raise invalid("HyperParameterTuningJobObjective is required")
+        try:
+            rule_of(config, definition.get("StaticHyperParameters") or {})
+        except CannotStop as error:
+            raise invalid(str(error)) from None
         check(context, training_request(parameters, definition, f"{name}-001", {}))
     for former in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
         if context.state.find(KIND, former["HyperParameterTuningJobName"]) is None:
@@ -62,71 +64,29 @@ def add(request: Request, parent: str = "") -> Record:
         )
     except AlreadyThere as there:
         raise in_use(f"A tuning job with this name already exists ({there.record.arn})") from None
-    if strategy == "Bayesian":
-        context.say(f"{name}: Bayesian: values are drawn at random, whatever earlier jobs came to")
+    for text in _unfollowed(context, parameters):
+        context.say(f"{name}: {text}")
     advance(context, name)
     return record
 
 
-def definitions(parameters: Fields) -> Sequence[Fields]:
-    one = parameters.get("TrainingJobDefinition")
-    return [one] if one else parameters.get("TrainingJobDefinitions") or []
-
-
-def _objective(parameters: Fields, definition: Fields) -> Fields:
-    found: Fields = definition.get("TuningObjective") or parameters["HyperParameterTuningJobConfig"].get(
-        "HyperParameterTuningJobObjective"
-    ) or {}  # fmt: skip
-    return found
-
-
-def _ranges(parameters: Fields, definition: Fields) -> Fields:
+def _unfollowed(context: Context, parameters: Fields) -> list[str]:
+    """A sentence for everything in the request that has no effect here."""
     config = parameters["HyperParameterTuningJobConfig"]
-    found: Fields = definition.get("HyperParameterRanges") or config.get("ParameterRanges") or {}
-    return found
-
-
-def training_request(parameters: Fields, definition: Fields, name: str, tuned: Mapping[str, str]) -> dict[str, Any]:
-    """The CreateTrainingJob request of one job."""
-    resources = definition.get("HyperParameterTuningResourceConfig") or {}
-    single = {"InstanceType", "InstanceCount", "VolumeSizeInGB"}
-    found = {
-        "ResourceConfig": {key: value for key, value in resources.items() if key in single},
-        **{field: definition[field] for field in _TAKEN if definition.get(field) is not None},
-    }
-    given = {**(definition.get("StaticHyperParameters") or {}), **tuned}
-    objective = _objective(parameters, definition).get("MetricName", "")
-    return {
-        **found,
-        "TrainingJobName": name,
-        "AlgorithmSpecification": definition["AlgorithmSpecification"],
-        "HyperParameters": {**given, OBJECTIVE: objective},
-    }
-
-
-def _most(parameters: Fields) -> int:
-    """How many training jobs there will be."""
-    config = parameters["HyperParameterTuningJobConfig"]
-    asked = config["ResourceLimits"].get("MaxNumberOfTrainingJobs")
-    if config["Strategy"] != "Grid":
-        return int(asked or 1)
-    whole = sum(combinations(_ranges(parameters, each)) for each in definitions(parameters))
-    return min(int(asked), whole) if asked else whole
-
-
-def _next(parameters: Fields, name: str, number: int) -> tuple[Fields, dict[str, str]]:
-    """The definition and the values of job ``number``, counted from 0."""
-    found = definitions(parameters)
-    if parameters["HyperParameterTuningJobConfig"]["Strategy"] != "Grid":
-        definition = found[number % len(found)]
-        seed = parameters["HyperParameterTuningJobConfig"].get("RandomSeed", "")
-        return definition, drawn(_ranges(parameters, definition), f"{name}/{seed}/{number}")
-    for definition in found:
-        size = combinations(_ranges(parameters, definition))
-        if number < size:
-            return definition, combination(_ranges(parameters, definition), number)
-        number -= size
-    raise IndexError(number)
+    said = []
+    if config["Strategy"] in ("Bayesian", "Hyperband"):
+        said.append(f"{config['Strategy']}: values are drawn at random, whatever earlier jobs came to")
+    if config.get("TuningJobCompletionCriteria"):
+        said.append("TuningJobCompletionCriteria: the tuning job ends with its last training job")
+    if config["ResourceLimits"].get("MaxRuntimeInSeconds"):
+        said.append("MaxRuntimeInSeconds of ResourceLimits: only the time of each training job is limited")
+    if (parameters.get("Autotune") or {}).get("Mode") == "Enabled":
+        said.append("Autotune: nothing is chosen that the request leaves out")
+    if parameters.get("WarmStartConfig"):
+        said.append("WarmStartConfig: nothing is learned from the parents")
+    for definition in definitions(parameters):
+        said += unfollowed(context, training_request(parameters, definition, "", {}))
+    return list(dict.fromkeys(said))
 
 
 def children(context: Context, record: Record) -> list[Record]:
@@ -148,16 +108,18 @@ def _make(context: Context, record: Record) -> None:
     jobs = children(context, record)
     running = sum(job.status not in OVER for job in jobs)
     limits = record.request["HyperParameterTuningJobConfig"]["ResourceLimits"]
-    number = len(jobs)
-    while record.status == "InProgress" and number < _most(record.request):
+    number = max([record.facts["_made"], *(number_of(record, job) + 1 for job in jobs)])
+    while record.status == "InProgress" and number < most_jobs(record.request):
         if running >= limits["MaxParallelTrainingJobs"]:
             return
-        definition, tuned = _next(record.request, record.name, number)
+        definition, tuned = next_job(record.request, record.name, number)
         digest = hashlib.sha256(f"{record.arn}/{number}/{record.created}".encode()).hexdigest()[:8]
         name = f"{record.name}-{number + 1:03}-{digest}"
         parameters = training_request(record.request, definition, name, tuned)
         training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, {}, record.arn)
         number, running = number + 1, running + 1
+        made = {"_made": number}
+        context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, **made}))  # noqa: B023
     if running == 0:
         context.state.change(KIND, record.name, lambda found: _ended(found, jobs))
         context.notices.send(key_of(KIND, record.name))
@@ -169,7 +131,7 @@ def _ended(record: Record, jobs: Sequence[Record]) -> Record | None:
     over = max((job.ended or 0.0 for job in jobs), default=record.created)
     if record.status == "Stopping":
         return record._replace(status="Stopped", ended=over)
-    if any(job.status == "Completed" for job in jobs):
+    if any(job.status != "Failed" for job in jobs):
         return record._replace(status="Completed", ended=over)
     reason = "No training job succeeded before MaxNumberOfTrainingJobs was reached"
     return record._replace(status="Failed", ended=over, facts={**record.facts, "FailureReason": reason})
@@ -241,8 +203,8 @@ def _best(rows: Sequence[Fields]) -> Fields | None:
 
 def summary(record: Record, job: Record) -> dict[str, Any]:
     """A training job as its tuning job lists it."""
-    definition = next(iter(definitions(record.request)))
-    objective = _objective(record.request, definition)
+    definition, _ = next_job(record.request, record.name, number_of(record, job))
+    objective = objective_of(record.request, definition)
     own = {*(definition.get("StaticHyperParameters") or {}), OBJECTIVE}
     given = job.request.get("HyperParameters") or {}
     found: dict[str, Any] = {
@@ -253,11 +215,13 @@ def summary(record: Record, job: Record) -> dict[str, Any]:
         "TunedHyperParameters": {name: value for name, value in given.items() if name not in own},
         "ObjectiveStatus": "Pending" if job.status not in OVER else "Failed",
     }
+    if definition.get("DefinitionName"):
+        found["TrainingJobDefinitionName"] = definition["DefinitionName"]
     for field in ("TrainingStartTime", "TrainingEndTime", "FailureReason"):
         if job.facts.get(field):
             found[field] = job.facts[field]
     for metric in job.facts.get("FinalMetricDataList", ()):
-        if metric["MetricName"] == objective["MetricName"] and job.status == "Completed":
+        if metric["MetricName"] == objective["MetricName"] and job.status in ("Completed", "Stopped"):
             final = {"Type": objective["Type"], "MetricName": metric["MetricName"], "Value": metric["Value"]}
             found.update(FinalHyperParameterTuningJobObjectiveMetric=final, ObjectiveStatus="Succeeded")
     return found
@@ -338,11 +302,40 @@ def stop_one(context: Context, record: Record) -> None:
 
 
 def changed(context: Context, name: str) -> None:
-    """The training job ``name`` has changed: its tuning job may go on."""
+    """The training job ``name`` has changed: it may be stopped early, or its tuning job may go on."""
     job = context.state.find(TRAINING_JOB, name)
     record = context.state.by_arn(job.parent) if job is not None and job.parent else None
-    if record is not None and record.kind == KIND and record.ended is None:
-        try:
-            advance(context, record.name)
-        except ApiError as error:
-            context.say(f"{record.name}: {error.message}")
+    if job is not None and record is not None and record.kind == KIND and record.ended is None:
+        go_on(context, record, [job])
+
+
+def go_on(context: Context, record: Record, jobs: Sequence[Record]) -> None:
+    """Stops those of the tuning job's training jobs ``jobs`` that aren't worth their time, and makes the next ones."""
+    try:
+        for job in jobs:
+            if job.status not in (*OVER, "Stopping"):
+                _judge(context, record, job)
+        advance(context, record.name)
+    except ApiError as error:
+        context.say(f"{record.name}: {error.message}")
+
+
+def _judge(context: Context, record: Record, job: Record) -> None:
+    """Stops ``job`` where the strategy says so by what it has come to since it was judged last."""
+    definition, _ = next_job(record.request, record.name, number_of(record, job))
+    rule = rule_of(record.request["HyperParameterTuningJobConfig"], definition.get("StaticHyperParameters") or {})
+    seen = job.facts.get("_judged", 0)
+    own = context.state.measured(job.arn) if rule is not None else []
+    if rule is None or len(own) == seen:
+        return
+    sign = -1 if objective_of(record.request, definition)["Type"] == "Maximize" else 1
+    others = [
+        [sign * value for value in context.state.measured(other.arn)]
+        for other in children(context, record)
+        if other.arn != job.arn and (other.status in OVER or rule.counts_running)
+    ]
+    if rule.stops([sign * value for value in own], seen, others):
+        context.say(f"{job.name}: stopped early, after {len(own)} values of the objective")
+        stop_job(context, job)
+    judged = {"_judged": len(own)}
+    context.state.change(TRAINING_JOB, job.name, lambda now: now._replace(facts={**now.facts, **judged}))

@@ -38,8 +38,10 @@ const CURVES = (() => {
       parts.append(element("line", {x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), stroke: "var(--line)"}));
       parts.append(element("text", {x: LEFT - 6, y: y(value) + 4, class: "tick", "text-anchor": "end"}, shown(value)));
     }
-    for (const at of ticks(from, to, Math.max(2, width / 110)))
-      parts.append(element("text", {x: x(at), y: height - 8, class: "tick", "text-anchor": "middle"}, `${shown(at)} s`));
+    for (const at of ticks(from, to, Math.max(2, width / 110))) {
+      const label = `${shown(at)} s`, half = label.length * 3.4;  // so that the last one isn't cut off
+      parts.append(element("text", {x: Math.min(x(at), width - half), y: height - 8, class: "tick", "text-anchor": "middle"}, label));
+    }
     curve.lines.forEach(([host, points], number) => {
       const path = points.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
       if (points.length > 1) parts.append(element("polyline", {points: path, class: "curve", ...line(host, number)}));

@@ -102,15 +102,17 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     check_channel(inputs)
     leads = inputs.roster.node_rank == 0
     token, notes = _token(inputs)
-    environment = inputs.environment(*token, *_settings())
+    environment = inputs.environment(*token, *_settings(inputs))
     processes = (_node(inputs, leads), *((_driver(inputs),) if leads else ()))
     environment = tuple(setting for setting in environment if setting.name not in IDENTITY)
     plan = inputs.plan(processes, environment, notes=notes if leads else ())
     return plan if _asked_folder(inputs) else plan._replace(temporary=_folder(inputs))
 
 
-def _settings() -> tuple[EnvSetting, ...]:
+def _settings(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
+    patience = str(int(inputs.settings.rollcall_timeout * 1000))
     return (
+        EnvSetting("RAY_agent_register_timeout_ms", patience, "agents start slowly on a loaded machine"),
         EnvSetting("RAY_USAGE_STATS_ENABLED", "0", "nothing about the job is sent to Ray's makers"),
         EnvSetting(
             "RAY_gcs_rpc_server_reconnect_timeout_s", str(SECONDS_WITHOUT_HEAD), "a node learns in time of a dead head"

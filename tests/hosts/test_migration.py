@@ -1,0 +1,82 @@
+"""Command lines of others and ours for the same program: the pairs of docs/migration.md, both halves run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from ..ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "migration.md").read_text()
+PAIR = re.compile(
+    r"^<!-- runs in hosts/test_migration\.py -->\n```sh\n(?P<there>\S.*?) +# there\n(?P<here>\S.*?) +# here\n```$",
+    re.MULTILINE,
+)
+PAIRS = {found["there"].split()[0]: (found["there"], found["here"]) for found in PAIR.finditer(PAGE)}
+STACKS = {
+    "torchrun": "",
+    "accelerate": "huggingface",
+    "deepspeed": "deepspeed",
+    "horovodrun": "horovod-gloo",
+    "mpirun": "openmpi4",
+}
+"""The stack that has each command; the tests' own Python has torchrun."""
+PROGRAM = """
+import os, sys
+names = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")
+rank, size = (next(os.environ[name] for name in each if name in os.environ) for each in names)
+words = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
+os.write(1, f"rank {rank} of {size} with {words}\\n".encode())
+"""
+MEETS = {"accelerate": "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"}
+"""What stands before the program: here ranks under this launcher that never meet are told that each ran alone."""
+SAID = re.compile(r"rank \d of \d with \[.*?\]")
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+
+def test_every_command_has_its_pair() -> None:
+    assert set(PAIRS) == set(STACKS)
+    assert all(here.startswith("muster ") for _, here in PAIRS.values())
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_both_halves_do_the_same(
+    name: str, tmp_path: Path, environ: dict[str, str], stack: Callable[[str], Path], python: str
+) -> None:
+    folder = stack(STACKS[name]) if STACKS[name] else Path(python).parent
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for command, module in (("muster", "musterpoint"), ("torchrun", "torch.distributed.run")):
+        (commands / command).write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -m {module} "$@"\n')
+        (commands / command).chmod(0o755)
+    (tmp_path / "train.py").write_text(MEETS.get(name, "") + PROGRAM)
+    interpreter = folder / "python" if (folder / "python").exists() else Path(python)
+    environ |= {
+        "PATH": os.pathsep.join(map(str, (commands, interpreter.parent, folder, environ["PATH"]))),
+        "MUSTER_PYTHON": str(interpreter),
+        "MUSTER_MASTER_PORT": "0",
+        "DS_ACCELERATOR": "cpu",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    # others take one port for all jobs of a machine, unless they are told
+    ports = {"MASTER_PORT": str(free_port()), "PET_MASTER_PORT": str(free_port())}
+    there, here = ran(PAIRS[name][0], tmp_path, environ | ports), ran(PAIRS[name][1], tmp_path, environ)
+    assert there == here
+    assert len(here) == 2
+
+
+def ran(line: str, folder: Path, environ: dict[str, str]) -> list[str]:
+    """What the ranks of a command said, by rank."""
+    done = subprocess.run(["bash", "-c", line], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return sorted(SAID.findall(done.stdout + done.stderr))

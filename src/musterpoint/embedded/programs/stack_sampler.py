@@ -588,21 +588,32 @@ def source_of(pid: int, innermost: list[list[Any]]) -> str:
     return ""
 
 
-def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
-    """Every rank's facts, with those of Python processes it started, and the work of all of them so far."""
+Seen = dict[int, tuple[Facts, dict[int, set[int]]]]
+"""Of each rank: its facts, and the threads of its processes that run Python, where they are known."""
+
+
+def look(ranks: dict[int, int], py_spy: str) -> Seen:
+    """Every rank's facts, with those of Python processes it started."""
     children = children_of()
-    found = {}
-    trees = {rank: tree(pid, children) for rank, pid in ranks.items()}
-    below = {rank: [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN] for rank, pids in trees.items()}
-    stacks = stacks_of([one for rank, pid in ranks.items() for one in (pid, *below[rank])], py_spy)
+    found: Seen = {}
+    below = {rank: [one for one in tree(pid, children)[1:] if is_python(one)] for rank, pid in ranks.items()}
+    asked = {rank: [pid, *below[rank][:MOST_CHILDREN]] for rank, pid in ranks.items()}
+    stacks = stacks_of([one for pids in asked.values() for one in pids], py_spy)
     for rank, pid in ranks.items():
-        pids = trees[rank]
-        read_of = {one: facts_of(one, *stacks[one]) for one in (pid, *below[rank])}
+        read_of = {one: facts_of(one, *stacks[one]) for one in asked[rank]}
         python = {one: set(facts.pop("python")) for one, facts in read_of.items() if facts.get("python")}
         facts = read_of.pop(pid)
         facts["children"] = [*read_of.values()]
-        found[rank] = facts, work_of(pids, python)
+        found[rank] = facts, python
     return found
+
+
+def works_of(ranks: dict[int, int], seen: Seen) -> dict[int, Work]:
+    """What each rank and the processes it started have done so far. Ranks that answer a look write and compute for it,
+    so this comes behind the first look and before the second.
+    """
+    children = children_of()
+    return {rank: work_of(tree(pid, children), seen[rank][1]) for rank, pid in ranks.items()}
 
 
 def main() -> None:
@@ -618,6 +629,7 @@ def main() -> None:
         [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     first = look(ranks, py_spy)
+    earlier = works_of(ranks, first)
     began = time.monotonic()
     children = children_of()
     turns = {rank: turns_of(tree(pid, children)) for rank, pid in ranks.items()}
@@ -631,12 +643,13 @@ def main() -> None:
         for rank, pids in ((rank, tree(pid, children)) for rank, pid in ranks.items())
     }
     faults = {rank: faults_of(pid) - faults[rank] for rank, pid in ranks.items()}
+    later = works_of(ranks, first)
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
     found = {}
-    for rank, (facts, work) in second.items():
-        before, earlier = first[rank]
-        ticks, size = work.since(earlier, seconds)
+    for rank, (facts, _python) in second.items():
+        before = first[rank][0]
+        ticks, size = later[rank].since(earlier[rank], seconds)
         worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
         computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
         waits_for_turn = starved[rank] and not worked  # a busy machine lets it do nothing: that is no wait for others

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+from musterpoint.core.launch.inputs import STARTUP, TASKS
 from musterpoint.embedded.programs import gpu_activity, native_calls, stack_sampler
 
 PROGRAM = """
@@ -34,6 +35,12 @@ def writes():
 
 def by_a_child():
     subprocess.run([sys.executable, "-c", "while True: pass"])
+
+def beside_workers():
+    words = [sys.executable, "-c", "import time; deep = lambda n: deep(n - 1) if n else time.sleep(60); deep(50)"]
+    for _ in range(4):
+        subprocess.Popen(words)
+    asleep()
 
 def polls():
     library().start(0)
@@ -194,6 +201,18 @@ def test_threads_that_only_look_for_work_are_no_work(tmp_path: Path, start: Call
     subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-o", library, tmp_path / "horovod.c"], check=True)
     ranks = start(*COMPUTES, LIBRARY=str(library))
     sample_until(COMPUTES if name.startswith("mpi_lib") else dict.fromkeys(COMPUTES, True), tmp_path, ranks, py_spy())
+
+
+def test_what_ranks_do_to_answer_is_no_work(
+    tmp_path: Path, environ: dict[str, str], start: Callable[..., Started]
+) -> None:
+    """A rank has processes of its own, as data loaders have, and each of them writes its stacks when it is asked."""
+    ranks = start("beside_workers", PYTHONPATH=STARTUP, **{TASKS: "stack_dumps"})
+    while len(sample(tmp_path, ranks, "-", "0.1")["beside_workers"]["children"]) < 4:
+        pass  # not all are Python yet
+    while (facts := sample(tmp_path, ranks, "-", "1")["beside_workers"])["moving"]:
+        pass  # they still start
+    assert [len(child["threads"][0]["frames"]) for child in facts["children"]] == [52] * 4
 
 
 NVML = """

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't 
 
 TOWARD = """
 import json, sys
-from musterpoint.core.fabric.network import interface_toward
+from musterpoint.core.fabric.network_interface import interface_toward
 print(json.dumps({"what": "toward", "found": [interface_toward(address) for address in sys.argv[1:]]}), flush=True)
 """
 JOB = """

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 from musterpoint.base import settings
 from musterpoint.base.errors import UsageError
-from musterpoint.core.fabric.network import GLOO, NCCL, TENSORPIPE, chosen
+from musterpoint.core.fabric.network_interface import GLOO, NCCL, TENSORPIPE, chosen
 from musterpoint.core.job import platforms
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.variables import Watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from musterpoint.base.failure import Kind
-from musterpoint.core.diagnosis.peer_texts import PEER_LOST
+from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 
 _OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
@@ -15,13 +15,6 @@ _OUT_OF_MEMORY = re.compile(
 )
 # sources: torch's ProcessGroupNCCL.cpp (DistBackendErrors of this rank alone) and NCCLUtils.cpp, NCCL's src/init.cc and
 # src/misc/shmutils.cc (src/os/linux.cc since 2.30)
-_OWN_MISTAKE = re.compile(
-    r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
-    r"|Multiple Ranks are using the same GPU|ncclUnhandledCudaError|shared memory (?:segment|file) \S*nccl-"
-    r"|failed to extend /dev/shm/nccl-|tensor not on device passed to init_process_group"
-    r"|GPU devices are not known|NCCL communicator has not been initialized before mem pool"
-    r"|invalid usage|illegal memory access|device-side assert"
-)
 _INFRASTRUCTURE = re.compile(
     r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
     r"|Stale file handle|Remote I/O error|Transport endpoint is not connected"
@@ -31,19 +24,6 @@ _INFRASTRUCTURE = re.compile(
 
 _CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|terminated abruptly|\bexit ?code:? -9\b")
 """What DataLoader, subprocess, multiprocessing's and concurrent.futures' pools say of a child that was killed."""
-
-
-def is_peer_lost(text: str) -> bool:
-    """Whether an error is a symptom of a failure elsewhere: another rank or its host went away.
-
-    A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
-    """
-    return PEER_LOST.search(text) is not None and not is_own_mistake(text)
-
-
-def is_own_mistake(text: str) -> bool:
-    """Whether ``text`` names a mistake on this host, which a communication library may report like a lost peer."""
-    return _OWN_MISTAKE.search(text) is not None
 
 
 def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Callable
 
-from musterpoint.core.diagnosis.classify import is_peer_lost
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
+from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import goes_on
 from musterpoint.core.diagnosis.traceback import Line, Raised
 

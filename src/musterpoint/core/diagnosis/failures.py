@@ -18,6 +18,7 @@ from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import classify, program_output, program_source
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.core.diagnosis.hints import hint_for
+from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.traceback import is_greeting, lines_of
 from musterpoint.core.launch.plan import Meeting, ProcessPlan
 
@@ -142,7 +143,7 @@ def _error_in(tails: tuple[bytes, bytes], status: int | None, context: Diagnosis
     if status == 1 and (error is None or (error.kind in ("last", "line") and not error.wrapper)):
         said = program_source.find_exit_text(lines_of(tails[0] or tails[1]), context.files.programs())
         if said:
-            return program_output.Error(said, "line", symptom=classify.is_peer_lost(said))
+            return program_output.Error(said, "line", symptom=is_peer_lost(said))
     return error
 
 

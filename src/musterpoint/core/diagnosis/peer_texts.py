@@ -229,3 +229,23 @@ TEXTS: tuple[PeerText, ...] = (
 
 PEER_LOST = re.compile("|".join(f"(?:{text.pattern})" for text in TEXTS), re.S)
 """Finds any of them."""
+_OWN_MISTAKE = re.compile(
+    r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
+    r"|Multiple Ranks are using the same GPU|ncclUnhandledCudaError|shared memory (?:segment|file) \S*nccl-"
+    r"|failed to extend /dev/shm/nccl-|tensor not on device passed to init_process_group"
+    r"|GPU devices are not known|NCCL communicator has not been initialized before mem pool"
+    r"|invalid usage|illegal memory access|device-side assert"
+)
+
+
+def is_peer_lost(text: str) -> bool:
+    """Whether an error is a symptom of a failure elsewhere: another rank or its host went away.
+
+    A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
+    """
+    return PEER_LOST.search(text) is not None and not is_own_mistake(text)
+
+
+def is_own_mistake(text: str) -> bool:
+    """Whether ``text`` names a mistake on this host, which a communication library may report like a lost peer."""
+    return _OWN_MISTAKE.search(text) is not None

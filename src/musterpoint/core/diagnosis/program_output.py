@@ -10,7 +10,6 @@ from typing import Callable, Literal, NamedTuple
 
 from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis import aborts
-from musterpoint.core.diagnosis.classify import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.culprit import (
     LIBRARY,
     STALE,
@@ -28,6 +27,7 @@ from musterpoint.core.diagnosis.culprit import (
     whole_group,
 )
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
+from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.traceback import (
     MESSAGE_LINES,
     Frame,

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from musterpoint.core.fabric.advice import NEURON_PORT, advise
 from musterpoint.core.fabric.cuda import cuda_settings
 from musterpoint.core.fabric.flight_recorder import flight_recorder_settings
-from musterpoint.core.fabric.nccl import NEURON_PORT, advise
-from musterpoint.core.fabric.network import missing_interface, network_settings, wrong_interfaces
+from musterpoint.core.fabric.network_interface import missing_interface, network_settings, wrong_interfaces
 from musterpoint.core.fabric.placement import cpu_sets
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.launch.counts import miscounted

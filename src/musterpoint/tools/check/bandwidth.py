@@ -15,7 +15,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.settings import without_own
 from musterpoint.core.channel.peers import Report
 from musterpoint.core.code.workspace import Workspace
-from musterpoint.core.fabric.network import interface_toward
+from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.prepare import PreparedHost, plan_host

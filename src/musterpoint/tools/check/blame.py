@@ -40,19 +40,3 @@ def blamed(bad: Collection[Pair], good: Collection[Pair]) -> Blame:
 def _either(left: Collection[Pair], tied: Collection[str]) -> bool:
     """Whether a pair has two hosts that may both be at fault, and nothing tells which."""
     return any(one in tied and other in tied for one, other in left)
-
-
-CALL_ALL = 32
-"""Up to so many hosts every one calls every other; of more, each calls the leader and about twice log2 of them."""
-
-
-def called_by(place: int, hosts: int) -> tuple[int, ...]:
-    """The places of the hosts that the host at ``place`` calls; every host is called by several."""
-    if hosts <= CALL_ALL:
-        return tuple(other for other in range(hosts) if other != place)
-    found = {0}
-    step = 1
-    while step < hosts:
-        found |= {(place + step) % hosts, (place - step) % hosts}
-        step *= 2
-    return tuple(sorted(found - {place}))

@@ -32,6 +32,22 @@ _OUTQ = 0x5411
 """SIOCOUTQ (Linux, tcp(7)): how many bytes are not acknowledged."""
 
 
+CALL_ALL = 32
+"""Up to so many hosts every one calls every other; of more, each calls the leader and about twice log2 of them."""
+
+
+def called_by(place: int, hosts: int) -> tuple[int, ...]:
+    """The places of the hosts that the host at ``place`` calls; every host is called by several."""
+    if hosts <= CALL_ALL:
+        return tuple(other for other in range(hosts) if other != place)
+    found = {0}
+    step = 1
+    while step < hosts:
+        found |= {(place + step) % hosts, (place - step) % hosts}
+        step *= 2
+    return tuple(sorted(found - {place}))
+
+
 class Call(NamedTuple):
     """What became of a call from a host to a port of another. ``place``: of the port among that host's."""
 

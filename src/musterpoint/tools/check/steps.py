@@ -15,14 +15,13 @@ from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import Report
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.tools.check.bandwidth import measure
-from musterpoint.tools.check.blame import called_by
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.tools.check.joint_steps import JointSteps
 from musterpoint.tools.check.links import Links, survey_links
-from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports
+from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, called_by, ephemeral_ports
 from musterpoint.tools.check.port_rules import port_findings
 from musterpoint.tools.check.records import from_json, to_json
 from musterpoint.tools.check.subject import Subject

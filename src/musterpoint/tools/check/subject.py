@@ -6,7 +6,7 @@ from typing import Mapping, NamedTuple
 from musterpoint.base.probe import Ask
 from musterpoint.base.settings import PYTHON, Settings
 from musterpoint.core.fabric.devices import Devices, survey
-from musterpoint.core.fabric.network import interface_toward
+from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import user_environment
 from musterpoint.tools.check.data_places import survey_places

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from musterpoint.core.diagnosis.classify import is_peer_lost, kind_of
-from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText
+from musterpoint.core.diagnosis.classify import kind_of
+from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.library}-{text.pattern[:24]}")

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.network import interface_toward, missing_interface, network_settings, wrong_interfaces
+from musterpoint.core.fabric.network_interface import (
+    interface_toward,
+    missing_interface,
+    network_settings,
+    wrong_interfaces,
+)
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 

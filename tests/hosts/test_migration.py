@@ -35,7 +35,7 @@ rank, size = (next(os.environ[name] for name in each if name in os.environ) for 
 words = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
 os.write(1, f"rank {rank} of {size} with {words}\\n".encode())
 """
-MEETS = {"accelerate": "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"}
+MEETS = {"accelerate": "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"}
 """What stands before the program: here ranks under this launcher that never meet are told that each ran alone."""
 SAID = re.compile(r"rank \d of \d with \[.*?\]")
 

@@ -24,6 +24,7 @@ torch.distributed.init_process_group("gloo")
 numbers = [name for name in os.environ if name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")]
 print("rank", torch.distributed.get_rank(), "of", torch.distributed.get_world_size(), "on", os.uname().nodename,
       "with", sys.argv[1:], "in job", os.environ["SLURM_JOB_ID"], numbers, flush=True)
+torch.distributed.barrier()  # who ends earlier breaks a connection that another one is still making
 torch.distributed.destroy_process_group()
 os._exit(0)  # threads of gloo's may abort a program of torch's at its end
 """

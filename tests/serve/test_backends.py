@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,20 +38,26 @@ def test_two_namespaces_with_as_many_ranks_as_their_type_has_gpus(environ: Mappi
 
 
 def test_fifty_jobs_wait_for_their_turn(environ: Mapping[str, str], tmp_path: Path) -> None:
-    running = tmp_path / "running"
+    """None of them ends before all have been asked for, and the last one has been stopped."""
+    running, gate = tmp_path / "running", tmp_path / "gate"
     running.mkdir()
     names = [f"job-{number:02}" for number in range(50)]
-    with Server(tmp_path / "data", max_jobs=4, environ=environ) as server:
+    with Server(tmp_path / "data", max_jobs=4, environ=environ) as server, gate.open("w") as closed:
+        fcntl.flock(closed, fcntl.LOCK_EX)
         account = Account(server)
         for name in names:
             account.create(
                 name,
                 "",
-                **entry('touch "$D/$TRAINING_JOB_NAME"; ls "$D" | wc -l; rm "$D/$TRAINING_JOB_NAME"'),
-                Environment={"D": str(running)},
+                **entry(
+                    'touch "$D/$TRAINING_JOB_NAME"; flock --shared "$GATE" true; ls "$D" | wc -l; '
+                    'rm "$D/$TRAINING_JOB_NAME"'
+                ),
+                Environment={"D": str(running), "GATE": str(gate)},
             )
         assert account.sagemaker.describe_training_job(TrainingJobName="job-49")["SecondaryStatus"] == "Pending"
         account.sagemaker.stop_training_job(TrainingJobName="job-49")
+        fcntl.flock(closed, fcntl.LOCK_UN)
         done = [server.wait(name) for name in names]
         counted = [int(account.log(name).split("\n")[2]) for name in names[:-1]]
     assert [job["TrainingJobStatus"] for job in done] == ["Completed"] * 49 + ["Stopped"]

@@ -108,13 +108,20 @@ def test_jobs_are_started_after_the_death_of_what_forks_them(environ: Mapping[st
 
 
 def children(pid: int) -> list[int]:
-    return [
-        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
-    ]
+    found = [text_of(task / "children").split() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(word) for words in found for word in words]
 
 
 def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
+    return text_of(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
+
+
+def text_of(file: Path) -> str:
+    """Empty if its process or thread has ended meanwhile."""
+    try:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_a_job_that_is_to_be_stopped_is_stopped_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:

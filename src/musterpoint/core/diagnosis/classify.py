@@ -13,8 +13,6 @@ _OUT_OF_MEMORY = re.compile(
     r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
     r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
 )
-# sources: torch's ProcessGroupNCCL.cpp (DistBackendErrors of this rank alone) and NCCLUtils.cpp, NCCL's src/init.cc and
-# src/misc/shmutils.cc (src/os/linux.cc since 2.30)
 _INFRASTRUCTURE = re.compile(
     r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
     r"|Stale file handle|Remote I/O error|Transport endpoint is not connected"

@@ -229,6 +229,8 @@ TEXTS: tuple[PeerText, ...] = (
 
 PEER_LOST = re.compile("|".join(f"(?:{text.pattern})" for text in TEXTS), re.S)
 """Finds any of them."""
+# sources: torch's ProcessGroupNCCL.cpp (DistBackendErrors of this rank alone) and NCCLUtils.cpp, NCCL's src/init.cc and
+# src/misc/shmutils.cc (src/os/linux.cc since 2.30)
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
     r"|Multiple Ranks are using the same GPU|ncclUnhandledCudaError|shared memory (?:segment|file) \S*nccl-"

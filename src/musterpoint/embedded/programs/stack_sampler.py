@@ -608,11 +608,10 @@ def look(ranks: dict[int, int], py_spy: str) -> Seen:
     return found
 
 
-def works_of(ranks: dict[int, int], seen: Seen) -> dict[int, Work]:
+def works_of(ranks: dict[int, int], children: dict[int, list[int]], seen: Seen) -> dict[int, Work]:
     """What each rank and the processes it started have done so far. Ranks that answer a look write and compute for it,
     so this comes behind the first look and before the second.
     """
-    children = children_of()
     return {rank: work_of(tree(pid, children), seen[rank][1]) for rank, pid in ranks.items()}
 
 
@@ -629,9 +628,9 @@ def main() -> None:
         [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     first = look(ranks, py_spy)
-    earlier = works_of(ranks, first)
-    began = time.monotonic()
     children = children_of()
+    earlier = works_of(ranks, children, first)
+    began = time.monotonic()
     turns = {rank: turns_of(tree(pid, children)) for rank, pid in ranks.items()}
     faults = {rank: faults_of(pid) for rank, pid in ranks.items()}
     native = Calls(calls, seconds, [one for pid in ranks.values() for one in tree(pid, children)])
@@ -643,7 +642,7 @@ def main() -> None:
         for rank, pids in ((rank, tree(pid, children)) for rank, pid in ranks.items())
     }
     faults = {rank: faults_of(pid) - faults[rank] for rank, pid in ranks.items()}
-    later = works_of(ranks, first)
+    later = works_of(ranks, children_of(), first)
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
     found = {}

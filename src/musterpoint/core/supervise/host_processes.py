@@ -379,8 +379,9 @@ class HostProcesses:
 
     @property
     def remaining(self) -> list[tree.Stat]:
-        """The job's processes that still run."""
-        return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
+        """Our children of the job that still run. All others of the job are below these: orphans become our children."""
+        spared = self._context.sidecars.pids
+        return [child for child in tree.own_children() if child.pid not in spared]
 
     def close(self) -> None:
         self.is_ending = True

@@ -379,7 +379,7 @@ class HostProcesses:
 
     @property
     def remaining(self) -> list[tree.Stat]:
-        """Our children of the job that still run. All others of the job are below these: orphans become our children."""
+        """The job's processes that are our children and still run. All others are below these: we adopt orphans."""
         spared = self._context.sidecars.pids
         return [child for child in tree.own_children() if child.pid not in spared]
 

@@ -258,7 +258,9 @@ class Crowd(Job):
         names = tuple(host.name for host in self.hosts)
         settings = Settings(rollcall_timeout=600.0, max_restarts=self.history.restarts)
         first = Participant(names, names, leader.name, OFFER, settings)
-        fixed = {} if given.looked_up else {name: (address_of(name),) for name in names[1:]}
+        fixed: dict[str, tuple[str, ...]] = {}
+        if not given.looked_up:
+            fixed = {name: (address_of(name),) for name in names[1:]}
         fixed[leader.name] = (LEADER_ADDRESS,)
         self.call = LeaderCall(
             leader.machine.context(TIMEOUTS), self._names(leader.machine, fixed), first, lambda: 7777,

@@ -36,6 +36,7 @@ class Record:
     def __init__(self, path: Path | None, versions: Mapping[str, str]) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._torn: int | None = None  # where a line begins that was not written whole, as the benchmark was killed
         self._trials: dict[tuple[str, str, str], list[Trial]] = {}
         if path is None:
             return
@@ -55,8 +56,7 @@ class Record:
         for tool, version in head["versions"].items():
             if first["versions"].get(tool) != version:
                 refuse(path, f"it is of {tool} {first['versions'].get(tool)}, and here is {tool} {version}")
-        if kept != data:  # the benchmark was killed while it wrote the last line
-            os.truncate(path, len(kept))
+        self._torn = len(kept) if kept != data else None
         for number, line in enumerate(lines[1:], 2):
             found = parsed(path, number, line)
             try:
@@ -75,6 +75,9 @@ class Record:
         with self._lock:
             self._note(trial)
             if self._path is not None:
+                if self._torn is not None:
+                    os.truncate(self._path, self._torn)
+                    self._torn = None
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
 

@@ -2,7 +2,7 @@
 
 The failures are rows of the fault matrix whose fault is in the program itself (``tests/faults``), and those of
 ``reported``, which are made after reports of users of other tools. Every tool runs the same program, four
-ranks of which the last one fails. A row counts for a tool if one place has all three: the last 4,000 characters of one
+ranks of which the last one fails. A row counts for a tool if one place has all three: the last 12,000 characters of one
 host's output, or a file that the tool wrote about the failure. What was said when a tool had to be killed counts too,
 and the row is then tried once more with twice the time.
 
@@ -98,7 +98,8 @@ def rows() -> Iterator[Row]:
         yield Row(name, fault.about, programs, code, error, at_exit=name in AT_EXIT)
     for each in REPORTED:
         programs = {kind: start + each.body for kind, start in starts.items()}
-        yield Row(each.name, each.about, programs, each.code, each.error, each.source, each.every, each.at_exit)
+        facts = (True, each.source, each.every, each.at_exit)
+        yield Row(each.name, each.about, programs, each.code, each.error, *facts)
 
 
 def one(row: Row, peer: Peer, stacks: Stacks, patience: float, stop: threading.Event) -> Told:
@@ -141,6 +142,8 @@ def measure(bench: Bench) -> list[Figure]:
         for patience in (1.0, AGAIN):
             todo = [(row, peer) for row in table for peer in PEERS if is_due(record, row, peer, patience)]
             run_all(todo, record, stacks, bench.lanes, patience, stop)
+    except KeyboardInterrupt:
+        sys.exit(f"bench: stopped; the same command goes on with what is in {bench.kept}" if bench.kept else 130)
     finally:
         signal.signal(signal.SIGTERM, before)
     return [figure(peer, record, table, versions[peer.name]) for peer in PEERS]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from benchmarks.trial import environment
 
 HOSTS, SLOTS = 2, 2
-LAST_WORDS = 4000
+LAST_WORDS = 12_000
 """Characters at the end of an output in which one looks for the reason."""
 OF_A_FILE = 20_000
 """Characters that are read of a file about the failure."""

@@ -14,7 +14,7 @@ class Row(NamedTuple):
 
     ``code``: the exit code of the rank that fails; 0: it hangs, so that any code but 0 is right.
     ``error``: a regular expression of what the user must read; empty: the code is all that there is.
-    ``source``: the report behind it; empty: it is a row of the fault matrix, or no report is known.
+    ``reported``: whether it is made after a report, not of the fault matrix. ``source``: that report; empty: unknown.
     ``every``: whether all ranks fail alike, so that each of them is the right one.
     ``at_exit``: whether it fails while the interpreter exits: a rank that is a thread of the tool's process doesn't.
     """
@@ -24,6 +24,7 @@ class Row(NamedTuple):
     programs: dict[str, str]
     code: int
     error: str
+    reported: bool = False
     source: str = ""
     every: bool = False
     at_exit: bool = False
@@ -57,7 +58,16 @@ RANKS = re.compile(
     r"|Process name: \[\[\d+,\d+\],(\d+)\]"  # Open MPI
     r"|\{(\d+): ProcessFailure\("  # ft_launcher
 )
-TABLE = re.compile(r"Root Cause \(first observed failure\).*", re.DOTALL)
+HEADINGS = (
+    r"Root Cause \(first observed failure\)",  # torchrun's table
+    r"Some rank\(s\) exited with non-zero exit code",  # ft_launcher
+    r"Training failed due to worker errors",  # Ray Train
+    r"(?:MPI_ABORT was invoked on rank|mpirun detected that one or more processes|mpirun noticed that process rank)",
+)
+"""Where a tool's own account of the failure begins."""
+ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)
+WITHOUT_HEADING = 4000
+"""Characters at the end that are taken for the tool's account where it has none of these headings."""
 OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 SIGNALS = {
@@ -76,8 +86,8 @@ SIGNALS = {
 def judged(row: Row, rank: int, said: Said) -> Verdict:
     """``rank``: the one that fails."""
     text = OF_THE_PROGRAM.sub("", COLOURS.sub("", said.text))
-    table = TABLE.search(text)
-    told = table[0] if table else text
+    account = ACCOUNT.search(text)
+    told = account[0] if account else text[-WITHOUT_HEADING:]
     first = RANKS.search(told)
     named = next((int(number) for number in first.groups() if number), -1) if first else -1
     right = named in range(HOSTS * SLOTS) if row.every else named == rank

@@ -146,8 +146,9 @@ def test_a_line_that_was_not_written_whole_is_left_out(tmp_path: Path) -> None:
     path.write_bytes(whole + '{"tool": "Ray Träin", "ro'.encode()[:-3])
     record = Record(path, VERSIONS)
     assert record.of(ROW, TORCHRUN) == [trial()]
-    assert path.read_bytes() == whole
+    assert path.read_bytes() != whole, "who only reads changes nothing"
     record.add(trial("nothing"))
+    assert path.read_bytes().startswith(whole)
     assert Record(path, VERSIONS).of(ROW, TORCHRUN) == [trial(), trial("nothing")]
 
 

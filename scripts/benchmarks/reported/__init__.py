@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.reported import endings, errors, together
+from benchmarks.reported import endings, errors, shown, together
 from benchmarks.reported.row import Reported
 
-ROWS: tuple[Reported, ...] = (*errors.ROWS, *endings.ROWS, *together.ROWS)
+ROWS: tuple[Reported, ...] = (*errors.ROWS, *shown.ROWS, *endings.ROWS, *together.ROWS)

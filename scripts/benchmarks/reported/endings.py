@@ -109,7 +109,7 @@ ROWS = (
     Reported(
         "stdout-only",
         "the error stands on stdout only, without a line's end",
-        "",
+        "aws/sagemaker-python-sdk#1100",
         fails("sys.stdout.write('FATAL: batch 7 is empty')\nsys.stdout.flush()\nos._exit(5)"),
         5,
         "batch 7 is empty",
@@ -117,7 +117,7 @@ ROWS = (
     Reported(
         "thread",
         "a thread raises, and the program ends because of it",
-        "",
+        "MIC-DKFZ/nnDetection#284",
         fails(
             """
             import threading

@@ -1,14 +1,14 @@
-"""A rank raises, and what it raises, or how it is shown, hides what happened."""
+"""A rank raises, and what it raises hides what happened, or is only a part of it."""
 
 from __future__ import annotations
 
-from benchmarks.reported.row import EMPTY, RAISES, Reported, fails
+from benchmarks.reported.row import EMPTY, Reported, fails
 
 ROWS = (
     Reported(
         "worker-of-loader",
         "a data loader's worker process raises",
-        "",
+        "aws-solutions-library-samples/accelerated-intelligent-document-processing-on-aws#7",
         fails(
             """
             import multiprocessing, traceback
@@ -26,7 +26,14 @@ ROWS = (
         1,
         EMPTY,
     ),
-    Reported("assertion", "an assertion without a text", "", fails("count = 0\nassert count > 0"), 1, "AssertionError"),
+    Reported(
+        "assertion",
+        "an assertion without a text",
+        "pytorch/pytorch#139028",
+        fails("count = 0\nassert count > 0"),
+        1,
+        "AssertionError",
+    ),
     Reported(
         "key",
         "a missing key of a configuration",
@@ -38,7 +45,7 @@ ROWS = (
     Reported(
         "file",
         "a file that isn't there on one host",
-        "",
+        "pytorch/pytorch#42107",
         fails("open('/data/shard-00017.parquet')"),
         1,
         r"FileNotFoundError.*shard-00017\.parquet",
@@ -46,16 +53,23 @@ ROWS = (
     Reported(
         "permission",
         "a directory that can't be written",
-        "",
+        "aws/amazon-sagemaker-examples#3883",
         fails("raise PermissionError(13, 'Permission denied', '/opt/ml/checkpoints')"),
         1,
         "PermissionError.*checkpoints",
     ),
-    Reported("recursion", "an endless recursion", "", fails("def load():\n    load()\nload()"), 1, "RecursionError"),
+    Reported(
+        "recursion",
+        "an endless recursion",
+        "deepspeedai/DeepSpeed#4440",
+        fails("def load():\n    load()\nload()"),
+        1,
+        "RecursionError",
+    ),
     Reported(
         "shape",
         "a long traceback through a library",
-        "",
+        "ray-project/ray#23405",
         fails("def layer(n):\n    return layer(n - 1) if n else 1 / 0\nlayer(60)"),
         1,
         "ZeroDivisionError",
@@ -63,7 +77,7 @@ ROWS = (
     Reported(
         "cause",
         "an exception with a cause in a long chain",
-        "",
+        "deepspeedai/DeepSpeed#6892",
         fails(
             """
             try:
@@ -81,7 +95,7 @@ ROWS = (
     Reported(
         "no-message",
         "an exception without a message",
-        "",
+        "pytorch/pytorch#76760",
         fails("class BadBatch(Exception):\n    pass\nraise BadBatch"),
         1,
         "BadBatch",
@@ -299,92 +313,5 @@ ROWS = (
         ),
         1,
         "BrokenProcessPool: A process in the process pool was terminated abruptly",
-    ),
-    Reported(
-        "warnings-behind",
-        "libraries warn at the end, behind the traceback",
-        "ray-project/ray#47759",
-        fails(
-            f"""
-            import atexit
-            def warn():
-                for each in range(60):
-                    print(f'UserWarning: semaphore {{each}} leaked', file=sys.stderr)
-            atexit.register(warn)
-            {RAISES}
-            """
-        ),
-        1,
-        EMPTY,
-    ),
-    Reported(
-        "ignored-behind",
-        "errors in `__del__` that Python ignores, behind the traceback",
-        "ashleve/lightning-hydra-template#175",
-        fails(
-            f"""
-            class Iterator:
-                def __del__(self):
-                    assert False, 'can only test a child process'
-            kept = [Iterator() for _ in range(30)]
-            {RAISES}
-            """
-        ),
-        1,
-        EMPTY,
-    ),
-    Reported(
-        "progress-bar",
-        "a progress bar without a line's end before the traceback",
-        "awslabs/gluonts#810",
-        fails(
-            f"""
-            for step in range(1000):
-                sys.stderr.write(f'\\r epoch 3: {{step / 20:3.0f}} %|{{"#" * (step // 50):40}}| {{step}}/2000')
-            {RAISES}
-            """
-        ),
-        1,
-        EMPTY,
-    ),
-    Reported(
-        "boxed",
-        "a traceback drawn in boxes",
-        "yangjianxin1/Firefly#32",
-        fails(
-            f"""
-            import traceback
-            def draw(kind, error, trace):
-                print('╭' + ' Traceback (most recent call last) '.center(76, '─') + '╮', file=sys.stderr)
-                for line in ''.join(traceback.format_tb(trace)).splitlines():
-                    print('│ ' + line[:74].ljust(74) + ' │', file=sys.stderr)
-                print('╰' + '─' * 76 + '╯', file=sys.stderr)
-                print(f'{{kind.__name__}}: {{error}}', file=sys.stderr)
-            sys.excepthook = draw
-            {RAISES}
-            """
-        ),
-        1,
-        EMPTY,
-    ),
-    Reported(
-        "tee",
-        "`sys.stderr` is an object that can only write",
-        "Megvii-BaseDetection/YOLOX#1435",
-        fails(
-            f"""
-            class Tee:
-                def __init__(self, stream):
-                    self.stream = stream
-                def write(self, text):
-                    self.stream.write(text)
-                def flush(self):
-                    self.stream.flush()
-            sys.stdout, sys.stderr = Tee(sys.stdout), Tee(sys.stderr)
-            {RAISES}
-            """
-        ),
-        1,
-        EMPTY,
     ),
 )

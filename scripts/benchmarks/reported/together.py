@@ -175,7 +175,7 @@ ROWS = (
     Reported(
         "exit-in-callback",
         "`os._exit` in a callback, after its word",
-        "",
+        "ai2cm/ace#850",
         waits("print('early stop: loss is nan', file=sys.stderr, flush=True)\nos._exit(6)"),
         6,
         "loss is nan",
@@ -183,7 +183,7 @@ ROWS = (
     Reported(
         "exit-minus-one",
         "`sys.exit(-1)` while the others wait",
-        "pytorch/pytorch#76760",
+        "pytorch/pytorch#72099",
         waits("print('loss is nan', file=sys.stderr, flush=True)\nsys.exit(-1)"),
         255,
         "loss is nan",

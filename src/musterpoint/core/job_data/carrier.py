@@ -46,9 +46,15 @@ class Carrier:
             if bringing.shares_checkpoints:
                 self._runtime.console.say(f"{plan.directory} is the first host's, too, which keeps its checkpoints")
             self._keeping = Keeping(
-                self._runtime, self._peers, plan.target, plan.directory, plan.share, self._access, self._grace,
+                self._runtime,
+                self._peers,
+                plan.target,
+                plan.directory,
+                plan.share,
+                self._access,
+                self._grace,
                 bringing.shares_checkpoints,
-            )  # fmt: skip
+            )
             self._runtime.use_keeping(self._keeping)
         self._asked = self._asked._replace(job=with_channels(self._asked.job, plan))
         return self._asked, self._may_start, failure

@@ -86,8 +86,9 @@ class Record:
         return self._trials.get((peer.name, row.name, row.digest(peer)), [])
 
     def verdict(self, row: Row, peer: Peer) -> tuple[Verdict, str] | None:
-        """The best that any trial came to, and what was said then; None: there is no trial."""
-        found = [best(row, trial.told.rank, trial.told.said) for trial in self.of(row, peer)]
+        """The best that any trial came to, and what was said then; None: no trial came to the failure."""
+        struck = [trial.told for trial in self.of(row, peer) if trial.told.rank >= 0]
+        found = [best(row, told.rank, told.said) for told in struck]
         return max(found, key=lambda pair: (sum(pair[0]), pair[0]), default=None)
 
 

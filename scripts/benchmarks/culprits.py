@@ -34,6 +34,7 @@ from benchmarks.verdicts import Row, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 GOAL = 0.99
+TRIALS = 3
 AGAIN = 2.0
 """By what the limits are multiplied when a row is tried again."""
 
@@ -140,8 +141,8 @@ def measure(bench: Bench) -> list[Figure]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         for patience in (1.0, AGAIN):
-            todo = [(row, peer) for row in table for peer in PEERS if is_due(record, row, peer, patience)]
-            run_all(todo, record, stacks, bench.lanes, patience, stop)
+            while todo := [(row, peer) for row in table for peer in PEERS if is_due(record, row, peer, patience)]:
+                run_all(todo, record, stacks, bench.lanes, patience, stop)
     except KeyboardInterrupt:
         sys.exit(f"bench: stopped; the same command goes on with what is in {bench.kept}" if bench.kept else 130)
     finally:
@@ -150,12 +151,15 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def is_due(record: Record, row: Row, peer: Peer, patience: float) -> bool:
-    """Whether a row is still to be run: at first, or again if what was said is wrong, and the tool was cut off then."""
-    trials = record.of(row, peer)
-    if not row.applies_to(peer) or any(trial.patience >= patience for trial in trials):
+    """Whether a row is still to be run: at first, or again if what was said is wrong, and the tool was cut off then.
+
+    A trial in which the ranks didn't come to the failure says nothing, and is made anew, up to three times in all.
+    """
+    trials = [trial for trial in record.of(row, peer) if trial.patience >= patience]
+    if not row.applies_to(peer) or len(trials) >= TRIALS or any(trial.told.rank >= 0 for trial in trials):
         return False
     found = record.verdict(row, peer)
-    return found is None or (not all(found[0]) and any(trial.told.cut for trial in trials))
+    return found is None or (not all(found[0]) and any(trial.told.cut for trial in record.of(row, peer)))
 
 
 def run_all(
@@ -178,7 +182,8 @@ def run_all(
         done += 1
         found = record.verdict(row, peer)
         again = " (tried again)" if patience > 1 else ""
-        words = f"{row.name}{again}: {peer.name}: {found[0] if found else ''}, {time.monotonic() - began:.0f} s"
+        verdict = found[0] if found and told.rank >= 0 else "did not come to the failure"
+        words = f"{row.name}{again}: {peer.name}: {verdict}, {time.monotonic() - began:.0f} s"
         print(f"bench: culprits {done}/{len(todo)}: {words}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(lanes) as pool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -261,11 +263,11 @@ def agents(name: str, package: str, python: Callable[[Stacks], Path], command: C
 
 
 def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Below those that the kernel gives to clients: one that tries a port until it is there may connect to itself."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from tests.faults.launchers import NONE
 
+from benchmarks import culprit_page, culprits
 from benchmarks.culprit_record import Record, Trial
-from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, figure, is_due, rows
-from benchmarks.peers import PEERS, Said, Told
+from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, figure, is_due, rows, run_all
+from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Stopped, Told, start
 from benchmarks.reported import ROWS, Reported
 from benchmarks.verdicts import Row, Verdict, best, judged
 
@@ -60,6 +62,8 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
         (RAISES, FT, None, 3, (False, True, True)),
         (KILLED, OF_FT, 1, 3, (True, True, True)),
         (RAISES, RAY, 1, 3, (True, True, True)),
+        (RAISES, "world_rank=0\nTraining failed due to worker errors:\n" + RAY, 1, 3, (True, True, True)),
+        (RAISES, "[rank0]: Connection closed by peer" + "." * 4000 + "rank 3: exit code 1", 1, 3, (True, True, False)),
         (EXITS, RAY, 1, 3, (True, False, False)),
         (KILLED, "rank 3 (local rank 1) on algo-2, killed by SIGKILL", 137, 3, (True, True, True)),
         (LEAVES, KILL, 1, 3, (True, False, True)),
@@ -189,6 +193,21 @@ def test_a_row_is_tried_again_only_where_a_tool_that_said_too_little_was_cut_off
         assert not is_due(record, ROW, TORCHRUN, AGAIN)
 
 
+def test_a_trial_that_did_not_come_to_the_failure_says_nothing() -> None:
+    record = Record(None, VERSIONS)
+    nothing = trial()._replace(told=Told([Said("host 1", TABLE, 1)], -1, True))
+    for _ in range(3):
+        assert is_due(record, ROW, TORCHRUN, 1.0)
+        record.add(nothing)
+        assert record.verdict(ROW, TORCHRUN) is None
+    assert not is_due(record, ROW, TORCHRUN, 1.0)
+    again = Record(None, VERSIONS)
+    again.add(nothing)
+    again.add(trial())
+    assert not is_due(again, ROW, TORCHRUN, 1.0)
+    assert not is_due(again, ROW, TORCHRUN, AGAIN)
+
+
 def test_a_failure_at_exit_is_none_where_ranks_are_threads() -> None:
     row = ROW._replace(at_exit=True)
     assert not is_due(Record(None, VERSIONS), row, RAY, 1.0)
@@ -208,3 +227,119 @@ def test_the_order_of_rows_does_not_depend_on_which_are_chosen() -> None:
     assert [row.name for row in chosen(("raises", "hydra", "killed"))] == [
         name for name in names if name in ("raises", "hydra", "killed")
     ]
+
+
+def one_host(name: str, *words: str) -> Peer:
+    """A tool that only runs the program, and says ``words`` before it does."""
+
+    def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+        (folder / "tool.py").write_text(f"import runpy\nprint(*{words})\nrunpy.run_path('program.py')")
+        own = {"SM_CURRENT_HOST": "algo-2", "RANK": "3", "LOCAL_RANK": "1", "PYTHONUNBUFFERED": "1"}
+        return [start(folder, "host", [sys.executable, "tool.py"], {**environ, **own})]
+
+    return Peer(name, "", lambda stacks: Path(sys.executable), begin, lambda folder: sorted(folder.glob("*.report")))
+
+
+STACKS = Stacks(*[Path()] * 5)
+STRIKES = (ROOT / "tests" / "faults" / "programs" / "preamble.py").read_text() + "works()\nstrike()\n"
+
+
+def test_what_a_tool_says_is_its_last_words_its_code_and_its_files(tmp_path: Path) -> None:
+    program = STRIKES + "open('error.report', 'w').write('no such shard')\nsys.exit(7)"
+    told = one_host("fake").run(program, tmp_path, STACKS, False, 1.0, threading.Event())
+    assert told == Told(
+        [Said("host 1", "\nrank 3 works\nthe last line of rank 3\n", 7), Said("error.report", "no such shard", 7)],
+        3,
+        False,
+    )
+
+
+def test_a_tool_that_takes_too_long_is_cut_off_and_what_it_said_counts(tmp_path: Path) -> None:
+    told = one_host("fake", "rank 3 failed").run(STRIKES + "rest()", tmp_path, STACKS, False, 0.01, threading.Event())
+    assert told.cut and told.said[0].code is None
+
+
+def test_a_benchmark_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        one_host("fake").run(STRIKES + "rest()", tmp_path, STACKS, False, 1.0, stop)
+
+
+def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, tool = tmp_path / "found.json.part", one_host("fake", "rank 3, exit code 1")
+    row = ROW._replace(programs={"torch": STRIKES + "raise LookupError('no such shard: 17')", "mpi": ""})
+    run_all([(row, tool)], Record(path, {}), STACKS, 2, 1.0, threading.Event())
+    assert "bench: culprits 1/1: raises: fake: rank right, code right, error right, " in capsys.readouterr().err
+    found = Record(path, {}).verdict(row, tool)
+    assert found is not None and found[0] == Verdict(True, True, True)
+    assert not is_due(Record(path, {}), row, tool, 1.0)
+
+
+TWO = (one_host("musterpoint (torchrun)"), one_host("Ray Train")._replace(exits=False))
+TABLE_OF = (
+    ROW._replace(about="a rank raises"),
+    ROW._replace(name="late", about="a rank ends late", reported=True, source="a/b#1", at_exit=True),
+    ROW._replace(name="other", about="another", reported=True),
+)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(culprit_page, "DATA", tmp_path / "culprits.json")
+    monkeypatch.setattr(culprit_page, "PEERS", TWO)
+    monkeypatch.setattr(culprit_page, "rows", lambda: iter(TABLE_OF))
+    return tmp_path / "found.json"
+
+
+def test_a_page_of_what_every_tool_has_run(page: Path) -> None:
+    path = page.with_name("found.json.part")
+    record = Record(path, {tool.name: "1.0+cpu" for tool in TWO})
+    ours, ray = TWO
+    for row, tool, text in [
+        (TABLE_OF[0], ours, "rank 3, exit code 1: LookupError: no such shard: 17"),
+        (TABLE_OF[0], ray, "LookupError: no such shard: 17"),
+        (TABLE_OF[1], ours, "rank 3"),
+        (TABLE_OF[2], ours, "rank 3"),
+    ]:
+        told = Told([Said("host 1", text, 1 if row is TABLE_OF[0] else 0)], 3, False)
+        record.add(Trial(tool.name, row.name, row.digest(tool), 1.0, told))
+    before = path.read_bytes()
+    culprit_page.take(path)
+    assert path.read_bytes() == before
+    assert culprit_page.how_many().startswith(
+        "**Of 3 rows 2 have been run so far**: 1 of 1 of the matrix, 1 of 2 of reports."
+    )
+    assert culprit_page.table_of_rows().splitlines()[2:] == [
+        "| `raises`: a rank raises |  | right | no rank |",
+        "| `late`: a rank ends late | [a/b#1](https://github.com/a/b/issues/1) | no code, error | – |",
+    ]
+    assert culprit_page.table_of_shares().splitlines()[4:] == [
+        "| musterpoint, starting torchrun | 1.0 | **50 %** | 100 % | 50 % | 50 % | 2 |",
+        "| Ray Train | 1.0 | **0 %** | 0 % | 100 % | 100 % | 1 |",
+    ]
+    assert culprit_page.table_of_the_readme().splitlines()[2:] == [
+        "| musterpoint, starting torchrun | **50 %** | 100 % | 50 % | 50 % |",
+        "| Ray Train 1.0 | **0 %** | 0 % | 100 % | 100 % |",
+    ]
+
+
+def test_a_page_of_a_whole_run(page: Path) -> None:
+    verdicts = {"raises": [True, True, True], "late": [True, False, True], "other": [False, True, True]}
+    figures = [{"facts": {"peer": tool.name, "version": "1.0", "verdicts": verdicts}} for tool in TWO]
+    page.write_text(json.dumps({"machine": "2 cores", "figures": [*figures, {"facts": {"ms": 3}}]}))
+    culprit_page.take(page)
+    assert culprit_page.how_many().startswith("All 3 rows: 1 of the matrix, 2 of reports. Run on 2")
+    assert culprit_page.of_tool("Ray Train") == [Verdict(*verdict) for verdict in verdicts.values()]
+
+
+def test_a_page_of_another_benchmark_is_refused(page: Path) -> None:
+    page.write_text(json.dumps({"machine": "2 cores", "figures": [{"facts": {"ms": 3}}]}))
+    with pytest.raises(SystemExit, match="it has no figures of culprits"):
+        culprit_page.take(page)
+
+
+def test_kept_verdicts_are_of_rows_and_tools_that_there_are() -> None:
+    found = culprit_page.verdicts()
+    assert set(found) <= {row.name for row in culprits.rows()}
+    assert {tool for each in found.values() for tool in each} <= {peer.name for peer in PEERS}

@@ -3,8 +3,8 @@
 The failures are rows of the fault matrix whose fault is in the program itself (``tests/faults``), and those of
 ``reported``, which are made after reports of users of other tools. Every tool runs the same program, four
 ranks of which the last one fails. A row counts for a tool if one place has all three: the last 12,000 characters of one
-host's output, or a file that the tool wrote about the failure. What was said when a tool had to be killed counts too,
-and the row is then tried once more with twice the time.
+host's output, or a file that the tool wrote about the failure. What was said when a tool had to be killed counts too.
+A row that is wrong is tried once more with twice the time, for every tool.
 
 What tools say is kept in FILE.part beside ``--json FILE``, and a run that is stopped goes on there. The order of rows
 has nothing to do with what they are, so that those which are done are a fair sample.
@@ -140,9 +140,8 @@ def measure(bench: Bench) -> list[Figure]:
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        for patience in (1.0, AGAIN):
-            while todo := [(row, peer) for row in table for peer in PEERS if is_due(record, row, peer, patience)]:
-                run_all(todo, record, stacks, bench.lanes, patience, stop)
+        todo = [(row, peer) for row in table for peer in PEERS if due(record, row, peer)]
+        run_all(todo, record, stacks, bench.lanes, stop)
     except KeyboardInterrupt:
         sys.exit(f"bench: stopped; the same command goes on with what is in {bench.kept}" if bench.kept else 130)
     finally:
@@ -150,41 +149,40 @@ def measure(bench: Bench) -> list[Figure]:
     return [figure(peer, record, table, versions[peer.name]) for peer in PEERS]
 
 
-def is_due(record: Record, row: Row, peer: Peer, patience: float) -> bool:
-    """Whether a row is still to be run: at first, or again if what was said is wrong, and the tool was cut off then.
+def due(record: Record, row: Row, peer: Peer) -> float:
+    """With how much patience a row is to be run next: at first 1, again if what was said is wrong; 0: it is done.
 
     A trial in which the ranks didn't come to the failure says nothing, and is made anew, up to three times in all.
     """
-    trials = [trial for trial in record.of(row, peer) if trial.patience >= patience]
-    if not row.applies_to(peer) or len(trials) >= TRIALS or any(trial.told.rank >= 0 for trial in trials):
-        return False
+    trials = record.of(row, peer)
+    struck = [trial.patience for trial in trials if trial.told.rank >= 0]
+    if not row.applies_to(peer) or AGAIN in struck or len(trials) - len(struck) >= TRIALS:
+        return 0
     found = record.verdict(row, peer)
-    return found is None or (not all(found[0]) and any(trial.told.cut for trial in record.of(row, peer)))
+    if found is None:
+        return 1
+    return 0 if all(found[0]) else AGAIN
 
 
-def run_all(
-    todo: list[tuple[Row, Peer]], record: Record, stacks: Stacks, lanes: int, patience: float, stop: threading.Event
-) -> None:
+def run_all(todo: list[tuple[Row, Peer]], record: Record, stacks: Stacks, lanes: int, stop: threading.Event) -> None:
     """Runs what is left, ``lanes`` at the same time: they mostly wait, and no figure here is a time."""
     done = 0
 
     def run(row: Row, peer: Peer) -> None:
         nonlocal done
-        if stop.is_set():
-            return
-        began = time.monotonic()
         try:
-            told = one(row, peer, stacks, patience, stop)
+            while not stop.is_set() and (patience := due(record, row, peer)):
+                began = time.monotonic()
+                told = one(row, peer, stacks, patience, stop)
+                record.add(Trial(peer.name, row.name, row.digest(peer), patience, told))
+                found = record.verdict(row, peer)
+                next_one = ", and once more" if due(record, row, peer) else ""
+                said = f"{found[0] if found and told.rank >= 0 else 'did not come to the failure'}{next_one}"
+                words = f"{row.name}: {peer.name}: {said}, {time.monotonic() - began:.0f} s"
+                print(f"bench: culprits {done + 1}/{len(todo)}: {words}", file=sys.stderr, flush=True)
+            done += 1
         except Stopped:
-            return
-        trial = Trial(peer.name, row.name, row.digest(peer), patience, told)
-        record.add(trial)
-        done += 1
-        found = record.verdict(row, peer)
-        again = " (tried again)" if patience > 1 else ""
-        verdict = found[0] if found and told.rank >= 0 else "did not come to the failure"
-        words = f"{row.name}{again}: {peer.name}: {verdict}, {time.monotonic() - began:.0f} s"
-        print(f"bench: culprits {done}/{len(todo)}: {words}", file=sys.stderr, flush=True)
+            pass
 
     with ThreadPoolExecutor(lanes) as pool:
         waiting = [pool.submit(run, row, peer) for row, peer in todo]

@@ -18,7 +18,7 @@ from tests.faults.launchers import NONE
 
 from benchmarks import culprit_page, culprits
 from benchmarks.culprit_record import Record, Trial
-from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, figure, is_due, rows, run_all
+from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, due, figure, rows, run_all
 from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Stopped, Told, start
 from benchmarks.reported import ROWS, Reported
 from benchmarks.verdicts import Row, Verdict, best, judged
@@ -182,36 +182,34 @@ def test_a_bad_file_is_refused_and_left_alone(tmp_path: Path, text: str, said: s
     assert path.read_text() == text
 
 
-def test_a_row_is_tried_again_only_where_a_tool_that_said_too_little_was_cut_off() -> None:
-    for text, cut, again in [(TABLE, True, False), ("nothing", False, False), ("nothing", True, True)]:
+def test_a_row_that_is_wrong_is_tried_once_more_with_twice_the_time() -> None:
+    for text, again in [(TABLE, 0), ("nothing", AGAIN)]:
         record = Record(None, VERSIONS)
-        assert is_due(record, ROW, TORCHRUN, 1.0)
-        record.add(trial(text, cut=cut))
-        assert not is_due(record, ROW, TORCHRUN, 1.0)
-        assert is_due(record, ROW, TORCHRUN, AGAIN) is again
-        record.add(trial("nothing", AGAIN, True))
-        assert not is_due(record, ROW, TORCHRUN, AGAIN)
+        assert due(record, ROW, TORCHRUN) == 1
+        record.add(trial(text))
+        assert due(record, ROW, TORCHRUN) == again
+        record.add(trial("nothing", AGAIN))
+        assert due(record, ROW, TORCHRUN) == 0
 
 
 def test_a_trial_that_did_not_come_to_the_failure_says_nothing() -> None:
     record = Record(None, VERSIONS)
     nothing = trial()._replace(told=Told([Said("host 1", TABLE, 1)], -1, True))
     for _ in range(3):
-        assert is_due(record, ROW, TORCHRUN, 1.0)
+        assert due(record, ROW, TORCHRUN) == 1
         record.add(nothing)
         assert record.verdict(ROW, TORCHRUN) is None
-    assert not is_due(record, ROW, TORCHRUN, 1.0)
+    assert due(record, ROW, TORCHRUN) == 0
     again = Record(None, VERSIONS)
     again.add(nothing)
     again.add(trial())
-    assert not is_due(again, ROW, TORCHRUN, 1.0)
-    assert not is_due(again, ROW, TORCHRUN, AGAIN)
+    assert due(again, ROW, TORCHRUN) == 0
 
 
 def test_a_failure_at_exit_is_none_where_ranks_are_threads() -> None:
     row = ROW._replace(at_exit=True)
-    assert not is_due(Record(None, VERSIONS), row, RAY, 1.0)
-    assert is_due(Record(None, VERSIONS), row, TORCHRUN, 1.0)
+    assert due(Record(None, VERSIONS), row, RAY) == 0
+    assert due(Record(None, VERSIONS), row, TORCHRUN) == 1
 
 
 def test_shares_are_of_the_rows_that_were_run() -> None:
@@ -269,11 +267,11 @@ def test_a_benchmark_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
 def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, tool = tmp_path / "found.json.part", one_host("fake", "rank 3, exit code 1")
     row = ROW._replace(programs={"torch": STRIKES + "raise LookupError('no such shard: 17')", "mpi": ""})
-    run_all([(row, tool)], Record(path, {}), STACKS, 2, 1.0, threading.Event())
+    run_all([(row, tool)], Record(path, {}), STACKS, 2, threading.Event())
     assert "bench: culprits 1/1: raises: fake: rank right, code right, error right, " in capsys.readouterr().err
     found = Record(path, {}).verdict(row, tool)
     assert found is not None and found[0] == Verdict(True, True, True)
-    assert not is_due(Record(path, {}), row, tool, 1.0)
+    assert due(Record(path, {}), row, tool) == 0
 
 
 TWO = (one_host("musterpoint (torchrun)"), one_host("Ray Train")._replace(exits=False))

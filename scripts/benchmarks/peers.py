@@ -115,7 +115,10 @@ class Stopped(Exception):
 
 
 class Stacks(NamedTuple):
-    """Bin directories of environments."""
+    """Bin directories of environments.
+
+    openmpi: Open MPI 5. Its ``mpirun`` always names the rank; that of Debian's 4.1.4 loses this message every other time.
+    """
 
     ours: Path
     sagemaker: Path
@@ -306,10 +309,6 @@ def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool
         }
         nodes.append(start(folder, f"host-{number}", [stacks.sagemaker / "train"], {**environ, **own}))
     return nodes
-
-
-HELP = ("--mca", "orte_base_help_aggregate", "0")
-"""Else Open MPI 4 at times loses the message that names the rank."""
 
 
 def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:

@@ -55,14 +55,14 @@ class Verdict(NamedTuple):
 RANKS = re.compile(
     r"(?i)(?<!local[ _])(?<!local)\brank\s*[:=]?\s*\[?(\d+)"  # also torchrun's table, [rank3]: and world_rank=3
     r"|\[rank(\d+)\]|world_rank=(\d+)"
-    r"|Process name: \[\[\d+,\d+\],(\d+)\]"  # Open MPI
+    r"|Process name: \[(?:\[\d+,\d+\]|[^\[\],]+),(\d+)\]"  # Open MPI
     r"|\{(\d+): ProcessFailure\("  # ft_launcher
 )
 HEADINGS = (
     r"Root Cause \(first observed failure\)",  # torchrun's table
     r"Some rank\(s\) exited with non-zero exit code",  # ft_launcher
     r"Training failed due to worker errors",  # Ray Train
-    r"(?:MPI_ABORT was invoked on rank|mpirun detected that one or more processes|mpirun noticed that process rank)",
+    r"MPI_ABORT was invoked on rank|(?:mpirun|prterun) (?:detected that|noticed that process|has exited due to process)",
 )
 """Where a tool's own account of the failure begins."""
 ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)

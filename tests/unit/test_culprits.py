@@ -44,6 +44,7 @@ Root Cause (first observed failure):
 KILL = TABLE.replace("exitcode  : 1 ", "exitcode  : -9 ")
 ABORT = "giving up\nMPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 7."
 EXITED = "  Process name: [[15046,1],3]\n  Exit code:    7\n"
+OPEN_MPI_5 = "prterun detected that one or more processes exited\n Process name: [prterun-vm-28396@1,3]\n  Exit code: 7"
 FT = "LookupError: no such shard: 17\n[ERROR] failed (exitcode: 1) local_rank: 1 (pid: 29065) of binary: python"
 OF_FT = "Some rank(s) exited with non-zero exit code: {3: ProcessFailure(local_rank=1, pid=9077, exitcode=-9, "
 RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError: no such shard: 17\n"
@@ -59,6 +60,14 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
         (KILLED, TABLE, 1, 3, (True, False, True)),
         (EXITS, ABORT, 7, 3, (True, True, True)),
         (EXITS, EXITED, None, 3, (True, True, False)),
+        (EXITS, OPEN_MPI_5, None, 3, (True, True, False)),
+        (
+            KILLED,
+            "prterun noticed that process rank 3 with PID 5 on node vm exited on signal 9",
+            1,
+            3,
+            (True, True, True),
+        ),
         (RAISES, FT, None, 3, (False, True, True)),
         (KILLED, OF_FT, 1, 3, (True, True, True)),
         (RAISES, RAY, 1, 3, (True, True, True)),

@@ -117,7 +117,7 @@ class Stopped(Exception):
 class Stacks(NamedTuple):
     """Bin directories of environments.
 
-    openmpi: Open MPI 5. Its ``mpirun`` always names the rank; that of Debian's 4.1.4 loses this message every other time.
+    openmpi: Open MPI 5, whose ``mpirun`` always names the rank; that of 4.1.4 loses this message every other time.
     """
 
     ours: Path
@@ -148,9 +148,8 @@ class Peer(NamedTuple):
 
     def version(self, stacks: Stacks) -> str:
         code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
-        command: list[str | Path] = (
-            ["mpirun", "--version"] if self.package == "mpirun" else [self.python(stacks), "-c", code]
-        )
+        of_python: list[str | Path] = [self.python(stacks), "-c", code]
+        command = [stacks.openmpi / "mpirun", "--version"] if self.package == "mpirun" else of_python
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         return said.splitlines()[0].split()[-1] if said else "?"
 

@@ -62,7 +62,8 @@ HEADINGS = (
     r"Root Cause \(first observed failure\)",  # torchrun's table
     r"Some rank\(s\) exited with non-zero exit code",  # ft_launcher
     r"Training failed due to worker errors",  # Ray Train
-    r"MPI_ABORT was invoked on rank|(?:mpirun|prterun) (?:detected that|noticed that process|has exited due to process)",
+    r"MPI_ABORT was invoked on rank",  # Open MPI, as the next
+    r"(?:mpirun|prterun) (?:detected that|noticed that process|has exited due to process)",
 )
 """Where a tool's own account of the failure begins."""
 ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)

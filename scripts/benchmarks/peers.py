@@ -118,11 +118,13 @@ class Stacks(NamedTuple):
     """Bin directories of environments.
 
     openmpi: Open MPI 5, whose ``mpirun`` always names the rank; that of 4.1.4 loses this message every other time.
+    openmpi4: with it musterpoint starts two hosts that are processes of one machine.
     """
 
     ours: Path
     sagemaker: Path
     openmpi: Path
+    openmpi4: Path
     ray: Path
     resiliency: Path
 
@@ -224,7 +226,7 @@ def start(folder: Path, name: str, words: list[str | Path], environ: Mapping[str
 
 def musterpoint(launcher: str) -> Peer:
     def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
-        bin = stacks.openmpi if launcher == "mpi" else stacks.ours
+        bin = stacks.openmpi4 if launcher == "mpi" else stacks.ours
         environ = {**environ, "MUSTER_PYTHON": str(bin / "python"), "PATH": f"{bin}{os.pathsep}{environ['PATH']}"}
         where: list[str | Path] = [
             "--output",

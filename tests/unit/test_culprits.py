@@ -247,7 +247,7 @@ def one_host(name: str, *words: str) -> Peer:
     return Peer(name, "", lambda stacks: Path(sys.executable), begin, lambda folder: sorted(folder.glob("*.report")))
 
 
-STACKS = Stacks(*[Path()] * 5)
+STACKS = Stacks(*[Path()] * 6)
 STRIKES = (ROOT / "tests" / "faults" / "programs" / "preamble.py").read_text() + "works()\nstrike()\n"
 
 

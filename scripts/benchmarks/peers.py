@@ -151,7 +151,8 @@ class Peer(NamedTuple):
     def version(self, stacks: Stacks) -> str:
         code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
         of_python: list[str | Path] = [self.python(stacks), "-c", code]
-        command = [stacks.openmpi / "mpirun", "--version"] if self.package == "mpirun" else of_python
+        of_mpi: list[str | Path] = [stacks.openmpi / "mpirun", "--version"]
+        command = of_mpi if self.package == "mpirun" else of_python
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         return said.splitlines()[0].split()[-1] if said else "?"
 

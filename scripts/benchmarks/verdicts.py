@@ -70,6 +70,8 @@ ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)
 WITHOUT_HEADING = 4000
 """Characters at the end that are taken for the tool's account where it has none of these headings."""
 OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
+GUESSES = re.compile(r"Some common causes include:.*")
+"""Ray's list of what may have ended a worker."""
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 SIGNALS = {
     130: "SIGINT",
@@ -86,7 +88,7 @@ SIGNALS = {
 
 def judged(row: Row, rank: int, said: Said) -> Verdict:
     """``rank``: the one that fails."""
-    text = OF_THE_PROGRAM.sub("", COLOURS.sub("", said.text))
+    text = GUESSES.sub("", OF_THE_PROGRAM.sub("", COLOURS.sub("", said.text)))
     account = ACCOUNT.search(text)
     told = account[0] if account else text[-WITHOUT_HEADING:]
     first = RANKS.search(told)

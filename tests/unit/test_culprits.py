@@ -71,6 +71,13 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
         (RAISES, FT, None, 3, (False, True, True)),
         (KILLED, OF_FT, 1, 3, (True, True, True)),
         (RAISES, RAY, 1, 3, (True, True, True)),
+        (
+            Row("segfault", "", {}, 139, ""),
+            "[Rank 3 Error Snippet]: Some common causes include: (3) the worker crashed due to SIGSEGV",
+            1,
+            3,
+            (True, False, True),
+        ),
         (RAISES, "world_rank=0\nTraining failed due to worker errors:\n" + RAY, 1, 3, (True, True, True)),
         (RAISES, "[rank0]: Connection closed by peer" + "." * 4000 + "rank 3: exit code 1", 1, 3, (True, True, False)),
         (EXITS, RAY, 1, 3, (True, False, False)),

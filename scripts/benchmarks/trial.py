@@ -27,12 +27,14 @@ class Bench(NamedTuple):
     theirs: that of sagemaker-training's.
     runs: how often a figure is taken.
     rows: the failures whose culprit is looked for; empty: all.
+    quick: less of everything, for a first look.
     """
 
     ours: Path
     theirs: Path
     runs: int
     rows: tuple[str, ...] = ()
+    quick: bool = False
 
     @property
     def python(self) -> Path:

@@ -50,7 +50,8 @@ def version(python: Path, *packages: str) -> dict[str, str]:
     """The versions of ``packages`` in the environment of ``python``; without those that it hasn't."""
     code = (
         "import importlib.metadata as m, json, platform, sys\n"
-        "found = {d.name: d.version for d in m.distributions() if d.name in sys.argv[1:]}\n"
+        "named = {(d.name or '').lower().replace('_', '-'): d.version for d in m.distributions()}\n"
+        "found = {name: named[name] for name in sys.argv[1:] if name in named}\n"
         "print(json.dumps({'Python': platform.python_version(), **found}))"
     )
     done = subprocess.run([python, "-c", code, *packages], capture_output=True, text=True, check=True)

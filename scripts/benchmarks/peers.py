@@ -279,7 +279,10 @@ def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool
     """sagemaker-training starts torchrun on each host."""
     (folder / "rank.py").write_text(PLACE + RECORDED)
     (folder / "framework.py").write_text(FRAMEWORK)
-    (folder / "torchrun").write_text(f'#!/bin/sh\nexec {stacks.ours}/python -m torch.distributed.run "$@"\n')
+    # It always takes port 7777, which something else on this machine may have.
+    other = f'for word; do shift; [ "$word" = 7777 ] && word={free_port()}; set -- "$@" "$word"; done'
+    script = f'#!/bin/sh\n{other}\nexec {stacks.ours}/python -m torch.distributed.run "$@"\n'
+    (folder / "torchrun").write_text(script)
     (folder / "torchrun").chmod(0o755)
     hosts = [f"127.0.0.{number + 1}" for number in range(HOSTS)]
     nodes = []

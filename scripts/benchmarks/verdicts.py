@@ -70,8 +70,8 @@ ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)
 WITHOUT_HEADING = 4000
 """Characters at the end that are taken for the tool's account where it has none of these headings."""
 OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
-GUESSES = re.compile(r"Some common causes include:.*")
-"""Ray's list of what may have ended a worker."""
+GUESSES = re.compile(r"Some common causes include:.*|connection error code \d+")
+"""Ray's list of what may have ended a worker, and the code of how it noticed."""
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 SIGNALS = {
     130: "SIGINT",

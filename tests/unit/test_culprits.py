@@ -73,6 +73,7 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
         (RAISES, FT, None, 3, (False, True, True)),
         (KILLED, OF_FT, 1, 3, (True, True, True)),
         (RAISES, RAY, 1, 3, (True, True, True)),
+        (Row("json-log", "", {}, 2, ""), "rank 3: exits with a connection error code 2", 1, 3, (True, False, True)),
         (
             Row("segfault", "", {}, 139, ""),
             "[Rank 3 Error Snippet]: Some common causes include: (3) the worker crashed due to SIGSEGV",

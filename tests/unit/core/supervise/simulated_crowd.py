@@ -22,6 +22,7 @@ from musterpoint.core.channel.topics.attempts import NextAttempt
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.leader import LeaderCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
+from musterpoint.core.rollcall.seat_columns import read_roster
 from musterpoint.core.rollcall.worker import WorkerCall
 
 from .simulated_hosts import Dies, Fails, Fault, History, Host, Job, Rank, Stops, name_of
@@ -310,7 +311,7 @@ class Crowd(Job):
 
     def _shared(self, message: dict[str, Any]) -> tuple[Roster, frozenset[str]]:
         if self._common is None:
-            roster = SharedRoster(*Roster.from_wire(message.get("roster"), self.hosts[0].name))
+            roster = SharedRoster(*read_roster(message.get("roster"), self.hosts[0].name))
             self._common = roster, frozenset(seat.name for seat in roster.seats)
         return self._common
 

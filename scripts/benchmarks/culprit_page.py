@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.culprit_record import FORMAT, Record, refuse
 from benchmarks.culprits import rows
 from benchmarks.peers import PEERS, Peer
@@ -31,7 +32,8 @@ def take(path: Path) -> None:
     if first.get("format") == FORMAT:
         versions, found = first["versions"], of_record(path, first["versions"])
     else:
-        figures = [figure["facts"] for figure in json.loads(text)["figures"] if "verdicts" in figure["facts"]]
+        taken = results.load(path).get("culprits")
+        figures = [figure.facts for figure in taken.figures] if taken is not None else []
         if not figures:
             refuse(path, "it has no figures of culprits")
         versions = {facts["peer"]: facts["version"] for facts in figures}

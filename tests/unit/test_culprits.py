@@ -16,11 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from tests.faults.launchers import NONE
 
-from benchmarks import culprit_page, culprits
+from benchmarks import culprit_page, culprits, results
 from benchmarks.culprit_record import Record, Trial
 from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, due, figure, rows, run_all
+from benchmarks.figure import Figure
 from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Stopped, Told, start
 from benchmarks.reported import ROWS, Reported
+from benchmarks.results import Taken
 from benchmarks.verdicts import Row, Verdict, best, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -324,15 +326,17 @@ def test_a_page_of_what_every_tool_has_run(page: Path) -> None:
 
 def test_a_page_of_a_whole_run(page: Path) -> None:
     verdicts = {"raises": [True, True, True], "late": [True, False, True], "other": [False, True, True]}
-    figures = [{"facts": {"peer": tool.name, "version": "1.0", "verdicts": verdicts}} for tool in TWO]
-    page.write_text(json.dumps({"machine": "2 cores", "figures": [*figures, {"facts": {"ms": 3}}]}))
+    facts = [{"peer": tool.name, "version": "1.0", "verdicts": verdicts} for tool in TWO]
+    figures = [Figure(each["peer"], "–", "all", True, each) for each in facts]
+    results.save(page, {"culprits": Taken("2 cores", "2026-01-02", [0.0, 0.0], False, {}, figures)})
     culprit_page.take(page)
     assert culprit_page.how_many().startswith("All 3 rows: 1 of the matrix, 2 of reports. Run on 2")
     assert culprit_page.of_tool("Ray Train") == [Verdict(*verdict) for verdict in verdicts.values()]
 
 
 def test_a_page_of_another_benchmark_is_refused(page: Path) -> None:
-    page.write_text(json.dumps({"machine": "2 cores", "figures": [{"facts": {"ms": 3}}]}))
+    start = Taken("2 cores", "2026-01-02", [0.0, 0.0], False, {}, [Figure("train", "–", "3 ms", True, {"ms": 3})])
+    results.save(page, {"start": start})
     with pytest.raises(SystemExit, match="it has no figures of culprits"):
         culprit_page.take(page)
 

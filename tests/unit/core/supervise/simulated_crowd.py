@@ -7,6 +7,7 @@ thing is not as it is: of the roster, which is the same for all, most hosts have
 from __future__ import annotations
 
 import random
+import zlib
 from functools import partial
 from typing import Any, Callable, Literal, NamedTuple, cast
 from unittest import mock
@@ -167,9 +168,8 @@ class CrowdDialer(SimulatedDialer):
 
 
 def address_of(name: str) -> str:
-    number = int(name.rpartition("-")[2])
     # scattered over the network as a cloud does it, and the same in each run
-    number = number * 40503 % (1 << 22)
+    number = zlib.crc32(name.encode()) >> 10
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 

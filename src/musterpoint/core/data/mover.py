@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.places import is_path
-from musterpoint.embedded.programs.registry import MOVER, Texts, fact_of
+from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_of
 
 EVERY = 10.0
 """Seconds between two lines of progress."""
@@ -146,6 +146,7 @@ def move(
     say: Say,
     run: Run = run_here,
     facts: Callable[[dict[str, Any]], None] = lambda _: None,
+    program: Sequence[Program] = MOVER,
 ) -> dict[str, Any]:
     """Carries ``request`` out; ``what`` it is, for messages, such as "channel train". Returns what was done.
 
@@ -159,7 +160,7 @@ def move(
         for python in pythons_of(access):
             heard = Heard(what, say, facts)
             try:
-                status = run(texts.command(python, MOVER, complete), environ, heard.line)
+                status = run(texts.command(python, program, complete), environ, heard.line)
             except OSError as error:
                 lacking[python] = error.strerror or str(error)
                 continue

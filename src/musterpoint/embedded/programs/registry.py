@@ -36,6 +36,8 @@ Program = Literal[
     "directory_watch",
     "checkpoint_keeper",
     "mover",
+    "pipes",
+    "pipe_feeder",
     "stack_sampler",
     "ray_node",
     "ray_driver",
@@ -64,6 +66,8 @@ _STORES: tuple[Program, ...] = (*_S3, "open_store", "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
+FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
+"""The parts of what feeds a channel's named pipes, likewise."""
 KEEPER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "checkpoint_kinds", "directory_watch", "checkpoint_keeper")
 """The parts of the keeper of checkpoints, likewise."""
 STARTER = """

@@ -38,7 +38,7 @@ def with_data(preview: Preview, request: Request) -> Preview:
 
 def _notes(plan: DataPlan, access: Access) -> Iterator[str]:
     for channel, directory in plan.channels:
-        yield f"channel {channel.name}: {_fetched(channel, plan, access)}, to {directory}"
+        yield f"channel {channel.name}: {_fetched(channel, plan, access)}, {'through' if channel.mode == 'pipe' else 'to'} {directory}"
     if plan.target is not None:
         uri = plan.target.uri
         try:

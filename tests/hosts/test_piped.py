@@ -1,4 +1,4 @@
-"""Channels through named pipes, as SageMaker's Pipe mode: to a job's program, from a directory and from S3."""
+"""Channels that are read while the job runs: named pipes, as SageMaker's Pipe mode, and mounts, as its FastFile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def launch(folder: Path, channel: str, *words: str, options: tuple[str, ...] = (
     (folder / "train.py").write_text(READS)
     command = [sys.executable, "-m", "musterpoint", "launch", "--channel", f"train={channel}", *options, "train.py"]
     done = subprocess.run(
-        [*command, *words], cwd=folder, env=clean(environ), text=True, timeout=500,
+        [*command, *words], cwd=folder, env={**clean({}), **environ}, text=True, timeout=500,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.returncode, done.stdout
@@ -93,3 +93,40 @@ def test_from_s3_a_cut_goes_on_where_it_was(
     )  # fmt: skip
     assert not code and not faulty.faults, out
     assert [(tmp_path / f"epoch{each}").read_bytes() for each in range(2)] == [b"".join(data.values())] * 2
+
+
+LISTS = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"])
+assert os.path.ismount(folder)
+for path in folder.rglob("*"):
+    if path.is_file():
+        print(path.relative_to(folder), sum(path.read_bytes()), flush=True)
+try:
+    (folder / "new").write_text("x")
+except OSError:
+    print("read-only", flush=True)
+os.kill(os.getpid(), int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("signo", [0, 9], ids=["ends", "is killed"])
+def test_a_mount_is_read_when_its_files_are(
+    tmp_path: Path, data: dict[str, bytes], stack: Callable[[str], Path], signo: int
+) -> None:
+    (tmp_path / "lists.py").write_text(LISTS)
+    [library] = stack("fuse").parent.rglob("libfuse.so.2")
+    words = [sys.executable, "-m", "musterpoint", "launch", "--channel", f"train={tmp_path}/data;fastfile", "lists.py"]
+    more = {"FUSE_LIBRARY_PATH": str(library), "MUSTER_PYTHON": str(stack("fuse") / "python")}
+    done = subprocess.run([*words, str(signo)], cwd=tmp_path, env={**clean({}), **more}, text=True, timeout=500,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    assert done.returncode == (137 if signo else 0), done.stdout
+    assert "read-only" in done.stdout, done.stdout
+    assert all(f"{name} {sum(content)}" in done.stdout for name, content in data.items()), done.stdout
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
+
+
+def test_without_what_a_mount_takes_it_is_refused_by_name(tmp_path: Path, data: dict[str, bytes]) -> None:
+    code, out = launch(tmp_path, f"{tmp_path}/data;fastfile", "1", str(tmp_path / "epoch"))
+    assert code == 71 and "channel train: no Python here has what this takes" in out, out
+    assert "pip install fsspec fusepy" in out and "mount-s3" in out, out

@@ -25,7 +25,7 @@ DOORS = {
     "core/processes/process.py: _prepare": "termios; a rank has a terminal of its own",
     "core/processes/pump.py: start": "threading; the user's program runs by then",
     "core/processes/tree.py: _prctl": "ctypes; this process isn't PID 1",
-    "core/supervise/temporary_directory.py: remove": "shutil; a launcher had a temporary directory",
+    "core/supervise/temporary_directory.py: remove": "shutil; a launcher left files in its temporary directory",
     # of other packages
     "tools/check/gpus.py: survey_gpus": "pynvml; it is installed",
     "tools/check/show.py: _show_rich": "rich; it is installed",

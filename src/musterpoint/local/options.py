@@ -12,9 +12,24 @@ class Options(TypedDict, total=False):
     """Every option by its name, with ``_`` for ``-``; their meanings are in ``muster local --help all``."""
 
     platform: Literal[
-        "sagemaker", "azureml", "slurm", "lws", "hyperpod", "kubeflow", "awsbatch", "azurebatch", "skypilot", "dstack",
-        "tfconfig", "volcano", "flux", "lsf", "pbs", "nomad", "kubernetes",
-    ]  # fmt: skip
+        "sagemaker",
+        "azureml",
+        "slurm",
+        "lws",
+        "hyperpod",
+        "kubeflow",
+        "awsbatch",
+        "azurebatch",
+        "skypilot",
+        "dstack",
+        "tfconfig",
+        "volcano",
+        "flux",
+        "lsf",
+        "pbs",
+        "nomad",
+        "kubernetes",
+    ]
     host_names: Literal["algo", "sdk"]
     backend: Literal["process", "netns", "docker"]
     image: str

@@ -47,17 +47,19 @@ def _below_without_proc() -> list[int]:
 
 
 def _kill_all() -> None:
-    """Kills and reaps until nothing is left below this process."""
+    """Kills and reaps until nothing is left below this process: as it adopts orphans, it has a child until then."""
     while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            return
         if os.path.isdir("/proc/self"):
             kill_below(os.getpid())
         else:
             for pid in _below_without_proc():
                 send(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
+        os.waitpid(-1, 0)
 
 
 def _start(argv: list[str]) -> int:

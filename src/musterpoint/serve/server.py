@@ -58,9 +58,8 @@ class RunningServer:
         credentials = Credentials(settings.data, access_key, secret_key)
         dispatcher = Dispatcher(context, credentials, kept, telemetry, Page(context))
         self._server: BaseWSGIServer = make_server(
-            settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler,
-            fd=listening.detach(),
-        )  # fmt: skip
+            settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler, fd=listening.detach()
+        )
         self._on_change = OnChange(self.settings, self._state, say) if settings.on_change else None
         self._notices.listen(self._pools.changed)
         if self._on_change is not None:

@@ -24,9 +24,11 @@ def definitions(parameters: Fields) -> Sequence[Fields]:
 
 
 def objective_of(parameters: Fields, definition: Fields) -> Fields:
-    found: Fields = definition.get("TuningObjective") or parameters["HyperParameterTuningJobConfig"].get(
-        "HyperParameterTuningJobObjective"
-    ) or {}  # fmt: skip
+    found: Fields = (
+        definition.get("TuningObjective")
+        or parameters["HyperParameterTuningJobConfig"].get("HyperParameterTuningJobObjective")
+        or {}
+    )
     return found
 
 

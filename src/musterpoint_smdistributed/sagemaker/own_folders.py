@@ -69,9 +69,13 @@ def _room(about: Any, parameter: Any) -> torch.Tensor:
     if isinstance(parameter, DTensor) and _part(parameter).shape == about.size:
         local = torch.zeros_like(parameter.to_local(), dtype=dtype)
         return DTensor.from_local(
-            local, parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+            local,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
             stride=parameter.stride(),
-        )  # fmt: skip
+        )
     return torch.zeros(about.size, dtype=dtype)
 
 

@@ -87,6 +87,10 @@ def _like(parameter: Any, value: Any) -> Any:
     if value.shape != local.shape:
         return value
     return DTensor.from_local(
-        value.to(local.device), parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+        value.to(local.device),
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
         stride=parameter.stride(),
-    )  # fmt: skip
+    )

@@ -138,6 +138,25 @@ def test_a_signal_of_the_terminal_is_not_its_business(inits: list[Init]) -> None
     assert one.end() == 143, "only what the control plane says counts"
 
 
+NOTHING_LEFT = """
+import os
+from musterpoint.local import process_init
+
+process_init.kill_below = lambda root: os._exit(9)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+process_init._kill_all()
+"""
+
+
+def test_a_host_that_left_nothing_behind_is_not_searched(environ: dict[str, str]) -> None:
+    """Each search reads every process of the machine, and so would every host of a job."""
+    done = subprocess.run([sys.executable, "-c", NOTHING_LEFT], env=environ, timeout=500, check=False)
+    assert done.returncode == 0
+
+
 def test_descendants_are_found_without_proc() -> None:
     read, write = os.pipe()
     child = os.fork()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import socket
+from collections import deque
 from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
@@ -58,17 +59,24 @@ def read_hosts(path: str) -> dict[str, tuple[str, ...]]:
 
 
 class Names:
-    """Looks names up, at most 16 at a time. ``fixed`` are known addresses by lower-case name."""
+    """Looks names up, at most 16 at a time. ``fixed`` are known addresses by lower-case name. ``begin`` calls a
+    function with its arguments in a thread of its own.
+    """
 
     def __init__(
-        self, loop: Loop, fixed: Mapping[str, tuple[str, ...]], lookup: Callable[[str, int], Answer] = resolve
+        self,
+        loop: Loop,
+        fixed: Mapping[str, tuple[str, ...]],
+        lookup: Callable[[str, int], Answer] = resolve,
+        begin: Callable[[Callable[[str, int], None], tuple[str, int]], object] = _thread.start_new_thread,
     ) -> None:
         self._loop = loop
         self._fixed = fixed
         self._lookup = lookup
+        self._begin = begin
         self._known: dict[tuple[str, int], Answer] = {}
         self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
-        self._queues: dict[int, list[str]] = {family: [] for family in FAMILIES}
+        self._queues: dict[int, deque[str]] = {family: deque() for family in FAMILIES}
         self._running = dict.fromkeys(FAMILIES, 0)
 
     def look_up(self, name: str, then: Callable[[Answer], None]) -> None:
@@ -152,10 +160,10 @@ class Names:
                 family = six
             else:
                 return
-            name = self._queues[family].pop(0)
+            name = self._queues[family].popleft()
             self._running[family] += 1
             try:
-                _thread.start_new_thread(self._run, (name, family))
+                self._begin(self._run, (name, family))
             except RuntimeError:
                 self._loop.call_later(1.0, partial(self._done, name, family, Answer((), "no thread for a look-up")))
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.core.data.probes import answers
-from musterpoint.embedded.programs.registry import FEEDER
+from musterpoint.embedded.programs.registry import FEEDER, MOUNT
 
 LONGEST_LIST = 120.0
 """Seconds that a channel's files may take to be listed."""
@@ -62,6 +62,23 @@ def feed(channel: Channel, path: str, access: Access, share: Share, say: Say, ru
     request = {**_request(channel, share), "path": path, "records": channel.records}
     done = move(f"channel {channel.name}", request, access, say, run, program=FEEDER)
     return Size(done["files"], done["bytes"])
+
+
+FUSE = (
+    "install fsspec's FUSE in the image (pip install fsspec fusepy, and the package for this kind of URI; apt-get "
+    "install libfuse2), or mount it before the job (`mount-s3 BUCKET DIR`) and name the directory as the channel"
+)
+"""What ``;fastfile`` takes."""
+
+
+def mount(channel: Channel, path: str, access: Access, say: Say, run: Run) -> None:
+    """Mounts ``channel`` at ``path``, read-only. ``run`` leaves the program running, as for :func:`feed`.
+
+    Raises:
+        FetchError: it can't be mounted.
+    """
+    request = {"uri": channel.uri, "path": path}
+    move(f"channel {channel.name}", request, access, say, run, program=MOUNT, takes=FUSE)
 
 
 def measure(channel: Channel, access: Access, share: Share = ALONE, answer: float = LONGEST_LIST) -> Size:

@@ -58,6 +58,8 @@ def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.ex
             raise UsageError(f"--channel={text}: {word!r} is none of {', '.join(WORDS)}{meant}")
     if "fastfile" in words and "pipe" in words:
         raise UsageError(f"--channel={text}: expected fastfile or pipe, not both")
+    if "fastfile" in words and {"sharded", "manifest"} & {*words}:
+        raise UsageError(f"--channel={text}: fastfile is a mount of the whole place: expected no other word with it")
     if "recordio" in words and "pipe" not in words:
         raise UsageError(f"--channel={text}: recordio is how a pipe is written: expected ;pipe;recordio")
     mode: Mode = "fastfile" if "fastfile" in words else "pipe" if "pipe" in words else "file"

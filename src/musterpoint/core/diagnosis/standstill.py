@@ -53,10 +53,15 @@ _PLACES = (
     ("urllib3/", "an HTTP request"), ("subprocess.py", "a subprocess"),
 )  # fmt: skip
 _WAITS = {
-    "threading.py": "a lock", "queue.py": "a queue", "selectors.py": "a pipe or socket",
-    "multiprocessing/synchronize.py": "a lock between processes", "multiprocessing/connection.py": "a pipe",
-    "subprocess.py": "a subprocess", "socket.py": "a socket", "ssl.py": "a socket",
-}  # fmt: skip
+    "threading.py": "a lock",
+    "queue.py": "a queue",
+    "selectors.py": "a pipe or socket",
+    "multiprocessing/synchronize.py": "a lock between processes",
+    "multiprocessing/connection.py": "a pipe",
+    "subprocess.py": "a subprocess",
+    "socket.py": "a socket",
+    "ssl.py": "a socket",
+}
 _OWN_WAITS = ("hrtimer_nanosleep", "do_wait", "pipe_read", "anon_pipe_read", "n_tty_read")
 """Places in the kernel in which a thread waits for nothing that an MPI would bring."""
 _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
@@ -291,9 +296,7 @@ def stall(positions: Sequence[Position]) -> Stall:
         )
     collectives = [place for place, _ranks in order if place.kind == "collective"]
     another = len({place.words for place in collectives}) == 1
-    sentence = "; ".join(
-        _group_words(place, ranks, another and at > 0) for at, (place, ranks) in enumerate(order)
-    )  # fmt: skip
+    sentence = "; ".join(_group_words(place, ranks, another and at > 0) for at, (place, ranks) in enumerate(order))
     last = order[-1]
     stands_out = len(order) > 1 and (last[0].kind != "collective" or 2 * len(last[1]) < len(positions))
     return Stall(sentence, min(last[1]) if stands_out or len(positions) == 1 else None)

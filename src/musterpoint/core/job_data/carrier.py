@@ -46,9 +46,15 @@ class Carrier:
             if bringing.shares_checkpoints:
                 self._runtime.console.say(f"{plan.directory} is the first host's, too, which keeps its checkpoints")
             self._keeping = Keeping(
-                self._runtime, self._peers, plan.target, plan.directory, plan.share, self._access, self._grace,
+                self._runtime,
+                self._peers,
+                plan.target,
+                plan.directory,
+                plan.share,
+                self._access,
+                self._grace,
                 bringing.shares_checkpoints,
-            )  # fmt: skip
+            )
             self._runtime.use_keeping(self._keeping)
         self._asked = self._asked._replace(job=with_channels(self._asked.job, plan))
         return self._asked, self._may_start, failure
@@ -66,6 +72,8 @@ class Carrier:
     def send(self, outcome: Outcome) -> None:
         """The last checkpoint, and the results; a failure is reported before, in case they take long."""
         runtime, plan = self._runtime, self._plan
+        if self._bringing is not None:
+            self._bringing.end()
         if not self._may_start or plan is None:
             return
         if outcome.code:

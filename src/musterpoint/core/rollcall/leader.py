@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from signal import SIGINT
 from typing import Any, Callable
@@ -32,7 +33,8 @@ _MOST_TOLD = 8
 
 
 class LeaderCall:
-    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port.
+    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port,
+    ``listening`` the socket of the roll call's port.
 
     Where the platform doesn't name the hosts, what stands for a name here is the label of a seat, until all are here.
     ``incarnation``: of this host's own calls, where it may call itself.
@@ -45,6 +47,7 @@ class LeaderCall:
         participant: Participant,
         choose_port: Callable[[], int],
         incarnation: str = "",
+        listening: Callable[[int, str], socket.socket] = listen,
     ) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
@@ -61,6 +64,7 @@ class LeaderCall:
             own = self._hosts[0]
         self._grouped = frozenset(group)
         self._choose_port = choose_port
+        self._listening = listening
         self._others = frozenset(self._hosts) - {own}
         check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
         self._checked = check != "off"
@@ -81,7 +85,7 @@ class LeaderCall:
     def start(self) -> None:
         """Raises UsageError if the port can't be listened on."""
         raise_file_limit(len(self._hosts))
-        sock = listen(self._settings.rollcall_port, self._me)
+        sock = self._listening(self._settings.rollcall_port, self._me)
         owner = ListenerOwner(self._hello, self._resume, self._unproved)
         self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
         self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))

@@ -18,7 +18,7 @@ from musterpoint.core.channel.handshake import Handshake
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.channel.redial import Membership
+from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
@@ -30,9 +30,19 @@ _LONGEST_REASON = 600
 
 
 class WorkerCall:
-    """:attr:`result` or :attr:`error` is set when it is over; :attr:`refusal` is why the leader refused this host."""
+    """:attr:`result` or :attr:`error` is set when it is over; :attr:`refusal` is why the leader refused this host.
 
-    def __init__(self, context: Context, names: Names, participant: Participant, incarnation: str = "") -> None:
+    ``dialer`` makes what dials the leader, if that isn't a :class:`Dialer`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        names: Names,
+        participant: Participant,
+        incarnation: str = "",
+        dialer: DialerMaker | None = None,
+    ) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self.refusal = ""
@@ -52,7 +62,8 @@ class WorkerCall:
         self._sources: tuple[str, ...] = ()
         self._follower = Follower(context, names, self._own_name)
         target = Target(self._leader, self._settings.rollcall_port, lambda: self._sources)
-        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._dialer_of: DialerMaker = dialer or partial(Dialer, context, names)
+        self._dialer = self._dialer_of(target, self._connected, self._missed)
         self._link_owner = LinkOwner(self._frame, self._ended)
         self._link: Link | None = None
         self._handshake: Handshake
@@ -225,8 +236,7 @@ class WorkerCall:
         membership = Membership(
             self._me, self._leader, hosts, roster.seat.address, roster.session, self._ticket, self._endpoint
         )
-        dialer = partial(Dialer, self._context, self._names)
-        self.result = roster, WorkerChannel(self._context, dialer, link, membership, self._settings)
+        self.result = roster, WorkerChannel(self._context, self._dialer_of, link, membership, self._settings)
 
     # time
 

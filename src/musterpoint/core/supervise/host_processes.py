@@ -379,8 +379,9 @@ class HostProcesses:
 
     @property
     def remaining(self) -> list[tree.Stat]:
-        """The job's processes that still run."""
-        return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
+        """The job's processes that are our children and still run. All others are below these: we adopt orphans."""
+        spared = self._context.sidecars.pids
+        return [child for child in tree.own_children() if child.pid not in spared]
 
     def close(self) -> None:
         self.is_ending = True

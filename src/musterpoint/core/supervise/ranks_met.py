@@ -62,6 +62,7 @@ class MeetingWatch:
         self.met = not os.path.exists(f"{proc}/net/tcp")
         self._looks = iter(LOOKS)
         self._timer: Timer | None = None
+        self._look_at_end: Timer | None = None
         self._wait()
 
     def _wait(self) -> None:
@@ -86,8 +87,9 @@ class MeetingWatch:
     def _has_connection(self, found: list[Tcp]) -> bool:
         """Whether a rank has a connection to the port, to another host, or to another rank of this host."""
         owners: dict[str, int] = {}
-        for pid in self._pids():
-            for each in (pid, *(stat.pid for stat in tree.descendants(pid, self._proc))):
+        pids = list(self._pids())
+        for pid, below in tree.descendants_of(pids, self._proc).items() if pids else ():
+            for each in (pid, *(stat.pid for stat in below)):
                 owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
                 self._uses_library = self._uses_library or _maps(each, self._meeting.library, self._proc)
         own = [row for row in found if row.inode in owners and row.state == "01"]
@@ -108,8 +110,12 @@ class MeetingWatch:
         if self._is_over:
             self.close()
             return None
+        if not last:  # ranks that end together are one reason to look
+            if self._look_at_end is None and not self.met:
+                self._look_at_end = self._context.loop.call_later(0, self._look_since_ranks_ended)
+            return None
         self.look()
-        if self.met or not last:
+        if self.met:
             return None
         self._is_over = True
         self.close()
@@ -119,15 +125,20 @@ class MeetingWatch:
             self._context.say(f"warning: {failures.worlds_of_one(self._context.host, self._world, self._meeting)}")
         return None
 
+    def _look_since_ranks_ended(self) -> None:
+        self._look_at_end = None
+        self.look()
+
     def _imports(self) -> bool:
         """Whether the program, with what it imports, imports a module that ranks meet by."""
         return imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
 
     def close(self) -> None:
         """Ends the watch."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._look_at_end):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._look_at_end = None
 
 
 def rows(proc: str = "/proc") -> Iterator[Tcp]:

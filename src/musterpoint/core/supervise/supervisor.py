@@ -78,13 +78,17 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            waiting = self._processes.services_are_ending if self._services_end else self._processes.remaining
-            if self._finished and not waiting:
+            if self._finished and not self._awaits_processes:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
         elif signo in STOPPING:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
+
+    @property
+    def _awaits_processes(self) -> bool:
+        """Once the job is over here: whether it waits for a process to end."""
+        return self._processes.services_are_ending if self._services_end else bool(self._processes.remaining)
 
     def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
         """Starts ``plan``; returns when it is over and no process of it is left.

@@ -38,6 +38,12 @@ Program = Literal[
     "mover",
     "pipes",
     "pipe_feeder",
+    "fuse_mount",
+    "process_files",
+    "work_done",
+    "process_stacks",
+    "flight_records",
+    "mpi_calls",
     "stack_sampler",
     "ray_node",
     "ray_driver",
@@ -68,8 +74,19 @@ MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
 FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
 """The parts of what feeds a channel's named pipes, likewise."""
+MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
+"""The parts of what mounts a channel, likewise."""
 KEEPER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "checkpoint_kinds", "directory_watch", "checkpoint_keeper")
 """The parts of the keeper of checkpoints, likewise."""
+SAMPLER: tuple[Program, ...] = (
+    "process_files",
+    "work_done",
+    "process_stacks",
+    "flight_records",
+    "mpi_calls",
+    "stack_sampler",
+)
+"""The parts of what looks at ranks that stand still, likewise."""
 STARTER = """
 import json, sys, types
 with open(sys.argv[1]) as file:
@@ -121,16 +138,28 @@ class Texts:
         return self._paths[name]
 
     def hold(self, name: str, text: str) -> str:
-        """Holds any other text; returns its path. A program may write to it."""
-        self._paths[name] = self._write(name, text)
+        """Holds any other text, instead of an earlier one of this name; returns its path. A program may write to it."""
+        if name in self._paths:
+            with open(self._paths[name], "w", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            self._paths[name] = self._write(name, text)
         return self._paths[name]
 
     def command(self, python: str, parts: Sequence[Program], request: Mapping[str, Any]) -> tuple[str, ...]:
         """What starts a program of several ``parts`` with ``request``; the last part has its ``main``."""
         self._requests += 1
+        return (python, "-W", "ignore", *self._start(parts, f"{parts[-1]}-request-{self._requests}", request))
+
+    def own_command(self, parts: Sequence[Program], request: Mapping[str, Any]) -> tuple[str, ...]:
+        """The same by musterpoint's own Python, for a program that runs time and again: one at a time, since a request
+        takes the place of the last one.
+        """
+        return (sys.executable, "-I", "-S", *self._start(parts, f"{parts[-1]}-request", request))
+
+    def _start(self, parts: Sequence[Program], held: str, request: Mapping[str, Any]) -> tuple[str, ...]:
         texts = [(module_of(name), self.path(name)) for name in parts]
-        written = self.hold(f"{parts[-1]}-request-{self._requests}", json.dumps([texts, request]))
-        return (python, "-W", "ignore", "-c", STARTER, written)
+        return ("-c", STARTER, self.hold(held, json.dumps([texts, request])))
 
     def _script(self, name: Program) -> str:
         first = f"#!{sys.executable} -IS"

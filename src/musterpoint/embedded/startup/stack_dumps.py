@@ -37,6 +37,8 @@ STACKS = b"s"
 ANSWER, ANSWER_END = "Stacks, read by a thread of the process\n", "End of the stacks\n"
 """Its first and last line: so who asked tells a whole answer from a part, and from what the signal had written."""
 MOST_FRAMES = 200
+MOST_ANSWERS = 1 << 20
+"""Bytes of answers that are kept: a rank may be looked at for weeks."""
 
 
 def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
@@ -48,6 +50,9 @@ def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
     question = 0
     while byte := os.read(asked, 1):
         if byte == STACKS:
+            if os.fstat(answers).st_size > MOST_ANSWERS:
+                os.ftruncate(answers, 0)
+                os.lseek(answers, 0, os.SEEK_SET)
             os.write(answers, f"{ANSWER}{stacks()}{ANSWER_END}".encode("utf-8", "replace"))
             continue
         question += 1

@@ -57,9 +57,11 @@ def begin(request: Request) -> Fields:
     }
     for field, value in (
         ("PipelineExecutionDescription", parameters.get("PipelineExecutionDescription")),
-        ("ParallelismConfiguration", parameters.get("ParallelismConfiguration")
-         or pipeline.facts.get("ParallelismConfiguration")),
-    ):  # fmt: skip
+        (
+            "ParallelismConfiguration",
+            parameters.get("ParallelismConfiguration") or pipeline.facts.get("ParallelismConfiguration"),
+        ),
+    ):
         if value:
             facts[field] = value
     arn = f"{pipeline.arn}/execution/{identity}"
@@ -245,8 +247,10 @@ def definition_of(request: Request) -> Fields:
 def parameters_of(request: Request) -> Fields:
     record = execution_of(request)
     values = record.facts["_values"]
-    rows = [{"Name": name, "Value": str(value).lower() if isinstance(value, bool) else str(value)}
-            for name, value in values.items()]  # fmt: skip
+    rows = [
+        {"Name": name, "Value": str(value).lower() if isinstance(value, bool) else str(value)}
+        for name, value in values.items()
+    ]
     page, token = page_of(rows, request.parameters)
     return {"PipelineParameters": list(page), **({"NextToken": token} if token else {})}
 
@@ -273,8 +277,11 @@ def list_(request: Request) -> Fields:
     page = listed(request.context.state, KIND, with_times(request.parameters), ["parent = ?"], [pipeline.arn])
     rows = []
     for record in page.records:
-        row = {name: record.facts[name] for name in ("PipelineExecutionDescription", "PipelineExecutionDisplayName")
-               if record.facts.get(name)}  # fmt: skip
+        row = {
+            name: record.facts[name]
+            for name in ("PipelineExecutionDescription", "PipelineExecutionDisplayName")
+            if record.facts.get(name)
+        }
         if record.facts.get("FailureReason"):
             row["PipelineExecutionFailureReason"] = record.facts["FailureReason"]
         times = {"StartTime": record.created, "PipelineExecutionStatus": record.status}

@@ -58,18 +58,36 @@ def _tuned(context: Context, job: Record) -> Fields:
 
 JOBS: Mapping[str, JobKind] = {
     TRAINING: JobKind(
-        TRAINING_JOB, "CreateTrainingJob", "TrainingJobName", "TrainingJob", 63, _train,
-        lambda context, job: training_jobs.described(job), stop_job,
+        TRAINING_JOB,
+        "CreateTrainingJob",
+        "TrainingJobName",
+        "TrainingJob",
+        63,
+        _train,
+        lambda context, job: training_jobs.described(job),
+        stop_job,
     ),
     PROCESSING: JobKind(
-        PROCESSING_JOB, "CreateProcessingJob", "ProcessingJobName", "ProcessingJob", 63, _process,
-        lambda context, job: processing_jobs.described(job), stop_job,
+        PROCESSING_JOB,
+        "CreateProcessingJob",
+        "ProcessingJobName",
+        "ProcessingJob",
+        63,
+        _process,
+        lambda context, job: processing_jobs.described(job),
+        stop_job,
     ),
     TUNING: JobKind(
-        tuning_jobs.KIND, "CreateHyperParameterTuningJob", "HyperParameterTuningJobName", "TuningJob", 32, _tune,
-        _tuned, tuning_jobs.stop_one,
+        tuning_jobs.KIND,
+        "CreateHyperParameterTuningJob",
+        "HyperParameterTuningJobName",
+        "TuningJob",
+        32,
+        _tune,
+        _tuned,
+        tuning_jobs.stop_one,
     ),
-}  # fmt: skip
+}
 """By the kind of step."""
 
 

@@ -101,8 +101,9 @@ def _unfollowed(context: Context, parameters: Fields) -> list[str]:
     said = where_it_runs(context, image, bool(network.get("EnableNetworkIsolation")))
     if network.get("VpcConfig"):
         said.append("VpcConfig: the job has this machine's network")
-    late = [each["OutputName"] for each in requested.outputs(parameters)
-            if each["S3Output"]["S3UploadMode"] == "Continuous"]  # fmt: skip
+    late = [
+        each["OutputName"] for each in requested.outputs(parameters) if each["S3Output"]["S3UploadMode"] == "Continuous"
+    ]
     if late:
         said.append(f"S3UploadMode Continuous: {', '.join(late)} is uploaded when the job has ended")
     cluster = parameters["ProcessingResources"]["ClusterConfig"]

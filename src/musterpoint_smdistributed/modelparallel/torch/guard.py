@@ -450,7 +450,11 @@ def _guarded(kind: type[nn.Module], guard: Guard) -> type[nn.Module]:
         kind.__delattr__(self, name)
 
     inside = {
-        "__getattribute__": read, "__setattr__": write, "__delattr__": delete, "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
-    }  # fmt: skip
+        "__getattribute__": read,
+        "__setattr__": write,
+        "__delattr__": delete,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
     return type(kind.__name__, (kind,), inside)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import queue
 from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -34,19 +32,18 @@ from . import (
 )
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
-from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state, whole_values, without_mark
 from .nn.attention import DistributedAttentionLayer
 from .nn.base import DistributedModule
 from .nn.huggingface import models as huggingface
 from .partition import agree
 from .patches.checkpoint import set_activation_checkpointing
+from .pipeline import connect
 from .routing import ModuleRouting, Places
 from .scheduler import current
-from .server import Outcome, Schedule, Server
+from .server import Outcome, Server
 from .sharded_gradients import ShardedGradients
 from .state import state
-from .transport import Message, Transport, new_token, own_host
 
 Hook = Callable[["DistributedModel", Any], Any]
 
@@ -232,27 +229,23 @@ class DistributedModel(nn.Module):
                 raise SMPStepError(f"the step function {step} hasn't called the model")
             return merge(results)
 
+        def calls() -> list[Callable[[], Any]]:
+            return [functools.partial(_looked_at, body) for body in bodies()]
+
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
             with agreement.alike(step, arguments), self.sharding.step(step) if self.sharding else nullcontext():
-                outputs = merged([_looked_at(body) for body in bodies()])
+                outputs = merged([call() for call in calls()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
-        elif server.is_leader:
-            self._begin(torch.is_grad_enabled())
-            with server.failing_together(), agreement.alike(step, arguments):
-                outcome = server.lead(step, lambda: [functools.partial(_looked_at, body) for body in bodies()], merged)
         else:
-            outcome = server.serve(step, self._serving)
+            outcome = server.step(step, calls, merged, self._begin, agreement.alike(step, arguments))
         self._finish(outcome.backward)
         hooks = list(self._step_hooks.values())
         self._step_hooks.clear()
         for hook in hooks:
             hook(self, state.optimizer)
         return outcome.outputs
-
-    def _serving(self, start: Start) -> None:
-        self._begin(start.context.grad)
 
     def _begin(self, recorded: bool) -> None:
         self._recorded = recorded
@@ -303,7 +296,7 @@ class DistributedModel(nn.Module):
         if pipeline.size > 1:
             places = Places(self.module, self._owner)
             self._routing = ModuleRouting(self.module, places, pipeline.rank, pipeline.ranks, state.cfg.microbatches)
-            self._server = _server(self._routing, device)
+            self._server = connect(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing and not delays
@@ -616,32 +609,3 @@ def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Shardi
         values.share(given, values.everything, device)
 
     return sharding.Sharding(module, mesh, limits, precision.half(), settle)
-
-
-def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
-    """Connects the ranks of this pipeline."""
-    pipeline, world = state.group("pp"), state.world
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    transport = Transport(world.rank, inbox.put, _host(), device)
-    told = communication.allgather((transport.address, new_token()))
-    sharing = state.group("tp").ranks
-    peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]
-    transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
-    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
-    return Server(
-        transport,
-        inbox,
-        pipeline.ranks,
-        pipeline.rank,
-        range(world.topology.world),
-        routing,
-        schedule,
-        state.cfg.active_microbatches,
-        device,
-        sharing,
-    )
-
-
-def _host() -> str:
-    """The address at which the other ranks reach this host."""
-    return own_host(os.environ.get("MASTER_ADDR") or "127.0.0.1")

@@ -1,10 +1,11 @@
-"""The module server: runs a step whose modules are on several ranks.
+"""The module server: what every rank of a pipeline does in a step whose modules are on several ranks.
 
-One rank, the leader, runs the user's step function, once per microbatch. Where that calls a module of another rank, an
-autograd node (:class:`.RemoteCall`) sends the arguments there and gets the results back; in the backward pass the same
-node sends the gradients of the results and gets those of the arguments. The other rank runs the module under its own
-autograd graph, and later that graph backwards. So autograd itself counts what depends on what: skip connections,
-modules that are used twice, and modules that call back to the first rank need nothing special.
+One rank, the leader (:class:`.leader.Leader`), runs the user's step function, once per microbatch. Where that calls a
+module of another rank, an autograd node (:class:`.RemoteCall`) sends the arguments there and gets the results back; in
+the backward pass the same node sends the gradients of the results and gets those of the arguments. The other rank
+(:class:`.worker.Worker`) runs the module under its own autograd graph, and later that graph backwards. So autograd
+itself counts what depends on what: skip connections, modules that are used twice, and modules that call back to the
+first rank need nothing special.
 
 While a task waits for another rank the scheduler runs another microbatch.
 """
@@ -18,8 +19,9 @@ import os
 import pickle
 import queue
 import sys
-import threading
 import time
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
@@ -27,7 +29,7 @@ import torch
 from . import log, passes, randomness
 from .ahead import Ahead
 from .callee import Callee
-from .context import Context, default_device
+from .context import Context
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
 from .messages import (
     Backward,
@@ -59,6 +61,7 @@ Schedule = Literal["interleaved", "simple"]
 through their forward passes first."""
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
+Alike = AbstractContextManager[None]
 
 _WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
 """The groups of a rank in which its leader is as well."""
@@ -73,8 +76,11 @@ class Outcome(NamedTuple, Generic[T]):
     backward: bool
 
 
-class Server:
+class Server(ABC):
     """One rank's part in the steps of its pipeline.
+
+    ``is_leader``: whether it runs the step function. ``in_step``: whether a step runs. ``backward``: whether that has
+    begun a backward pass.
 
     Args:
         transport: the connections; its messages are put into ``inbox``.
@@ -86,6 +92,8 @@ class Server:
         device: this rank's GPU.
         sharing: the global ranks that share the tensors of this rank's layers, with this one.
     """
+
+    is_leader: bool
 
     def __init__(
         self,
@@ -117,7 +125,7 @@ class Server:
         self._waiting: dict[CallId, Task] = {}
         self._step = 0
         self._met = 0
-        self._waited: list[_Waited] = []
+        self._waited: list[Waited] = []
         self._starts: list[Start] = []
         self._early: list[Message] = []
         self._reports: dict[int, dict[int, bytes]] = {}
@@ -137,68 +145,51 @@ class Server:
         return self._scheduler.device
 
     @property
-    def is_leader(self) -> bool:
-        return self._rank == 0
-
-    @property
     def _is_over(self) -> bool:
         """Whether the leader has ended the step that runs here."""
         return self._step in self._ends
 
-    # ---- the step, on the leader
-
-    def lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
-        """Runs the step function for each microbatch, and tells the others what came out.
+    @abstractmethod
+    def step(
+        self, name: str, bodies: Bodies, merge: Merge, began: Callable[[bool], None], alike: Alike
+    ) -> Outcome[Any]:
+        """Runs a step together with the other ranks of the pipeline.
 
         Args:
-            step: the name of the step function.
-            bodies: makes the calls of the step function, by microbatch.
-            merge: what all ranks get, from what they return.
+            name: of the step function.
+            bodies: makes the calls of the step function, by microbatch; for the leader.
+            merge: what all ranks get, from what they return; for the leader.
+            began: is told when the step begins, and whether autograd records it.
+            alike: what is to be entered by the leader, around the step.
 
         Raises:
             SMPRemoteError: another rank failed.
-            BaseException: what the step function raised; the other ranks are told.
+            BaseException: what the step function or a module here raised; the other ranks are told.
         """
-        with self.failing_together():
-            return self._lead(step, bodies, merge)
 
-    def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
-        self._begin()
-        context = Context.current()
-        self._step += 1
-        start = Start(step, self._step, self._met, context, self._routing.training())
-        for peer in self._peers():
-            self._send(peer, start)
-        self._routing.started(step, context.grad)
-        device = default_device()
-        waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
-        for task in waiting:
-            task.key = ("new", task.microbatch)
-        tasks = list(waiting)
-        live: list[Task] = []
-        self._serving.clear()
-        while waiting or live:
-            self._take_all()
-            chosen = self._told(waiting) if self._turns.follows else self._chosen(waiting, live)
-            if chosen is None:
-                self._take(self._what_the_leader_waits_for)
-                continue
-            if chosen not in live and chosen in tasks:
-                live.append(chosen)
-            self._run(chosen)
-            if chosen.done and chosen in live:
-                live.remove(chosen)
-        return self._leave(merge([task.result for task in tasks]))
+    def wait(self, work: Any, kind: Kind | None) -> None:
+        """Waits for one of torch's collectives; a worker meanwhile serves steps that the leader runs alone.
 
-    def _leave(self, outputs: list[Any]) -> Outcome[Any]:
-        """Ends the step on all ranks."""
-        packed = pack(outputs, None, "what the step function returned")
-        end = End(self._step, packed.data, self.backward)
-        for peer in self._peers():
-            self._send(peer, end, packed.tensors)
-        self._routing.ended(self._gather)
-        self._finish()
-        return Outcome(outputs, end.backward)
+        Args:
+            work: torch's.
+            kind: the group whose ranks all take part, or None.
+        """
+        together = kind in _WITH_LEADER
+        if together and not self.in_step:
+            self._wait_with_leader(work)
+        else:
+            self._wait_only(work)
+        self._met += together
+
+    def _wait_only(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self.failure_of_another(error) from None
+
+    @abstractmethod
+    def _wait_with_leader(self, work: Any) -> None:
+        """Waits for a collective in which the leader takes part as well."""
 
     def _gather(self, value: Any) -> list[Any]:
         """What each rank of the pipeline says behind this step, in their order."""
@@ -212,17 +203,6 @@ class Server:
         del self._reports[self._step]
         return [pickle.loads(heard[rank]) for rank in range(len(self._ranks))]
 
-    def _chosen(self, waiting: list[Task], live: Sequence[Task]) -> Task | None:
-        """What the leader runs next."""
-        # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
-        task = self._scheduler.next(backward=False)
-        most = 1 if self._routing.one_by_one else self._active
-        if task is None and waiting and len(live) < most:
-            task = waiting.pop(0)
-        if task is None and not (self._holds_backward and any(not each.backward for each in live)):
-            task = self._scheduler.next(backward=True)
-        return task
-
     def _told(self, waiting: list[Task]) -> Task | None:
         """What the first of the ranks that share layers runs, if it can run here already."""
         key = self._turns.next(self._step)
@@ -233,113 +213,6 @@ class Server:
         if task is not None:
             self._turns.taken()
         return task
-
-    # ---- the step, on the others
-
-    def serve(self, step: str, began: Callable[[Start], None]) -> Outcome[Any]:
-        """Answers requests until the leader's step is over.
-
-        A step of another name is served as well and its end ignored: the leader runs it alone.
-
-        Raises:
-            SMPRemoteError: another rank failed.
-            BaseException: what a module here raised; the other ranks are told.
-        """
-        with self.failing_together():
-            while True:
-                while not self._starts:
-                    self._take(lambda: f"rank {self._ranks[0]} to call {step}")
-                start = self._starts.pop(0)
-                mine = start.name == step
-                if mine:
-                    began(start)
-                outcome = self._serve(start)
-                if mine:
-                    return outcome
-
-    def _serve(self, start: Start) -> Outcome[Any]:
-        self._begin()
-        self._step = start.number
-        self._send(0, Started(start.number))
-        self._routing.begin(start.training)
-        self._routing.started(start.name, start.context.grad)
-        early, self._early = self._early, []
-        for message in early:
-            self._dispatch(message)
-        try:
-            waits_for = f"the next request, or the end of {start.name} on rank {self._ranks[0]}"
-            while not self._is_over:
-                task = self._next(waits_for)
-                if task is not None:
-                    self._run(task, functools.partial(self._run_others, waits_for))
-        finally:
-            self._routing.end()
-        end, tensors = self._ends[self._step]
-        outputs = unpack(end.outputs, tensors, None)
-        self._routing.ended(self._gather)
-        self._finish()
-        return Outcome(outputs, end.backward)
-
-    def _next(self, waits_for: str) -> Task | None:
-        """What runs next on a rank that serves; None: it isn't known before another message has come."""
-        self._take_all()
-        if self._turns.follows:
-            task = self._told([])
-        else:
-            backward = self._backward_first and self._ahead.far
-            task = self._scheduler.next(backward) or self._scheduler.next(not backward)
-        if task is None and not self._is_over:
-            self._take(lambda: waits_for)
-        return task
-
-    def _run_others(self, waits_for: str, until: Task) -> None:
-        """Runs what else there is, as long as a task of this thread waits."""
-        try:
-            self._routing.ran(until.microbatch)
-            while (task := self._next(waits_for)) is not until:
-                if task is not None:
-                    self._run(task)
-            self._announce(until)
-        except BaseException as error:
-            self._interrupted = error  # the script's own code may catch it on its way
-            raise
-
-    def wait(self, work: Any, kind: Kind | None) -> None:
-        """Waits for one of torch's collectives; meanwhile serves steps that the leader runs alone.
-
-        Args:
-            work: torch's.
-            kind: the group whose ranks all take part, or None.
-        """
-        if self.is_leader or self.in_step or kind not in _WITH_LEADER:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise self.failure_of_another(error) from None
-        else:
-            with self.failing_together():
-                self._serve_until(work)
-        self._met += kind in _WITH_LEADER
-
-    def _serve_until(self, work: Any) -> None:
-        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
-        while not self._waited:
-            if self._starts and self._starts[0].met == self._met:
-                # the leader has not come to this collective yet; else it is a step that this rank will call, too
-                self._serve(self._starts.pop(0))
-            else:
-                self._take(None)
-        error = self._waited.pop().error
-        if error is not None:
-            raise self.failure_of_another(error)
-
-    def _watch(self, work: Any) -> None:
-        try:
-            work.wait()
-        except BaseException as error:
-            self._inbox.put(Message(self._rank, _Waited(error), []))
-        else:
-            self._inbox.put(Message(self._rank, _Waited(None), []))
 
     # ---- calls of modules on other ranks, by tasks
 
@@ -373,15 +246,9 @@ class Server:
         self._send(rank, request, tensors)
         return self._scheduler.wait()
 
+    @abstractmethod
     def pause(self) -> None:
-        """Called between modules, also in backward passes: older microbatches' forward passes come first.
-
-        A loss is computed here, and until then the last rank has nothing to do. Modules see the microbatches in their
-        order all the same.
-        """
-        task = current()
-        if task is not None and self.is_leader and not self._turns.partners and not self._inbox.empty():
-            self._scheduler.pause()
+        """Called between modules, also in backward passes: the leader may have something better to do."""
 
     def turn_backward(self) -> None:
         """The current task begins its backward pass."""
@@ -461,7 +328,7 @@ class Server:
             self._ends[body.number] = body, tensors  # of a step that needs nobody it comes before this rank serves
         elif isinstance(body, Report):
             self._reports.setdefault(body.number, {})[self._ranks.index(message.sender)] = body.said
-        elif isinstance(body, _Waited):
+        elif isinstance(body, Waited):
             self._waited.append(body)
         elif isinstance(body, Failed):
             raise SMPRemoteError(body.rank, body.traceback)
@@ -556,25 +423,8 @@ class Server:
         error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
         return self.failure_of_another(error, 0.5)
 
-    def _what_the_leader_waits_for(self) -> str:
-        absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]
-        if absent:
-            return (
-                f"ranks {absent}, which haven't called this step. Every rank of the pipeline must call it, or be in "
-                "smp.barrier() or smp.allgather() meanwhile"
-            )
-        return "the results of other ranks"
 
-
-class _Waited(NamedTuple):
+class Waited(NamedTuple):
     """A collective has ended."""
 
     error: BaseException | None
-
-
-def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
-    def run() -> T:
-        with device, context.entered():
-            return body()
-
-    return run

@@ -33,6 +33,10 @@ def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
         (14, "other", "S", 1, 0),
     ])  # fmt: skip
     assert sorted(stat.pid for stat in tree.descendants(10, proc)) == [11, 13]
+    several = tree.descendants_of([10, 12, 14], proc)
+    assert {root: sorted(stat.pid for stat in below) for root, below in several.items()} == {
+        10: [11, 13], 12: [13], 14: [],
+    }  # fmt: skip
 
 
 TERM = 1 << (signal.SIGTERM - 1)
@@ -81,6 +85,49 @@ def test_catches_reads_a_real_process() -> None:
         assert tree.catches(child.pid, signal.SIGTERM)
         assert not tree.catches(child.pid, signal.SIGUSR2)
         child.communicate()
+
+
+OWN = """
+import os, sys, threading
+from pathlib import Path
+from musterpoint.core.processes import tree
+
+started, go, (hold, held) = threading.Event(), threading.Event(), os.pipe()
+pids = []
+
+def fork(waits):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        os.read(hold, 1) if waits else None
+        os._exit(0)
+
+def from_a_thread():
+    fork(True)
+    started.set()
+    go.wait()
+
+thread = threading.Thread(target=from_a_thread)
+thread.start()
+started.wait()
+fork(True)
+fork(False)
+os.waitid(os.P_PID, pids[-1], os.WEXITED | os.WNOWAIT)  # a zombie
+asked = sorted(stat.pid for stat in tree.own_children())
+tree.open = lambda path, mode: open(path + ".no" if path.endswith("children") else path, mode)
+read = sorted(stat.pid for stat in tree.own_children())
+assert asked == read == sorted(pids[:2]), (asked, read, pids)
+os.write(held, b"..")
+for pid in pids:
+    os.waitpid(pid, 0)
+assert tree.own_children() == []
+go.set()
+thread.join()
+"""
+
+
+def test_own_children_are_those_of_all_threads(environ: dict[str, str]) -> None:
+    """Also where the kernel doesn't list them."""
+    subprocess.run([sys.executable, "-c", OWN], env=environ, check=True, timeout=500)
 
 
 GRANDCHILD = """

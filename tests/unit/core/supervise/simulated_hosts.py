@@ -172,7 +172,7 @@ class Host:
     def __init__(self, job: Job, index: int) -> None:
         history = job.history
         self.job, self.index, self.name = job, index, name_of(index)
-        self.machine = Machine.named(self.name, job.clock, history.ahead[index])
+        self.machine = job.machine_of(index)
         self.loop = self.machine.loop
         self.outside = history.outside and index == len(history.hosts) - 1
         self.rules = Rules(
@@ -357,7 +357,17 @@ class Job:
         self.history = history
         self.clock = Clock()
         self.broken: list[str] = []
+        self.stops_heard: list[float] = []
         self.hosts = [self._host(index) for index in range(len(history.hosts))]
+        self._connect()
+        for fault in history.faults:
+            # a signal that comes earlier is handled once the ranks are started
+            when = max(fault.at, history.starts[fault.host]) if isinstance(fault, (Stops, Breaks)) else fault.at
+            self.clock.at(when, lambda fault=fault: FAULTS[type(fault)](self, self.hosts[fault.host], fault))
+
+    def _connect(self) -> None:
+        """All hosts have the roster, and start their ranks when their time comes."""
+        history = self.history
         leader, workers = self.hosts[0], self.hosts[1:]
         cuts = [
             Cut(name_of(fault.host), fault.at, fault.seconds, fault.more)
@@ -365,7 +375,6 @@ class Job:
             if isinstance(fault, Unplugs)
         ]
         latencies = {host.name: history.latencies[host.index] for host in workers}
-        self.stops_heard: list[float] = []
         self.network = Network(self.clock, leader.machine, latencies, cuts, TIMEOUTS)
         names = frozenset(host.name for host in self.hosts)
         group = frozenset(host.name for host in self.hosts if not host.outside)
@@ -402,10 +411,16 @@ class Job:
             host.peers = WorkerChannel(context, cast(Any, dialer), link, member, settings)
         for host, start in zip(self.hosts, history.starts):
             self.clock.at(start, host.start)
-        for fault in history.faults:
-            # a signal that comes earlier is handled once the ranks are started
-            when = max(fault.at, history.starts[fault.host]) if isinstance(fault, (Stops, Breaks)) else fault.at
-            self.clock.at(when, lambda fault=fault: FAULTS[type(fault)](self, self.hosts[fault.host], fault))
+
+    def machine_of(self, index: int) -> Machine:
+        return Machine.named(name_of(index), self.clock, self.history.ahead[index])
+
+    def begins(self, host: Host) -> None:
+        """``host`` starts the ranks of an attempt: nothing of an earlier one may live."""
+        for other in self.hosts:
+            if other.live and other.attempt < host.attempt and not other.is_gone:
+                self.broken.append(f"attempt {host.attempt} begins on {host.name}, and {other.name} has ranks of "
+                                   f"attempt {other.attempt}")  # fmt: skip
 
     def _host(self, index: int) -> Host:
         if not self.history.restarts:

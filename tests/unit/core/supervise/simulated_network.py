@@ -76,6 +76,12 @@ class SimulatedLoop(Loop):
         self._simulation.at(when, lambda: self.do(lambda: (timer.call or _nothing)(), TIMER, when))
         return timer
 
+    def post(self, call: Callable[[], None]) -> None:
+        self.do(call)
+
+    def prepare_posts(self) -> None:
+        """Nothing has to be opened."""
+
     def turn(self, longest: float | None = None) -> None:
         """A host that blocks: the others go on."""
         self._simulation.at(self._simulation.now + (longest or 0.0), _nothing)
@@ -144,7 +150,7 @@ class SimulatedSocket:
     def __init__(self, network: Network, machine: Machine, worker: str) -> None:
         self._network, self._machine, self._worker = network, machine, worker
         self._number = next(self._numbers)
-        self._inbox: list[bytes] = []
+        self._inbox: list[bytes | memoryview] = []
         self._last = 0.0
         self._opened = network.clock.now
         self.closed = False
@@ -160,7 +166,7 @@ class SimulatedSocket:
         return self._number
 
     def send(self, data: bytes | memoryview) -> int:
-        self._transmit(bytes(data))
+        self._transmit(data)
         return len(data)
 
     def sendmsg(self, parts: list[memoryview]) -> int:
@@ -171,12 +177,20 @@ class SimulatedSocket:
             raise BlockingIOError
         if not self._inbox[0]:
             return b""
-        end = self._inbox.index(b"") if b"" in self._inbox else len(self._inbox)
-        data = b"".join(self._inbox[:end])
-        del self._inbox[:end]
+        found = self._take()
+        whole = found[0].obj if len(found) == 1 and isinstance(found[0], memoryview) else None
+        # the same bytes go to many hosts: they aren't copied for each
+        data = whole if isinstance(whole, bytes) and len(whole) == len(found[0]) else b"".join(found)
         if self._inbox:
             self._machine.loop.call_later(0.0, lambda: self._machine.loop.ready(self._number))
         return data
+
+    def _take(self) -> list[bytes | memoryview]:
+        """What has come, but for the end."""
+        end = next((place for place, data in enumerate(self._inbox) if not data), len(self._inbox))
+        found = self._inbox[:end]
+        del self._inbox[:end]
+        return found
 
     def shutdown(self, _how: int) -> None:
         self.close()
@@ -193,9 +207,9 @@ class SimulatedSocket:
             end.receive(b"")
             end.closed = True
 
-    def _transmit(self, data: bytes) -> None:
-        now = self._network.clock.now
-        when = self._network.arrival(self._worker, now, self._opened)
+    def _transmit(self, data: bytes | memoryview) -> None:
+        now = self._machine.loop.clock()
+        when = self._network.arrival(self._worker, self._network.departure(self._machine, now, len(data)), self._opened)
         self._last = when = max(when, self._last)
         sender, other = self._machine, self.other
 
@@ -206,7 +220,7 @@ class SimulatedSocket:
 
         self._network.clock.at(when, deliver)
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | memoryview) -> None:
         if not self.closed:
             self._inbox.append(data)
             self._machine.loop.ready(self._number)
@@ -218,7 +232,12 @@ class Network:
     def __init__(
         self, clock: Clock, leader: Machine, latencies: dict[str, float], cuts: list[Cut], timeouts: Timeouts
     ) -> None:
-        self.clock, self._leader, self._latencies, self._cuts = clock, leader, latencies, cuts
+        self.clock, self._leader, self._latencies, self._cuts = (
+            clock,
+            leader,
+            latencies,
+            sorted(cuts, key=lambda cut: cut.at),
+        )
         self._timeouts = timeouts
         self._ends: dict[str, list[SimulatedSocket]] = {name: [] for name in latencies}
         self.listens = True
@@ -229,11 +248,15 @@ class Network:
         a cut has to notice that it is over.
         """
         when = sent + self._latencies[worker]
-        for cut in sorted(self._cuts, key=lambda cut: cut.at):
+        for cut in self._cuts:
             over = cut.at + cut.seconds + (cut.more if opened <= cut.at else 0.0)
             if cut.host == worker and cut.at <= when < over:
                 when = over
         return when
+
+    def departure(self, _machine: Machine, sent: float, _size: int) -> float:
+        """When what is ``sent`` has left a machine."""
+        return sent
 
     def is_cut(self, worker: str) -> bool:
         now = self.clock.now
@@ -255,13 +278,14 @@ class Network:
         """``machine`` has ended or is killed; its kernel says so, unless it is ``dark``."""
         machine.gone.append(how)
         machine.loop.dead = True
-        for name, ends in self._ends.items():
-            for near in ends:
-                end = near if machine.name == name else near.other if machine is self._leader else None
-                if end is not None:
-                    if how == "dark":
-                        end.closed = True
-                    end.close()
+        if machine is self._leader:
+            found = [near.other for ends in self._ends.values() for near in ends]
+        else:
+            found = self._ends.get(machine.name, [])
+        for end in found:
+            if how == "dark":
+                end.closed = True
+            end.close()
 
     def dial(self, worker: Machine) -> Callable[[SimulatedSocket], None] | Miss | None:
         """What a try to connect to the leader meets: an open port, a miss, or (None) nothing."""

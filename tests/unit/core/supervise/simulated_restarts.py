@@ -43,10 +43,7 @@ class RestartingHost(Host):
             rules = RestartRules(history.restarts, history.on, history.rejoin)
             self._restarts = Restarts(between, self.peers, roster, rules)
         self.attempts.append(self.job.clock.now)
-        for other in self.job.hosts:
-            if other.live and other.attempt < self.attempt and not other.is_gone:
-                self.job.broken.append(f"attempt {self.attempt} begins on {self.name}, and {other.name} has ranks of "
-                                       f"attempt {other.attempt}")  # fmt: skip
+        self.job.begins(self)
         super().start()
 
     def _route(self, on_signal: Callable[[int], None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.core.launch.plan import Meeting
+from musterpoint.core.processes import tree
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.supervise.ranks_met import MeetingWatch, rows
 
@@ -130,6 +131,22 @@ def end(watch: MeetingWatch, well: bool = True) -> Failure | None:
     """Both ranks end."""
     assert watch.rank_ended(True, last=False) is None
     return watch.rank_ended(well, last=True)
+
+
+def test_ranks_that_end_together_are_one_reason_to_look(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads every process of the machine, and reads it once for all ranks."""
+    walks: list[str] = []
+    read = tree._all_stats
+    monkeypatch.setattr(tree, "_all_stats", lambda proc: walks.append(proc) or read(proc))
+    watch = machine.watch()
+    for _ in range(3):
+        assert watch.rank_ended(True, last=False) is None
+    assert walks == []
+    machine.table((f"{OWN}:9000", f"{OWN}:{PORT}", "01", 77))
+    machine.owns(501, 77)
+    machine.loop.turn(1)
+    assert walks == [str(machine.proc)]
+    assert watch.met
 
 
 def test_ranks_that_have_to_meet(machine: Machine) -> None:

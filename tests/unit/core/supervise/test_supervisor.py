@@ -126,6 +126,18 @@ def test_ranks_run_with_their_environment(bench: Bench) -> None:
     assert sorted(bench.output.splitlines()) == ["0 unset", "1 unset"]
 
 
+@pytest.mark.parametrize("last", ["exit 0", "exit 3"])
+def test_an_end_costs_as_much_on_a_machine_of_many_processes(
+    bench: Bench, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a job that leaves processes behind has all of the machine's read."""
+    walks: list[str] = []
+    monkeypatch.setattr(tree, "_all_stats", lambda proc="/proc": walks.append(proc) or iter(()))
+    bench.run(shell(*["exit 0"] * 7, last))
+    assert bench.events.count("rank-ended") == 8
+    assert walks == []
+
+
 @pytest.mark.parametrize(
     ("script", "code", "how"), [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")]
 )

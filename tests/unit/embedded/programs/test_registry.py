@@ -33,6 +33,22 @@ def test_a_text_of_somebody_elses() -> None:
     held.close()
 
 
+@pytest.mark.parametrize("memfd", [True, False])
+def test_a_text_takes_the_place_of_the_last_of_its_name(
+    memfd: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not memfd:
+        without_memfd(monkeypatch, tmp_path)
+    held = Texts()
+    before = len(os.listdir("/proc/self/fd"))
+    for text in ("a longer one", "two", ""):
+        assert Path(held.hold("notes", text)).read_text() == text
+    commands = [held.own_command(("process_files", "crowd"), {"number": number}) for number in range(5)]
+    assert '"number": 4' in Path(commands[0][-1]).read_text()
+    assert len(os.listdir("/proc/self/fd")) == before + 4 * memfd, "the notes, two parts and the request"
+    held.close()
+
+
 def test_a_program_that_is_missing_is_named() -> None:
     name: Any = "no_such"
     with pytest.raises(FileNotFoundError, match=r"programs/no_such\.py is missing from the package"):

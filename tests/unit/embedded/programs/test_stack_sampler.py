@@ -15,7 +15,8 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.core.launch.inputs import STARTUP, TASKS
-from musterpoint.embedded.programs import gpu_activity, native_calls, stack_sampler
+from musterpoint.embedded.programs import flight_records, gpu_activity, native_calls
+from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
 PROGRAM = """
 import os, subprocess, sys, threading, time
@@ -71,7 +72,7 @@ if task := os.environ.get("WITH_HANDLER"):
 print("ready", flush=True)
 globals()[sys.argv[1]]()
 """
-STACK_DUMPS = str(Path(stack_sampler.__file__).parents[1] / "startup" / "stack_dumps.py")
+STACK_DUMPS = str(Path(gpu_activity.__file__).parents[1] / "startup" / "stack_dumps.py")
 Started = dict[str, "subprocess.Popen[bytes]"]
 
 
@@ -105,17 +106,28 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
+def command(texts: Texts, result: Path, seconds: float, reader: str, pids: list[int]) -> tuple[str, ...]:
+    request = {
+        "seconds": seconds,
+        "ranks": dict(enumerate(pids)),
+        "py_spy": reader,
+        "gpus": gpu_activity.__file__,
+        "calls": native_calls.__file__,
+        "result": str(result),
+        "silent": {},
+    }
+    return texts.own_command(SAMPLER, request)
+
+
 def sample(tmp_path: Path, ranks: Started, reader: str, seconds: str = "1", **environ: str) -> dict[str, Any]:
     result = tmp_path / "result.json"
-    words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
-    programs = gpu_activity.__file__, native_calls.__file__
-    sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, *programs, result, *words],
-        stdin=subprocess.PIPE, env={**os.environ, **environ},
-    )  # fmt: skip
+    texts = Texts()
+    words = command(texts, result, float(seconds), reader, [process.pid for process in ranks.values()])
+    sampler = subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **environ})
     assert sampler.wait(500) == 0
     assert sampler.stdin is not None
     sampler.stdin.close()
+    texts.close()
     found = json.loads(result.read_text())
     return {name: found[str(number)] for number, name in enumerate(ranks)}
 
@@ -248,21 +260,10 @@ def test_memory_of_a_gpu_in_use_is_work_and_a_kernel_that_waits_is_none(
 
 
 def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
-    sampler = subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            stack_sampler.__file__,
-            "600",
-            "-",
-            gpu_activity.__file__,
-            native_calls.__file__,
-            str(tmp_path / "r"),
-        ],
-        stdin=subprocess.PIPE,
-    )
+    texts = Texts()
+    sampler = subprocess.Popen(command(texts, tmp_path / "r", 600, "-", []), stdin=subprocess.PIPE)
     sampler.communicate(timeout=500)
+    texts.close()
     assert sampler.returncode == 1
 
 
@@ -357,13 +358,13 @@ time.sleep(60)
 def test_nccl_is_asked_through_its_pipe_where_no_thread_of_ours_answers(tmp_path: Path) -> None:
     """The program stands for torch with NCCL: it makes the pipe, and answers, as torch's source says."""
     stem = f"{tmp_path}/muster-nccl-"
-    environ = {**os.environ, stack_sampler.PIPE: stem, stack_sampler.DUMP: stem, "RANK": "5"}
+    environ = {**os.environ, flight_records.PIPE: stem, flight_records.DUMP: stem, "RANK": "5"}
     rank = subprocess.Popen([sys.executable, "-c", DUMPS], env=environ, stdout=subprocess.PIPE)
     silent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         assert rank.stdout is not None
         assert rank.stdout.readline() == b"ready\n"
-        found = stack_sampler.flights({5: rank.pid, 6: silent.pid})
+        found = flight_records.flights({5: rank.pid, 6: silent.pid})
         assert {number: base64.b64decode(text) for number, text in found.items()} == {5: b"a record of NCCL."}
     finally:
         for process in (rank, silent):

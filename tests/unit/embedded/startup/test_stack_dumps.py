@@ -13,12 +13,12 @@ import pytest
 
 from musterpoint.cli.bundle import archive
 from musterpoint.core.launch.inputs import STARTUP, TASKS
-from musterpoint.embedded.programs import stack_sampler
+from musterpoint.embedded.programs import process_stacks
 
 
 def asked(pid: int) -> list[dict[str, Any]] | None:
     """The threads of a process, as it says itself."""
-    return stack_sampler.stacks_of([pid], "-")[pid][0]
+    return process_stacks.stacks_of([pid], "-")[pid][0]
 
 
 PROGRAM = """
@@ -105,19 +105,19 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
         subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, start_new_session=True) for _number in range(2)
     ]
     limits = []
-    answer = stack_sampler.Question._answer
+    answer = process_stacks.Question._answer
 
-    def noted(self: stack_sampler.Question, until: float) -> str:
+    def noted(self: process_stacks.Question, until: float) -> str:
         limits.append(until)
         return answer(self, until)
 
-    monkeypatch.setattr(stack_sampler.Question, "_answer", noted)
-    monkeypatch.setattr(stack_sampler, "SILENT", {})
+    monkeypatch.setattr(process_stacks.Question, "_answer", noted)
+    monkeypatch.setattr(process_stacks, "SILENT", {})
     try:
         for rank in ranks:
             assert rank.stdout is not None
             assert rank.stdout.readline() == b"ready\n"
-        found = [stack_sampler.stacks_of([rank.pid for rank in ranks], "-") for _look in range(2)]
+        found = [process_stacks.stacks_of([rank.pid for rank in ranks], "-") for _look in range(2)]
     finally:
         for rank in ranks:
             os.killpg(rank.pid, signal.SIGKILL)
@@ -141,8 +141,8 @@ time.sleep(600)
 def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer comes behind what the signal had it write, at any moment of a look."""
     environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    monkeypatch.setattr(stack_sampler, "SILENT", {})
-    monkeypatch.setattr(stack_sampler, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(process_stacks, "SILENT", {})
+    monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 1.0)
     words = [sys.executable, "-c", LATE]
     with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
         try:
@@ -151,14 +151,14 @@ def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: 
             for _look in range(2):
                 found = asked(rank.pid) or []
                 assert [frame[0] for thread in found for frame in thread["frames"]].count("waits") == 1
-                assert rank.pid in stack_sampler.SILENT
+                assert rank.pid in process_stacks.SILENT
             rank.stdin.write(b"go on\n")
             rank.stdin.flush()
-            while rank.pid in stack_sampler.SILENT:
+            while rank.pid in process_stacks.SILENT:
                 asked(rank.pid)
-            monkeypatch.setattr(stack_sampler, "ANSWER_SECONDS", 500.0)
+            monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 500.0)
             assert asked(rank.pid)
-            assert rank.pid not in stack_sampler.SILENT
+            assert rank.pid not in process_stacks.SILENT
         finally:
             rank.kill()
 
@@ -197,15 +197,33 @@ def test_a_process_without_a_handler_is_not_signalled() -> None:
 
 def test_both_sides_mean_the_same(root: Path) -> None:
     text = (root / "src/musterpoint/embedded/startup/stack_dumps.py").read_text()
-    assert f"SIGNAL = {stack_sampler.SIGNAL}\n" in text
-    assert f'FILE = "{stack_sampler.STACKS_FILE}"\n' in text
-    assert f'RETURNS = "{stack_sampler.RETURNS}"\n' in text
-    assert f"STACKS = {stack_sampler.STACKS!r}\n".replace("'", '"') in text
+    assert f"SIGNAL = {process_stacks.SIGNAL}\n" in text
+    assert f'FILE = "{process_stacks.STACKS_FILE}"\n' in text
+    assert f'RETURNS = "{process_stacks.RETURNS}"\n' in text
+    assert f"STACKS = {process_stacks.STACKS!r}\n".replace("'", '"') in text
+
+
+def test_answers_are_kept_within_bounds(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank begins its file anew; who asks still finds the answer."""
+    monkeypatch.setattr(process_stacks, "TGKILL", -1)
+    monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 500.0)
+    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        folder = Path(f"/proc/{rank.pid}/fd")
+        (held,) = [each for each in folder.iterdir() if f"memfd:{process_stacks.STACKS_FILE}" in os.readlink(each)]
+        for size in (0, 2 << 20, 0):
+            os.truncate(held, max(size, held.stat().st_size))
+            found = asked(rank.pid) or []
+            assert "MainThread" in [thread["name"] for thread in found]
+            assert 0 < held.stat().st_size < 1 << 20
+        rank.kill()
 
 
 def test_no_signal_is_sent_where_the_rank_can_answer(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler reads the stacks of other threads while these may change them."""
-    monkeypatch.setattr(stack_sampler, "TGKILL", -1)
+    monkeypatch.setattr(process_stacks, "TGKILL", -1)
     environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
     with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
         assert rank.stdout is not None

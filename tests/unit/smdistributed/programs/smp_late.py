@@ -5,10 +5,10 @@ import time
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch.server import Server
+from smdistributed.modelparallel.torch.worker import Worker
 from torch import nn
 
-watch = Server._watch
+watch = Worker._watch
 
 
 def late(server, work):
@@ -30,7 +30,7 @@ smp.init({"partitions": 2, "microbatches": 2, "auto_partition": False, "default_
 torch.manual_seed(0)
 model = smp.DistributedModel(nn.Linear(4, 1))
 first = train(model, torch.ones(4, 4)).reduce_mean()
-Server._watch = late
+Worker._watch = late
 smp.barrier()
 second = train(model, torch.ones(4, 4)).reduce_mean()
 print(json.dumps({"same": first.item() == second.item()}))

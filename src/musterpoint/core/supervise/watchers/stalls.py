@@ -30,7 +30,7 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import Watched, Watcher
 from musterpoint.core.supervise.watchers.flight_dumps import keep_record
-from musterpoint.embedded.programs.registry import Texts
+from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
 if TYPE_CHECKING:
     from musterpoint.core.processes.sidecars import Sidecar
@@ -101,19 +101,19 @@ class StallWatch(Watcher):
         environ = self._processes.sessions[0].environ
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
-        words = (
-            str(window),
-            py_spy,
-            self._texts.path("gpu_activity"),
-            self._texts.path("native_calls"),
-            result,
-            *(f"{n}={pid}{self._silent(n)}" for n, pid in ranks.items()),
-        )
+        request = {
+            "seconds": window,
+            "ranks": ranks,
+            "py_spy": py_spy,
+            "gpus": self._texts.path("gpu_activity"),
+            "calls": self._texts.path("native_calls"),
+            "result": result,
+            "silent": {n: self._facts[str(n)]["silent"] for n in ranks if "silent" in self._facts.get(str(n), {})},
+        }
         complaint: list[str] = []
         try:
-            argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
             self._sampler = self._context.sidecars.start(
-                argv,
+                self._texts.own_command(SAMPLER, request),
                 environ,
                 complaint.append,
                 lambda code: self._looked(math.inf if event.rule else began, result, code, complaint),
@@ -123,11 +123,6 @@ class StallWatch(Watcher):
             self._answer(None)
         else:
             self._look_timer = self._context.loop.call_later(LOOK_SECONDS, self._sampler.dismiss)
-
-    def _silent(self, rank: int) -> str:
-        """What the next look is told of a rank that didn't answer in the last one, as C code had Python's lock."""
-        size = self._facts.get(str(rank), {}).get("silent")
-        return f":{size}" if size is not None else ""
 
     def _window(self, name: str) -> float:
         """Seconds between the two looks, for the log rule ``name`` (empty: the ranks are quiet)."""

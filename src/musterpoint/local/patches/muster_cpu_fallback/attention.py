@@ -37,7 +37,12 @@ class FlashAttention(_torch.nn.Module):  # type: ignore[misc]
                 length = query.shape[2]
                 mask = mask & _torch.ones(length, length, dtype=_torch.bool, device=query.device).tril()
         result = _torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, mask, self.dropout_p if self.training else 0.0, causal and mask is None,
+            query,
+            key,
+            value,
+            mask,
+            self.dropout_p if self.training else 0.0,
+            causal and mask is None,
             scale=self.softmax_scale,
-        )  # fmt: skip
+        )
         return result.transpose(1, 2), None

@@ -101,20 +101,53 @@ def patch(torch: Any) -> None:
         name=NAME, total_memory=MEMORY, major=7, minor=0, multi_processor_count=1, is_integrated=False, warp_size=32
     )
     constants: dict[str, Any] = {
-        "is_available": True, "is_initialized": True, "is_bf16_supported": True, "is_current_stream_capturing": False,
-        "get_device_name": NAME, "get_device_capability": (7, 0), "get_device_properties": properties,
-        "get_arch_list": [], "memory_summary": "", "mem_get_info": (MEMORY, MEMORY), "utilization": 0,
-        "memory_usage": 0, "can_device_access_peer": False, "current_stream": stream, "default_stream": stream,
-        **dict.fromkeys((
-            "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
-            "max_memory_cached",
-        ), 0),
-        **dict.fromkeys((
-            "init", "set_stream", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all", "seed",
-            "seed_all", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-            "reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all",
-        )),
-    }  # fmt: skip
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": True,
+        "is_current_stream_capturing": False,
+        "get_device_name": NAME,
+        "get_device_capability": (7, 0),
+        "get_device_properties": properties,
+        "get_arch_list": [],
+        "memory_summary": "",
+        "mem_get_info": (MEMORY, MEMORY),
+        "utilization": 0,
+        "memory_usage": 0,
+        "can_device_access_peer": False,
+        "current_stream": stream,
+        "default_stream": stream,
+        **dict.fromkeys(
+            (
+                "memory_allocated",
+                "max_memory_allocated",
+                "memory_reserved",
+                "max_memory_reserved",
+                "memory_cached",
+                "max_memory_cached",
+            ),
+            0,
+        ),
+        **dict.fromkeys(
+            (
+                "init",
+                "set_stream",
+                "synchronize",
+                "empty_cache",
+                "ipc_collect",
+                "manual_seed",
+                "manual_seed_all",
+                "seed",
+                "seed_all",
+                "reset_peak_memory_stats",
+                "reset_max_memory_allocated",
+                "reset_max_memory_cached",
+                "reset_accumulated_memory_stats",
+                "set_per_process_memory_fraction",
+                "set_rng_state",
+                "set_rng_state_all",
+            )
+        ),
+    }
     for name, value in constants.items():
         setattr(torch.cuda, name, _always(value))
     torch.cuda.device_count = _local_world_size
@@ -145,17 +178,33 @@ def _patch_accelerator(torch: Any, current: _Current, stream: Stream) -> None:
     """``torch.accelerator``, by which scripts ask for CUDA without naming it; some functions only since torch 2.9."""
     accelerator, cuda = torch.accelerator, torch.cuda
     functions: dict[str, Any] = {
-        "is_available": _always(True), "device_count": _local_world_size,
+        "is_available": _always(True),
+        "device_count": _local_world_size,
         "current_accelerator": lambda *args, **kwargs: torch.device("cuda"),
-        "current_device_index": lambda: current.index, "current_device_idx": lambda: current.index,
-        "set_device_index": current.set, "set_device_idx": current.set, "device_index": _OnDevice,
-        "current_stream": _always(stream), "get_memory_info": cuda.mem_get_info,
-        "get_device_capability": _always({"supported_dtypes": set()}), "memory_stats": lambda *args, **kwargs: {},
-        **{name: getattr(cuda, name) for name in (
-            "set_stream", "synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved",
-            "max_memory_reserved", "reset_peak_memory_stats", "reset_accumulated_memory_stats",
-        )},
-    }  # fmt: skip
+        "current_device_index": lambda: current.index,
+        "current_device_idx": lambda: current.index,
+        "set_device_index": current.set,
+        "set_device_idx": current.set,
+        "device_index": _OnDevice,
+        "current_stream": _always(stream),
+        "get_memory_info": cuda.mem_get_info,
+        "get_device_capability": _always({"supported_dtypes": set()}),
+        "memory_stats": lambda *args, **kwargs: {},
+        **{
+            name: getattr(cuda, name)
+            for name in (
+                "set_stream",
+                "synchronize",
+                "empty_cache",
+                "memory_allocated",
+                "max_memory_allocated",
+                "memory_reserved",
+                "max_memory_reserved",
+                "reset_peak_memory_stats",
+                "reset_accumulated_memory_stats",
+            )
+        },
+    }
     for name, function in functions.items():
         for module in (accelerator, getattr(accelerator, "memory", accelerator)):
             if hasattr(module, name):

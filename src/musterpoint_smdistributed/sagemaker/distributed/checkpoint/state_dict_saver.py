@@ -21,9 +21,9 @@ class _Saving(NamedTuple):
 _saving: list[_Saving] = []
 
 
-WITHOUT_EFFECT = frozenset({
-    "coordinator_rank", "queue", "force_check_all_plans", "wait_error", "sharded_strategy", "s3_region", "replicate",
-})  # fmt: skip
+WITHOUT_EFFECT = frozenset(
+    {"coordinator_rank", "queue", "force_check_all_plans", "wait_error", "sharded_strategy", "s3_region", "replicate"}
+)
 """What AWS's library takes for its own writers and readers."""
 
 

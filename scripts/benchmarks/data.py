@@ -1,8 +1,7 @@
 """Channels from S3 and results to it, against boto3, s5cmd and `aws s3 cp`: bytes a second, processor time, memory.
 
 The server is `rclone serve s3` on this machine; how fast it is by itself is measured, too. 10,000 files of 1 MiB and 10
-of 1 GiB; with fewer than 20 `--runs` a tenth of both. Each tool moves the same files in the same run, one after the
-other.
+of 1 GiB; with `--quick` a tenth of both. Each tool moves the same files in the same run, one after the other.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Load(NamedTuple):
 
 
 def measure(bench: trial.Bench) -> list[Figure]:
-    part = 1 if bench.runs >= 20 else 10
+    part = 10 if bench.quick else 1
     loads = (Load("small", 10_000 // part, 1 << 20), Load("large", 10, (1 << 30) // part))
     setup = subprocess.run([ROOT / "scripts" / "setup", "transfers"], stdout=subprocess.PIPE, text=True, check=True)
     tools = Path(setup.stdout.splitlines()[-1])

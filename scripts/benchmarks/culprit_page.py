@@ -96,7 +96,7 @@ def how_many() -> str:
         what = (
             f"**Of {len(every)} rows {len(run)} have been run so far**: {len(run) - reported} of "
             f"{len(every) - all_reported} of the matrix, {reported} of {all_reported} of reports. A hash of their "
-            "names chose them, so that they are a fair sample."
+            "names chose them, so that they are a fair sample, but shares of few rows say little."
         )
     return f"{what} Run on {data()['day']}, on {data()['cores']} cores."
 
@@ -137,7 +137,18 @@ def link(source: str) -> str:
 
 
 def table_of_the_readme() -> str:
-    lines = ["| | right rank, exit code and error | rank | exit code | error |", "|---|---:|---:|---:|---:|"]
+    """Nothing before all rows have been run: who reads no further must not take a few rows for all of them."""
+    every = list(rows())
+    if len(verdicts()) < len(every):
+        return ""
+    reported = sum(row.reported for row in every)
+    lines = [
+        f"Which rank failed, how, and what its program said: in how many of [{len(every)} failures](docs/culprits.md),",
+        f"{reported} of them after reports of users, do the last words of a tool tell all three?",
+        "",
+        "| | right rank, exit code and error | rank | exit code | error |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for peer in PEERS:
         found = of_tool(peer.name)
         parts = " | ".join(share(found, part) for part in Verdict._fields)

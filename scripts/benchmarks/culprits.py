@@ -116,7 +116,8 @@ def stacks_of(bench: Bench) -> Stacks:
         done = subprocess.run([ROOT / "scripts" / "setup", stage], stdout=subprocess.PIPE, text=True, check=True)
         return [Path(line) for line in done.stdout.splitlines()]
 
-    return Stacks(bench.ours, bench.theirs, made("mpi")[0], made("ray")[0], made("resiliency")[0])
+    openmpi4, openmpi5, *_ = made("mpi")
+    return Stacks(bench.ours, bench.theirs, openmpi5, openmpi4, made("ray")[0], made("resiliency")[0])
 
 
 def chosen(names: tuple[str, ...]) -> list[Row]:

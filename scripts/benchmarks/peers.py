@@ -115,11 +115,16 @@ class Stopped(Exception):
 
 
 class Stacks(NamedTuple):
-    """Bin directories of environments."""
+    """Bin directories of environments.
+
+    openmpi: Open MPI 5, whose ``mpirun`` always names the rank; that of 4.1.4 loses this message every other time.
+    openmpi4: with it musterpoint starts two hosts that are processes of one machine.
+    """
 
     ours: Path
     sagemaker: Path
     openmpi: Path
+    openmpi4: Path
     ray: Path
     resiliency: Path
 
@@ -145,9 +150,9 @@ class Peer(NamedTuple):
 
     def version(self, stacks: Stacks) -> str:
         code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
-        command: list[str | Path] = (
-            ["mpirun", "--version"] if self.package == "mpirun" else [self.python(stacks), "-c", code]
-        )
+        of_python: list[str | Path] = [self.python(stacks), "-c", code]
+        of_mpi: list[str | Path] = [stacks.openmpi / "mpirun", "--version"]
+        command = of_mpi if self.package == "mpirun" else of_python
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         return said.splitlines()[0].split()[-1] if said else "?"
 
@@ -222,7 +227,7 @@ def start(folder: Path, name: str, words: list[str | Path], environ: Mapping[str
 
 def musterpoint(launcher: str) -> Peer:
     def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
-        bin = stacks.openmpi if launcher == "mpi" else stacks.ours
+        bin = stacks.openmpi4 if launcher == "mpi" else stacks.ours
         environ = {**environ, "MUSTER_PYTHON": str(bin / "python"), "PATH": f"{bin}{os.pathsep}{environ['PATH']}"}
         where: list[str | Path] = [
             "--output",
@@ -306,10 +311,6 @@ def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool
         }
         nodes.append(start(folder, f"host-{number}", [stacks.sagemaker / "train"], {**environ, **own}))
     return nodes
-
-
-HELP = ("--mca", "orte_base_help_aggregate", "0")
-"""Else Open MPI 4 at times loses the message that names the rank."""
 
 
 def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:

@@ -55,20 +55,23 @@ class Verdict(NamedTuple):
 RANKS = re.compile(
     r"(?i)(?<!local[ _])(?<!local)\brank\s*[:=]?\s*\[?(\d+)"  # also torchrun's table, [rank3]: and world_rank=3
     r"|\[rank(\d+)\]|world_rank=(\d+)"
-    r"|Process name: \[\[\d+,\d+\],(\d+)\]"  # Open MPI
+    r"|Process name: \[(?:\[\d+,\d+\]|[^\[\],]+),(\d+)\]"  # Open MPI
     r"|\{(\d+): ProcessFailure\("  # ft_launcher
 )
 HEADINGS = (
     r"Root Cause \(first observed failure\)",  # torchrun's table
     r"Some rank\(s\) exited with non-zero exit code",  # ft_launcher
     r"Training failed due to worker errors",  # Ray Train
-    r"(?:MPI_ABORT was invoked on rank|mpirun detected that one or more processes|mpirun noticed that process rank)",
+    r"MPI_ABORT was invoked on rank",  # Open MPI, as the next
+    r"(?:mpirun|prterun) (?:detected that|noticed that process|has exited due to process)",
 )
 """Where a tool's own account of the failure begins."""
 ACCOUNT = re.compile(rf"(?:{'|'.join(HEADINGS)}).*", re.DOTALL)
 WITHOUT_HEADING = 4000
 """Characters at the end that are taken for the tool's account where it has none of these headings."""
 OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
+GUESSES = re.compile(r"Some common causes include:.*")
+"""Ray's list of what may have ended a worker."""
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 SIGNALS = {
     130: "SIGINT",
@@ -85,7 +88,7 @@ SIGNALS = {
 
 def judged(row: Row, rank: int, said: Said) -> Verdict:
     """``rank``: the one that fails."""
-    text = OF_THE_PROGRAM.sub("", COLOURS.sub("", said.text))
+    text = GUESSES.sub("", OF_THE_PROGRAM.sub("", COLOURS.sub("", said.text)))
     account = ACCOUNT.search(text)
     told = account[0] if account else text[-WITHOUT_HEADING:]
     first = RANKS.search(told)

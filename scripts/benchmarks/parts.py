@@ -35,6 +35,7 @@ PARTS = {
     "tensor": Part("A step of layers whose tensors two ranks share, beside DTensor by hand.", 3, 3),
     "shards": Part("The memory of ranks that share a model, beside the whole model and FSDP2.", 3, 3),
     "serve": Part("`muster serve`: a job's way, a queue, lists of many jobs, a line's way to CloudWatch.", 4, 4),
+    "data": Part("Channels from S3 and results to it, beside boto3, `s5cmd` and `aws s3 cp`.", 15, 4),
     "culprits": Part(
         "Which tool's last words name the right rank, code and error; docs/culprits.md has these figures.", 120, 120
     ),

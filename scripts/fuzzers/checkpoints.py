@@ -156,6 +156,7 @@ class History:
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
             "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
+            "run": "", "told": [],
         }  # fmt: skip
         said = self._folder / f"said-{self._turn}"
         words: Sequence[str] = texts.command(sys.executable, KEEPER, request)

@@ -29,6 +29,7 @@ from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant
+from musterpoint.core.rollcall.seat_columns import fold
 
 PATIENCE = 60.0
 JOB = "the-name-of-the-job"
@@ -160,9 +161,10 @@ class Fuzzer:
             "signal": None, "at": 1.5,
         }  # fmt: skip
         hello = Hello(me, OFFER, random_token(), ("6.6.6.6",), "6.6.6.6", stop=15)
-        roster = {
+        seats = [[name, found[0], 1, True, "0.1", 1, [21000], ""] for name, found in ADDRESSES.items()]
+        roster: dict[str, Any] = {
             "job": JOB, "session": "s", "master_address": "6.6.6.6", "master_port": 7777,
-            "seats": [[name, found[0], 1, True, "0.1", 1, [21000]] for name, found in ADDRESSES.items()],
+            "seats": seats, "attempt": 0, "max_restarts": 0,
         }  # fmt: skip
         return [
             _fields(hello.pack()), _fields(hello._replace(stop=0, nonce=random_token()).pack()),
@@ -170,7 +172,8 @@ class Fuzzer:
             "token": "t", "answer": "a", "seat": 1}, _fields(Resume(me,
             session or "s", "t", 0).pack()), {"t": "proof", "proof": "0" * 32}, {"t": "challenge",
             "nonce": "0" * 32}, {"t": "wait"}, {"t": "bye"}, {"t": "leaving"}, {"t": "welcome", "host": "algo-1",
-            "job": JOB, "token": "t", "answer": "a"}, {"t": "roster", "roster": roster}, {"t": "abandon",
+            "job": JOB, "token": "t", "answer": "a"}, {"t": "roster", "roster": roster}, {"t": "roster",
+            "roster": {**roster, "seats": fold(seats)}}, {"t": "abandon",
             "host": "algo-1", "signal": 15}, {"t": "stopping", "signal": 15}, {"t": "failed", "failure": failure},
             {"t": "done", "code": 0, "failures": [0, 0, 0]}, {"t": "alldone", "failures": [0, 0, 0],
             "stopped": False}, *map(example, (*FROM_WORKERS.values(), *FROM_LEADER.values())), {"t": "verdict",

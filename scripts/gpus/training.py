@@ -160,7 +160,7 @@ def triton(machine: Machine) -> dict[str, Any]:
     """``torch.compile`` (Triton on a GPU) works in silence for a while: no false alarm of a stall."""
     words = ("--stall-timeout", "3")
     folder = os.path.join(machine.folder, "inductor")
-    steps = "4" if machine.quick else "60"
+    steps = "1" if machine.brief else "4" if machine.quick else "60"
     job = machine.job("waits.py", "compile", steps, words=words, environ={"TORCHINDUCTOR_CACHE_DIR": folder})
     if job.code and "compiler" in job.reason.lower() and "not" in job.reason.lower():
         raise NotHere(f"torch.compile can't compile here: {job.reason[:200]}")

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
 from ..ports import free_port
+from .migration_pairs import pairs, said
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "migration.md").read_text()
-PAIR = re.compile(
-    r"^<!-- runs in hosts/test_migration\.py -->\n```sh\n(?P<there>\S.*?) +# there\n(?P<here>\S.*?) +# here\n```$",
-    re.MULTILINE,
-)
-PAIRS = {found["there"].split()[0]: (found["there"], found["here"]) for found in PAIR.finditer(PAGE)}
+PAIRS = pairs("test_migration.py")
 STACKS = {
     "torchrun": "",
+    "ft_launcher": "resiliency",
     "accelerate": "huggingface",
     "deepspeed": "deepspeed",
     "horovodrun": "horovod-gloo",
     "mpirun": "openmpi4",
+    "python": "ray",
 }
 """The stack that has each command; the tests' own Python has torchrun."""
 PROGRAM = """
@@ -35,9 +32,21 @@ rank, size = (next(os.environ[name] for name in each if name in os.environ) for 
 words = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
 os.write(1, f"rank {rank} of {size} with {words}\\n".encode())
 """
+UNDER_RAY = """
+import os, sys
+import ray
+
+@ray.remote(num_cpus=0)
+def rank(number, words):
+    return f"rank {number} of 2 with {words}"
+
+ray.init()
+print(*ray.get([rank.remote(number, sys.argv[1:]) for number in range(2)]), sep="\\n", flush=True)
+ray.shutdown()
+"""
+"""A program that Ray's cluster runs the parts of."""
 MEETS = {"accelerate": "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"}
 """What stands before the program: here ranks under this launcher that never meet are told that each ran alone."""
-SAID = re.compile(r"rank \d of \d with \[.*?\]")
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -57,7 +66,7 @@ def test_both_halves_do_the_same(
     for command, module in (("muster", "musterpoint"), ("torchrun", "torch.distributed.run")):
         (commands / command).write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -m {module} "$@"\n')
         (commands / command).chmod(0o755)
-    (tmp_path / "train.py").write_text(MEETS.get(name, "") + PROGRAM)
+    (tmp_path / "train.py").write_text(UNDER_RAY if name == "python" else MEETS.get(name, "") + PROGRAM)
     interpreter = folder / "python" if (folder / "python").exists() else Path(python)
     environ |= {
         "PATH": os.pathsep.join(map(str, (commands, interpreter.parent, folder, environ["PATH"]))),
@@ -70,7 +79,10 @@ def test_both_halves_do_the_same(
     }
     # others take one port for all jobs of a machine, unless they are told
     ports = {"MASTER_PORT": str(free_port()), "PET_MASTER_PORT": str(free_port())}
-    there, here = ran(PAIRS[name][0], tmp_path, environ | ports), ran(PAIRS[name][1], tmp_path, environ)
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short:  # Ray's sockets have long names
+        ports |= {"RAY_TMPDIR": short}
+        there = ran(PAIRS[name].there, tmp_path, environ | ports)
+        here = ran(PAIRS[name].here, tmp_path, environ | {"TMPDIR": short})
     assert there == here
     assert len(here) == 2
 
@@ -79,4 +91,4 @@ def ran(line: str, folder: Path, environ: dict[str, str]) -> list[str]:
     """What the ranks of a command said, by rank."""
     done = subprocess.run(["bash", "-c", line], cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return sorted(SAID.findall(done.stdout + done.stderr))
+    return said(done.stdout + done.stderr)

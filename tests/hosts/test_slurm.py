@@ -11,6 +11,7 @@ from typing import Callable, Iterator
 import pytest
 
 from .conftest import eventually, finished, survivors
+from .migration_pairs import pairs, said
 from .slurm import GPUS, PATIENCE, Slurm
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
@@ -181,6 +182,23 @@ def test_a_step_for_each_node_that_is_not_told_all_is_refused(job: Job) -> None:
     assert (state, code, lines(log)) == ("FAILED", 64, []), log
     assert log.count("by Slurm's description there is one host") == 2, log
     assert log.count("set MASTER_ADDR to the first host's name or address") == 2, log
+
+
+NUMBERED = """
+import os, sys
+os.write(1, f"rank {os.environ['SLURM_PROCID']} of {os.environ['SLURM_NTASKS']} with {sys.argv[1:]}\\n".encode())
+"""
+
+
+def test_both_halves_of_the_migration_page_do_the_same(job: Job) -> None:
+    """Docs/migration.md: a task for each rank there, one for each node here; ranks are Slurm's numbers in both."""
+    job.program(NUMBERED)
+    found = pairs("test_slurm.py")
+    assert list(found) == ["srun"]
+    there, here = (job.run(*line.split()) for line in found["srun"])
+    assert there.returncode == here.returncode == 0, there.stderr + here.stderr
+    assert said(there.stdout) == said(here.stdout)
+    assert len(said(here.stdout)) == 4
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

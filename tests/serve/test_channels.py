@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from musterpoint.serve.pipes import record
+from musterpoint.embedded.programs.pipes import record
 
 from .jobs import BUCKET, Account, channel, hosts
 

@@ -59,5 +59,16 @@ def test_the_command_says_what_to_export(environ: Mapping[str, str], tmp_path: P
         listed = f"{said} {sys.executable} -c \"import boto3; boto3.client('s3').create_bucket(Bucket='{BUCKET}')\""
         subprocess.run(["sh", "-c", listed], env=environ, check=True)
         assert [each["Name"] for each in server.client("s3").list_buckets()["Buckets"]] == [BUCKET]
+    for words in (["--export"], ["lose", "a-job", "algo-1"]):
+        fault = words[0] == "lose"
+        late = subprocess.run(
+            [*command[:4], *words, *command[4:]] if fault else [*command, *words],
+            env=environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (late.returncode, late.stdout) == (64, "")
+        assert (
+            f"the muster serve of this directory has ended; start it again: muster serve --data {tmp_path}"
+            in late.stderr
+        )
     wrong = subprocess.run([*command, "--image", "a=b"], env=environ, capture_output=True, text=True, check=False)
     assert wrong.returncode == 64 and "starts no images; add --backend docker" in wrong.stderr

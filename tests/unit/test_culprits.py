@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from benchmarks.culprits import OF_MATRIX, Row, judged, rows
-from benchmarks.peers import PEERS, Said
+from tests.faults.launchers import NONE
 
+from benchmarks import culprit_page, culprits, results
+from benchmarks.culprit_record import Record, Trial
+from benchmarks.culprits import AGAIN, OF_MATRIX, chosen, due, figure, rows, run_all
+from benchmarks.figure import Figure
+from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Stopped, Told, start
+from benchmarks.reported import ROWS, Reported
+from benchmarks.results import Taken
+from benchmarks.verdicts import Row, Verdict, best, judged
+
+ROOT = Path(__file__).resolve().parents[2]
 RAISES = Row("raises", "", {}, 1, "LookupError: no such shard: 17")
 KILLED = Row("killed", "", {}, 137, "")
 EXITS = Row("exits", "", {}, 7, "giving up")
+LEAVES = Row("leaves", "", {}, 9, "")
+MINUS = Row("exit-minus-one", "", {}, 255, "")
+ALIKE = Row("argument", "", {}, 2, "", every=True)
+HANGS = Row("hangs", "", {}, 0, "slow_read")
 TABLE = """LookupError: no such shard: 17
 Failures:
 [1]:
@@ -28,7 +46,9 @@ Root Cause (first observed failure):
 KILL = TABLE.replace("exitcode  : 1 ", "exitcode  : -9 ")
 ABORT = "giving up\nMPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 7."
 EXITED = "  Process name: [[15046,1],3]\n  Exit code:    7\n"
+OPEN_MPI_5 = "prterun detected that one or more processes exited\n Process name: [prterun-vm-28396@1,3]\n  Exit code: 7"
 FT = "LookupError: no such shard: 17\n[ERROR] failed (exitcode: 1) local_rank: 1 (pid: 29065) of binary: python"
+OF_FT = "Some rank(s) exited with non-zero exit code: {3: ProcessFailure(local_rank=1, pid=9077, exitcode=-9, "
 RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError: no such shard: 17\n"
 
 
@@ -42,10 +62,38 @@ RAY = "[Rank 3 Error Snippet]:\nTraceback (most recent call last):\nLookupError:
         (KILLED, TABLE, 1, 3, (True, False, True)),
         (EXITS, ABORT, 7, 3, (True, True, True)),
         (EXITS, EXITED, None, 3, (True, True, False)),
+        (EXITS, OPEN_MPI_5, None, 3, (True, True, False)),
+        (
+            KILLED,
+            "prterun noticed that process rank 3 with PID 5 on node vm exited on signal 9",
+            1,
+            3,
+            (True, True, True),
+        ),
         (RAISES, FT, None, 3, (False, True, True)),
+        (KILLED, OF_FT, 1, 3, (True, True, True)),
         (RAISES, RAY, 1, 3, (True, True, True)),
+        (Row("json-log", "", {}, 2, ""), "rank 3: exits with a connection error code 2", 1, 3, (True, False, True)),
+        (
+            Row("segfault", "", {}, 139, ""),
+            "[Rank 3 Error Snippet]: Some common causes include: (3) the worker crashed due to SIGSEGV",
+            1,
+            3,
+            (True, False, True),
+        ),
+        (RAISES, "world_rank=0\nTraining failed due to worker errors:\n" + RAY, 1, 3, (True, True, True)),
+        (RAISES, "[rank0]: Connection closed by peer" + "." * 4000 + "rank 3: exit code 1", 1, 3, (True, True, False)),
         (EXITS, RAY, 1, 3, (True, False, False)),
         (KILLED, "rank 3 (local rank 1) on algo-2, killed by SIGKILL", 137, 3, (True, True, True)),
+        (LEAVES, KILL, 1, 3, (True, False, True)),
+        (LEAVES, TABLE.replace("exitcode  : 1 ", "exitcode  : 9 "), 1, 3, (True, True, True)),
+        (KILLED, "\x1b[36mrank 3\x1b[0m was killed by \x1b[1mSIGKILL\x1b[0m", None, 3, (True, True, True)),
+        (MINUS, ABORT.replace("errorcode 7", "errorcode -1"), 1, 3, (True, True, True)),
+        (MINUS, TABLE.replace("exitcode  : 1 ", "exitcode  : -1 "), 1, 3, (True, True, True)),
+        (ALIKE, "rank 1 (local rank 1) on algo-1, exit code 2", 2, 3, (True, True, True)),
+        (ALIKE, "usage: train.py [-h]", 2, 3, (False, True, True)),
+        (HANGS, "rank 3 is in slow_read at program.py:4", 74, 3, (True, True, True)),
+        (HANGS, "rank 0: Timed out waiting 15000ms for recv", None, 3, (False, False, False)),
         (KILLED, "rank 3 works\nthe last line of rank 3\n", None, 3, (False, False, True)),
         (KILLED, "", None, 3, (False, False, True)),
     ],
@@ -58,10 +106,260 @@ def test_every_row_has_a_program_for_each_collective_and_a_code() -> None:
     found = list(rows())
     assert len({row.name for row in found}) == len(found) > len(OF_MATRIX)
     for row in found:
-        assert row.code and set(row.programs) == {"torch", "mpi"}
+        assert (row.code or row.name == "hangs") and set(row.programs) == {"torch", "mpi"}
         for program in row.programs.values():
             compile(program, row.name, "exec")
 
 
 def test_no_tool_is_there_twice() -> None:
     assert len({peer.name for peer in PEERS}) == len(PEERS)
+
+
+def test_the_place_that_names_most_counts() -> None:
+    said = [Said("host 1", "LookupError: no such shard: 17", 1), Said("host 2", TABLE, 1), Said("failure", "", 1)]
+    assert best(RAISES, 3, said) == (Verdict(True, True, True), TABLE)
+    assert best(RAISES, 3, []) == (Verdict(False, False, False), "")
+
+
+def test_sixty_reports() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS) == 60
+    assert not {row.name for row in ROWS} & set(OF_MATRIX)
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", row.source) for row in ROWS if row.source)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_reported_program_does_what_its_row_says(row: Reported, tmp_path: Path) -> None:
+    preamble = (ROOT / "tests" / "faults" / "programs" / "preamble.py").read_text()
+    (tmp_path / "program.py").write_text(preamble + NONE + row.body)
+    ranks = {"FAULT_FOLDER": str(tmp_path), "FAULT_VICTIM": "algo-1 0", "FAULT_RANKS": "1"}
+    own = {"SM_CURRENT_HOST": "algo-1", "RANK": "0", "LOCAL_RANK": "0"}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **ranks, **own}, capture_output=True, check=False)
+    assert row.code == (done.returncode if done.returncode >= 0 else 128 - done.returncode)
+    assert re.search(row.error, (done.stdout + done.stderr).decode())
+    assert (tmp_path / "struck").exists()
+
+
+VERSIONS = {"torchrun": "2.13.0", "Ray Train": "2.60.0"}
+TORCHRUN, RAY = (next(peer for peer in PEERS if peer.name == name) for name in VERSIONS)
+ROW = RAISES._replace(programs={"torch": "raise", "mpi": "raise"})
+
+
+def trial(text: str = TABLE, patience: float = 1.0, cut: bool = False) -> Trial:
+    return Trial(TORCHRUN.name, ROW.name, ROW.digest(TORCHRUN), patience, Told([Said("host 1", text, 1)], 3, cut))
+
+
+def test_what_was_said_is_kept_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "found.json.part"
+    record = Record(path, VERSIONS)
+    assert record.verdict(ROW, TORCHRUN) is None
+    record.add(trial("nothing"))
+    record.add(trial(patience=AGAIN))
+    again = Record(path, VERSIONS)
+    assert again.of(ROW, TORCHRUN) == [trial("nothing"), trial(patience=AGAIN)]
+    assert again.verdict(ROW, TORCHRUN) == (Verdict(True, True, True), TABLE)
+    changed = ROW._replace(programs={"torch": "raise Other", "mpi": "raise"})
+    assert again.verdict(changed, TORCHRUN) is None, "another program"
+
+
+def test_a_line_that_was_not_written_whole_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "found.json.part"
+    Record(path, VERSIONS).add(trial())
+    whole = path.read_bytes()
+    path.write_bytes(whole + '{"tool": "Ray Träin", "ro'.encode()[:-3])
+    record = Record(path, VERSIONS)
+    assert record.of(ROW, TORCHRUN) == [trial()]
+    assert path.read_bytes() != whole, "who only reads changes nothing"
+    record.add(trial("nothing"))
+    assert path.read_bytes().startswith(whole)
+    assert Record(path, VERSIONS).of(ROW, TORCHRUN) == [trial(), trial("nothing")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1 is no JSON object"),
+        ("{}\n", "line 1 is not of this benchmark (expected the format 'culprits 1')"),
+        ("[1]\n", "line 1 is no JSON object"),
+        ("bench: no JSON\n", "line 1 is no JSON object"),
+        ('{"format": "culprits 0"}\n', "line 1 is not of this benchmark (expected the format 'culprits 1')"),
+        (
+            json.dumps({"format": "culprits 1", "versions": {**VERSIONS, "torchrun": "2.12.0"}}) + "\n",
+            "it is of torchrun 2.12.0, and here is torchrun 2.13.0",
+        ),
+        (json.dumps({"format": "culprits 1", "versions": VERSIONS}) + '\n{"tool"\n', "line 2 is no JSON object"),
+        (json.dumps({"format": "culprits 1", "versions": VERSIONS}) + '\n{"tool": 1}\n', "line 2 is no trial"),
+    ],
+)
+def test_a_bad_file_is_refused_and_left_alone(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "found.json.part"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as refused:
+        Record(path, VERSIONS)
+    advice = "nothing was changed there; give another --json FILE, or remove found.json.part"
+    assert str(refused.value) == f"bench: {path}: {said}: {advice}"
+    assert path.read_text() == text
+
+
+def test_a_row_that_is_wrong_is_tried_once_more_with_twice_the_time() -> None:
+    for text, again in [(TABLE, 0), ("nothing", AGAIN)]:
+        record = Record(None, VERSIONS)
+        assert due(record, ROW, TORCHRUN) == 1
+        record.add(trial(text))
+        assert due(record, ROW, TORCHRUN) == again
+        record.add(trial("nothing", AGAIN))
+        assert due(record, ROW, TORCHRUN) == 0
+
+
+def test_a_trial_that_did_not_come_to_the_failure_says_nothing() -> None:
+    record = Record(None, VERSIONS)
+    nothing = trial()._replace(told=Told([Said("host 1", TABLE, 1)], -1, True))
+    for _ in range(3):
+        assert due(record, ROW, TORCHRUN) == 1
+        record.add(nothing)
+        assert record.verdict(ROW, TORCHRUN) is None
+    assert due(record, ROW, TORCHRUN) == 0
+    again = Record(None, VERSIONS)
+    again.add(nothing)
+    again.add(trial())
+    assert due(again, ROW, TORCHRUN) == 0
+
+
+def test_a_failure_at_exit_is_none_where_ranks_are_threads() -> None:
+    row = ROW._replace(at_exit=True)
+    assert due(Record(None, VERSIONS), row, RAY) == 0
+    assert due(Record(None, VERSIONS), row, TORCHRUN) == 1
+
+
+def test_shares_are_of_the_rows_that_were_run() -> None:
+    record = Record(None, VERSIONS)
+    record.add(trial())
+    found = figure(TORCHRUN, record, [ROW, ROW._replace(name="other")], "2.13.0")
+    assert found.measured == "100 % of 1 (rank 100 %, code 100 %, error 100 %)"
+    assert figure(RAY, record, [ROW], "2.60.0").measured == "0 % of 0 (rank 0 %, code 0 %, error 0 %)"
+
+
+def test_the_order_of_rows_does_not_depend_on_which_are_chosen() -> None:
+    names = [row.name for row in chosen(())]
+    assert [row.name for row in chosen(("raises", "hydra", "killed"))] == [
+        name for name in names if name in ("raises", "hydra", "killed")
+    ]
+
+
+def one_host(name: str, *words: str) -> Peer:
+    """A tool that only runs the program, and says ``words`` before it does."""
+
+    def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
+        (folder / "tool.py").write_text(f"import runpy\nprint(*{words})\nrunpy.run_path('program.py')")
+        own = {"SM_CURRENT_HOST": "algo-2", "RANK": "3", "LOCAL_RANK": "1", "PYTHONUNBUFFERED": "1"}
+        return [start(folder, "host", [sys.executable, "tool.py"], {**environ, **own})]
+
+    return Peer(name, "", lambda stacks: Path(sys.executable), begin, lambda folder: sorted(folder.glob("*.report")))
+
+
+STACKS = Stacks(*[Path()] * 6)
+STRIKES = (ROOT / "tests" / "faults" / "programs" / "preamble.py").read_text() + "works()\nstrike()\n"
+
+
+def test_what_a_tool_says_is_its_last_words_its_code_and_its_files(tmp_path: Path) -> None:
+    program = STRIKES + "open('error.report', 'w').write('no such shard')\nsys.exit(7)"
+    told = one_host("fake").run(program, tmp_path, STACKS, False, 1.0, threading.Event())
+    assert told == Told(
+        [Said("host 1", "\nrank 3 works\nthe last line of rank 3\n", 7), Said("error.report", "no such shard", 7)],
+        3,
+        False,
+    )
+
+
+def test_a_tool_that_takes_too_long_is_cut_off_and_what_it_said_counts(tmp_path: Path) -> None:
+    told = one_host("fake", "rank 3 failed").run(STRIKES + "rest()", tmp_path, STACKS, False, 0.01, threading.Event())
+    assert told.cut and told.said[0].code is None
+
+
+def test_a_benchmark_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        one_host("fake").run(STRIKES + "rest()", tmp_path, STACKS, False, 1.0, stop)
+
+
+def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, tool = tmp_path / "found.json.part", one_host("fake", "rank 3, exit code 1")
+    row = ROW._replace(programs={"torch": STRIKES + "raise LookupError('no such shard: 17')", "mpi": ""})
+    run_all([(row, tool)], Record(path, {}), STACKS, 2, threading.Event())
+    assert "bench: culprits 1/1: raises: fake: rank right, code right, error right, " in capsys.readouterr().err
+    found = Record(path, {}).verdict(row, tool)
+    assert found is not None and found[0] == Verdict(True, True, True)
+    assert due(Record(path, {}), row, tool) == 0
+
+
+TWO = (one_host("musterpoint (torchrun)"), one_host("Ray Train")._replace(exits=False))
+TABLE_OF = (
+    ROW._replace(about="a rank raises"),
+    ROW._replace(name="late", about="a rank ends late", reported=True, source="a/b#1", at_exit=True),
+    ROW._replace(name="other", about="another", reported=True),
+)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(culprit_page, "DATA", tmp_path / "culprits.json")
+    monkeypatch.setattr(culprit_page, "PEERS", TWO)
+    monkeypatch.setattr(culprit_page, "rows", lambda: iter(TABLE_OF))
+    return tmp_path / "found.json"
+
+
+def test_a_page_of_what_every_tool_has_run(page: Path) -> None:
+    path = page.with_name("found.json.part")
+    record = Record(path, {tool.name: "1.0+cpu" for tool in TWO})
+    ours, ray = TWO
+    for row, tool, text in [
+        (TABLE_OF[0], ours, "rank 3, exit code 1: LookupError: no such shard: 17"),
+        (TABLE_OF[0], ray, "LookupError: no such shard: 17"),
+        (TABLE_OF[1], ours, "rank 3"),
+        (TABLE_OF[2], ours, "rank 3"),
+    ]:
+        told = Told([Said("host 1", text, 1 if row is TABLE_OF[0] else 0)], 3, False)
+        record.add(Trial(tool.name, row.name, row.digest(tool), 1.0, told))
+    before = path.read_bytes()
+    culprit_page.take(path)
+    assert path.read_bytes() == before
+    assert culprit_page.how_many().startswith(
+        "**Of 3 rows 2 have been run so far**: 1 of 1 of the matrix, 1 of 2 of reports."
+    )
+    assert culprit_page.table_of_rows().splitlines()[2:] == [
+        "| `raises`: a rank raises |  | right | no rank |",
+        "| `late`: a rank ends late | [a/b#1](https://github.com/a/b/issues/1) | no code, error | – |",
+    ]
+    assert culprit_page.table_of_shares().splitlines()[4:] == [
+        "| musterpoint, starting torchrun | 1.0 | **50 %** | 100 % | 50 % | 50 % | 2 |",
+        "| Ray Train | 1.0 | **0 %** | 0 % | 100 % | 100 % | 1 |",
+    ]
+    assert culprit_page.table_of_the_readme() == ""
+
+
+def test_a_page_of_a_whole_run(page: Path) -> None:
+    verdicts = {"raises": [True, True, True], "late": [True, False, True], "other": [False, True, True]}
+    facts = [{"peer": tool.name, "version": "1.0", "verdicts": verdicts} for tool in TWO]
+    figures = [Figure(each["peer"], "–", "all", True, each) for each in facts]
+    results.save(page, {"culprits": Taken("2 cores", "2026-01-02", [0.0, 0.0], False, {}, figures)})
+    culprit_page.take(page)
+    assert culprit_page.how_many().startswith("All 3 rows: 1 of the matrix, 2 of reports. Run on 2")
+    assert culprit_page.table_of_the_readme().splitlines()[5:] == [
+        "| musterpoint, starting torchrun | **33 %** | 67 % | 67 % | 100 % |",
+        "| Ray Train 1.0 | **33 %** | 67 % | 67 % | 100 % |",
+    ]
+    assert culprit_page.of_tool("Ray Train") == [Verdict(*verdict) for verdict in verdicts.values()]
+
+
+def test_a_page_of_another_benchmark_is_refused(page: Path) -> None:
+    start = Taken("2 cores", "2026-01-02", [0.0, 0.0], False, {}, [Figure("train", "–", "3 ms", True, {"ms": 3})])
+    results.save(page, {"start": start})
+    with pytest.raises(SystemExit, match="it has no figures of culprits"):
+        culprit_page.take(page)
+
+
+def test_kept_verdicts_are_of_rows_and_tools_that_there_are() -> None:
+    found = culprit_page.verdicts()
+    assert set(found) <= {row.name for row in culprits.rows()}
+    assert {tool for each in found.values() for tool in each} <= {peer.name for peer in PEERS}

@@ -9,7 +9,7 @@ MOST_COUNTED = 65536
 _MOST_DIGITS = 80
 _LONGEST_TIME = 1e9
 """Seconds: more than thirty years."""
-MOST_HOSTS = 65536
+MOST_HOSTS = 131072
 """The most hosts that a job can have where they are only counted."""
 LONGEST_TOPOLOGY = 256
 """Characters of a host's switches."""

@@ -87,7 +87,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except ModuleNotFoundError as error:
         raise _without(error) from None
     if asked.export:
-        print(running.exports(running.read(settings.data)), end="")
+        print(running.exports(running.read_running(settings.data)), end="")
         return 0
     code: int = server.main(settings, environ, running.say_ready)
     return code

@@ -50,7 +50,7 @@ def run(name: str, argv: Sequence[str], data: str, needs: Callable[[ModuleNotFou
     parameters: dict[str, Any] = {"host": asked.host} if FAULTS[name].of_host else {}
     if name == "slow":
         parameters["by"] = asked.by
-    variables = running.read(os.path.abspath(asked.data))
+    variables = running.read_running(os.path.abspath(asked.data))
     found = client.ControlClient(variables).ask(asked.job, name, parameters)
     print(f"{asked.job}: {found['SecondaryStatus']}", flush=True)
     return 0

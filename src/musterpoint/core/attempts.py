@@ -60,6 +60,7 @@ class Attempt(NamedTuple):
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
             stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
             token=self._token(roster),
+            channels=runtime.channels,
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
         runtime.console.write_through(pump.write_message)  # from here on it is written, whatever happens

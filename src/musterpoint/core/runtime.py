@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from musterpoint.core.processes.scheduled_events import EventsWatch
     from musterpoint.core.processes.ssh_door import SshDoor
     from musterpoint.core.report.trainjob_progress import ProgressWatch
+    from musterpoint.core.supervise.context import HearChannels
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -68,7 +69,8 @@ class Runtime:
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
     started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
-    keeps its checkpoints, where the job has them. ``kept``: what became of its data, for ``outcome.json``.
+    keeps its checkpoints, ``channels`` are fed while it runs, where the job has them. ``kept``: what became of its
+    data, for ``outcome.json``.
     """
 
     def __init__(self, request: Request) -> None:
@@ -91,6 +93,7 @@ class Runtime:
         self.sync: Sync | None = None
         self.ssh: SshDoor | None = None
         self.keeping: CheckpointsKept | None = None
+        self.channels: HearChannels | None = None
         self.kept: dict[str, Any] = {}
         self._is_train = request.program is None
         self._job: Job | None = None
@@ -209,6 +212,10 @@ class Runtime:
     def use_keeping(self, keeping: CheckpointsKept) -> None:
         """From now on checkpoints are kept by ``keeping``."""
         self.keeping = keeping
+
+    def use_channels(self, channels: "HearChannels") -> None:
+        """From now on channels are fed that may fail."""
+        self.channels = channels
 
     def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
         """Makes this host's keys for ssh, and listens; :meth:`close` removes them.

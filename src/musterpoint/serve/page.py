@@ -14,13 +14,14 @@ from importlib.resources import files
 from typing import Any, Callable, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve.context import Context, Request
+from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError
+from musterpoint.serve.job_keys import TRAINING
 from musterpoint.serve.job_run import INTERRUPT
-from musterpoint.serve.news import News, newest_run, overview
-from musterpoint.serve.operations import training_jobs
+from musterpoint.serve.news import News
+from musterpoint.serve.shown_jobs import newest_run, rows, stop, the
 from musterpoint.serve.training_request import is_spot
-from musterpoint.serve.transitions import KIND, OVER
+from musterpoint.serve.transitions import OVER
 from musterpoint.tools.viewer.history import read_history
 from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import own_file, to_html
@@ -92,22 +93,22 @@ class Page:
         if what == "style.css":
             return _send(start, 200, _own("page.css"), "text/css; charset=utf-8")
         if what == "jobs":
-            return _send(start, 200, json.dumps(overview(self._context)).encode(), _JSON)
+            return _send(start, 200, json.dumps(rows(self._context)).encode(), _JSON)
         if what == "news":
             head = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")]
             start("200 OK", head)
             return News(self._context, asked.get("job", ""))
         if what == "report":
-            history = read_history([newest_run(self._context, asked.get("job", ""))])
+            history = read_history([newest_run(self._context, the(self._context, asked.get("job", "")))])
             return _send(start, 200, to_html(history, lanes_of(history)).encode(), _HTML)
         raise Refusal(404, f"{path}: there is nothing")
 
     def _press(self, what: str, job: str) -> None:
         context = self._context
         if what == "stop":
-            training_jobs.stop(Request("StopTrainingJob", {"TrainingJobName": job}, context))
+            stop(context, job)
             return
-        record = context.state.find(KIND, job)
+        record = context.state.find(TRAINING, job)
         if what != "interrupt" or record is None:
             raise Refusal(404, f"{what} {job}: there is nothing")
         if not is_spot(record.request) or record.status in OVER:

@@ -1,7 +1,12 @@
-"""How others find a running server: a file in its data directory, and the lines that it prints."""
+"""How others find a running server: two files in its data directory, and the lines that it prints.
+
+One file has what a client needs, and stays when the server has ended: the next one takes the same port. The other one
+is locked while a server lives, and says so once it answers.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -11,9 +16,53 @@ from musterpoint.base.errors import UsageError
 from musterpoint.serve import sdk_defaults
 from musterpoint.serve.settings import Settings
 
-FILE = "server.json"
+FILE, LOCK = "server.json", "server.lock"
+ANSWERS = b"answers\n"
+"""What the locked file has once the server answers."""
 READY = "# ready: "
 """How the line begins that says that the server answers."""
+
+
+def lock(data: str) -> int:
+    """Takes the directory ``data`` for a server of this process; the descriptor that keeps it.
+
+    Raises:
+        UsageError: another one has it.
+    """
+    held = os.open(os.path.join(data, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    while not _locked(held, fcntl.LOCK_EX):
+        if not _locked(held, fcntl.LOCK_SH):  # else it is one that asks whether a server lives, for a moment
+            os.close(held)
+            raise UsageError(f"--data={data}: another muster serve uses this directory; end it, or give another")
+    os.truncate(held, 0)
+    return held
+
+
+def read_running(data: str) -> Mapping[str, str]:
+    """What a client of the server that runs with ``data`` has to export.
+
+    Raises:
+        UsageError: no server answers there.
+    """
+    found = read(data)
+    asked = os.open(os.path.join(data, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if _locked(asked, fcntl.LOCK_SH):
+            start = f"muster serve --data {shlex.quote(data)}"
+            raise UsageError(f"--data={data}: the muster serve of this directory has ended; start it again: {start}")
+        if os.read(asked, len(ANSWERS)) != ANSWERS:
+            raise UsageError(f"--data={data}: the server is starting; ask again once it has said that it is ready")
+    finally:
+        os.close(asked)
+    return found
+
+
+def _locked(held: int, how: int) -> bool:
+    try:
+        fcntl.flock(held, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write(settings: Settings) -> None:
@@ -25,7 +74,7 @@ def write(settings: Settings) -> None:
 
 
 def read(data: str) -> Mapping[str, str]:
-    """What a client of the server of ``data`` has to export.
+    """What a client of the last server of ``data`` has to export.
 
     Raises:
         UsageError: no server has been started there.
@@ -61,6 +110,8 @@ def say_ready(settings: Settings) -> None:
     """Prints, and writes, what a client needs."""
     write(settings)
     sdk_defaults.write(settings)
+    with open(os.path.join(settings.data, LOCK), "r+b") as file:
+        file.write(ANSWERS)
     print(exports(settings.exported), end="", flush=True)
     print(f"# page: {settings.page}", flush=True)
     how = {"process": "processes of this machine", "netns": "network namespaces", "docker": "containers"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -31,7 +30,6 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
 from musterpoint.serve.warm_pool import WarmPools
 
-LOCK = "server.lock"
 IGNORED = "*\n"
 
 
@@ -40,7 +38,7 @@ class RunningServer:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
         os.makedirs(settings.data, mode=0o700, exist_ok=True)
-        self._lock = _only_one(settings.data)
+        self._lock = running.lock(settings.data)
         with open(os.path.join(settings.data, ".gitignore"), "w", encoding="utf-8") as file:
             file.write(IGNORED)
         access_key, secret_key = made_or_given(settings.data, environ)
@@ -102,16 +100,6 @@ def _at_end_of_stdin(action: Callable[[], None]) -> None:
     while os.read(0, 1024):
         pass
     action()
-
-
-def _only_one(data: str) -> int:
-    lock = os.open(os.path.join(data, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise UsageError(f"--data={data}: another muster serve uses this directory; end it, or give another") from None
-    return lock
 
 
 def _listen(settings: Settings) -> socket.socket:

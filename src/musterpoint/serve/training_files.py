@@ -6,10 +6,10 @@ import os
 from typing import Any, Callable, Iterator, Mapping
 
 from musterpoint.core.data.places import Channel, Share
+from musterpoint.embedded.programs import pipes
+from musterpoint.embedded.programs.pipes import Part, Pipe, Piped
 from musterpoint.local.tree import Layout
-from musterpoint.serve import pipes
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.pipes import Part, Pipe, Piped
 from musterpoint.serve.transfers import Transfers, copy_tree
 
 

@@ -71,6 +71,7 @@ class LeaderChannel(EventQueue):
         self._unanswered: set[str] = set()
         self._goodbyes: set[str] = set()
         self._late_stop = False
+        self._unfinished: list[HostState] | None = None
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -142,6 +143,9 @@ class LeaderChannel(EventQueue):
     @property
     def away(self) -> frozenset[str]:
         return frozenset(member.name for member in self._members if member.session.state == OVER)
+
+    def is_away(self, host: str) -> bool:
+        return host != self.me and self._members[host].session.state == OVER
 
     @property
     def goodbyes(self) -> frozenset[str]:
@@ -365,12 +369,20 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: every host may be done now."""
         for half in self._halves.values():
             half.left(host)
-        if not self._all_done and self._code is not None and all(map(_is_over, self._members)):
+        if not self._all_done and self._code is not None and self._all_others_are_over():
             self._all_done = True
             self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
             self.emit(AllDone(self._failures, self._stopped))
         for half in self._halves.values():
             half.changed()
+
+    def _all_others_are_over(self) -> bool:
+        """Who is over stays so in an attempt: none is looked at twice, as that would take the square of the hosts."""
+        if self._unfinished is None:
+            self._unfinished = list(self._members)
+        while self._unfinished and _is_over(self._unfinished[-1]):
+            self._unfinished.pop()
+        return not self._unfinished
 
     def _is_gone(self, host: str, why: str) -> None:
         for half in self._halves.values():

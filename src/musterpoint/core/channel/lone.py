@@ -69,6 +69,9 @@ class LoneChannel(EventQueue):
     def group(self) -> frozenset[str]:
         return frozenset((self.me,))
 
+    def is_away(self, host: str) -> bool:
+        return False
+
     def is_done(self, host: str) -> bool:
         return self._done
 

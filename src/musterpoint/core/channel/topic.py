@@ -27,6 +27,9 @@ class LeaderSide(Protocol):
     def away(self) -> frozenset[str]:
         """The other hosts that are lost, or have said goodbye."""
 
+    def is_away(self, host: str) -> bool:
+        """Whether ``host`` is one of them."""
+
     @property
     def goodbyes(self) -> frozenset[str]:
         """The hosts that have said goodbye."""

@@ -17,7 +17,7 @@ from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.fields import STOP_SIGNALS, is_address
 from musterpoint.core.channel.fields import WireError as WireError
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024
@@ -25,10 +25,11 @@ HELLO_LIMIT = 16 * 1024
 MEMBER_LIMIT = 1024 * 1024
 """Bytes of a frame from a seated host."""
 LEADER_LIMIT = 16 * 1024 * 1024
-"""Bytes of a frame from the leader (the roster of 10,000 hosts is some 100 KB)."""
+"""Bytes of a frame from the leader (the roster of 100,000 hosts is some 300 KB)."""
 UNPACKED_LIMIT = LEADER_LIMIT
 MOST_VALUES = 1024 * 1024
-"""Most values in one message: a decoded value may take 30 times its bytes. A roster has up to 71 a host."""
+"""Most values in one message: a decoded value may take 30 times its bytes. A roster has up to 71 a host, and few
+where hosts are alike."""
 
 HEAD = 4
 """Bytes of a frame before its payload."""

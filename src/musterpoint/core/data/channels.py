@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.core.data.probes import answers
+from musterpoint.embedded.programs.registry import FEEDER, MOUNT
 
 LONGEST_LIST = 120.0
 """Seconds that a channel's files may take to be listed."""
@@ -49,6 +50,35 @@ def bring(
     done = move(f"channel {channel.name}", request, access, say, run)
     kept = Size(done["kept_files"], done["kept_bytes"])
     return Brought(Size(done["files"], done["bytes"]), kept, done["seconds"])
+
+
+def feed(channel: Channel, path: str, access: Access, share: Share, say: Say, run: Run) -> Size:
+    """Begins to feed ``channel`` to named pipes, ``path`` and ``_0``, ``_1`` ... for each epoch. ``run`` leaves the
+    program running once it has said that it is done with its beginning, and then hears its failures.
+
+    Raises:
+        FetchError: it can't be listed, or there can't be pipes.
+    """
+    request = {**_request(channel, share), "path": path, "records": channel.records}
+    done = move(f"channel {channel.name}", request, access, say, run, program=FEEDER)
+    return Size(done["files"], done["bytes"])
+
+
+FUSE = (
+    "install fsspec's FUSE in the image (pip install fsspec fusepy, and the package for this kind of URI; apt-get "
+    "install libfuse2), or mount it before the job (`mount-s3 BUCKET DIR`) and name the directory as the channel"
+)
+"""What ``;fastfile`` takes."""
+
+
+def mount(channel: Channel, path: str, access: Access, say: Say, run: Run) -> None:
+    """Mounts ``channel`` at ``path``, read-only. ``run`` leaves the program running, as for :func:`feed`.
+
+    Raises:
+        FetchError: it can't be mounted.
+    """
+    request = {"uri": channel.uri, "path": path}
+    move(f"channel {channel.name}", request, access, say, run, program=MOUNT, takes=FUSE)
 
 
 def measure(channel: Channel, access: Access, share: Share = ALONE, answer: float = LONGEST_LIST) -> Size:

@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.places import is_path
-from musterpoint.embedded.programs.registry import MOVER, Texts, fact_of
+from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_of
 
 EVERY = 10.0
 """Seconds between two lines of progress."""
@@ -131,10 +131,12 @@ def pythons_of(access: Access) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (sys.executable, *access.pythons))))
 
 
-def advice(uri: str, lacking: Mapping[str, str]) -> str:
+def advice(uri: str, lacking: Mapping[str, str], takes: str = "") -> str:
     """What to do where no Python has what ``uri`` takes; ``lacking``: what each of them lacks."""
     wanted = "musterpoint[aws]" if uri.startswith("s3://") else "musterpoint[data]"
     tried = ", ".join(f"{python} ({why})" for python, why in lacking.items())
+    if takes:
+        return f"no Python here has what this takes: {tried}; {takes}"
     library = "boto3" if uri.startswith("s3://") else "fsspec and its package for this kind of URI"
     return f"this takes {library}, which no Python here has: {tried}; pip install it in the image (the extra {wanted})"
 
@@ -146,8 +148,11 @@ def move(
     say: Say,
     run: Run = run_here,
     facts: Callable[[dict[str, Any]], None] = lambda _: None,
+    program: Sequence[Program] = MOVER,
+    takes: str = "",
 ) -> dict[str, Any]:
     """Carries ``request`` out; ``what`` it is, for messages, such as "channel train". Returns what was done.
+    ``takes``: what to install where no Python has what ``program`` needs; empty: the store's library.
 
     Raises:
         FetchError: it can't be done, and why.
@@ -159,7 +164,7 @@ def move(
         for python in pythons_of(access):
             heard = Heard(what, say, facts)
             try:
-                status = run(texts.command(python, MOVER, complete), environ, heard.line)
+                status = run(texts.command(python, program, complete), environ, heard.line)
             except OSError as error:
                 lacking[python] = error.strerror or str(error)
                 continue
@@ -172,7 +177,7 @@ def move(
             raise FetchError(f"{what}: {why}")
     finally:
         texts.close()
-    raise FetchError(f"{what}: {advice(str(request['uri']), lacking)}")
+    raise FetchError(f"{what}: {advice(str(request['uri']), lacking, takes)}")
 
 
 def is_local(uri: str) -> bool:

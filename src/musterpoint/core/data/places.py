@@ -8,7 +8,7 @@ from musterpoint.base.errors import UsageError, similar
 
 Mode = Literal["file", "fastfile", "pipe"]
 """``file``: brought before the job. ``fastfile``: a mount that reads when a file is read. ``pipe``: named pipes."""
-WORDS = ("sharded", "manifest", "fastfile", "pipe")
+WORDS = ("sharded", "manifest", "fastfile", "pipe", "recordio")
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -17,7 +17,7 @@ class Channel(NamedTuple):
     """One input: its name, and where it is, a URI or an absolute path.
 
     ``mode``: how it comes. ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri``
-    is a list of files, as SageMaker's ManifestFile.
+    is a list of files, as SageMaker's ManifestFile. ``records``: in a pipe, each file is a RecordIO record.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Channel(NamedTuple):
     mode: Mode = "file"
     sharded: bool = False
     manifest: bool = False
+    records: bool = False
 
 
 class Share(NamedTuple):
@@ -38,7 +39,8 @@ ALONE = Share()
 
 
 def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.exists) -> Channel:
-    """The channel of ``NAME=URI[;sharded][;manifest][;fastfile][;pipe]``. An existing path with semicolons is a path.
+    """The channel of ``NAME=URI[;sharded][;manifest][;fastfile][;pipe[;recordio]]``. An existing path with semicolons
+    is a path.
 
     Raises:
         UsageError: it has another form.
@@ -56,8 +58,13 @@ def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.ex
             raise UsageError(f"--channel={text}: {word!r} is none of {', '.join(WORDS)}{meant}")
     if "fastfile" in words and "pipe" in words:
         raise UsageError(f"--channel={text}: expected fastfile or pipe, not both")
+    if "fastfile" in words and {"sharded", "manifest"} & {*words}:
+        raise UsageError(f"--channel={text}: fastfile is a mount of the whole place: expected no other word with it")
+    if "recordio" in words and "pipe" not in words:
+        raise UsageError(f"--channel={text}: recordio is how a pipe is written: expected ;pipe;recordio")
     mode: Mode = "fastfile" if "fastfile" in words else "pipe" if "pipe" in words else "file"
-    return Channel(name, place_of(uri, cwd, f"--channel={text}"), mode, "sharded" in words, "manifest" in words)
+    place = place_of(uri, cwd, f"--channel={text}")
+    return Channel(name, place, mode, *(word in words for word in ("sharded", "manifest", "recordio")))
 
 
 def is_path(place: str) -> bool:

@@ -11,16 +11,12 @@ from musterpoint.core.channel.topics import consultations
 from musterpoint.core.data.channels import bring
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.job_data.attached import Attached
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
-INSTEAD = {
-    "fastfile": ";fastfile takes a mount, which isn't made here: install mountpoint-s3 (`mount-s3 BUCKET DIR`) or "
-    "fsspec's FUSE (pip install fsspec fusepy), mount {uri} before the job, and name the directory as the channel",
-    "pipe": ";pipe isn't there yet: leave it out, and {uri} is brought as files",
-}
 POINT = "data"
 POINTS = ("new", "there", "agreed", "over")
 """Where hosts wait for each other before an attempt, in this order."""
@@ -50,7 +46,14 @@ class Bringing:
         self._session = session
         self._attempt, self._reached = 0, POINTS[0]
         self._stopped = False
+        self._attached = Attached(runtime, access, plan.share, self._wait)
+        if any(channel.mode != "file" for channel, _ in plan.channels):
+            runtime.use_channels(self._attached.listen)
         self.shares_checkpoints = False
+
+    def end(self) -> None:
+        """No rank runs any more."""
+        self._attached.end()
 
     def first(self, attempt: int) -> tuple[bool, Failure | None]:
         """Whether ranks may start here, and what failed here. ``attempt``: the first one in which this host is."""
@@ -60,6 +63,9 @@ class Bringing:
         """The same before another attempt. ``forget`` is called where it doesn't begin with what is here."""
 
         def ask() -> None:
+            for channel, directory in self._plan.channels:
+                if channel.mode != "file":
+                    self._attached.start(channel, directory)
             if self._ask_for_new_hosts(is_new=False):
                 forget()
                 self._restore_one()
@@ -91,7 +97,8 @@ class Bringing:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
         for channel, directory in plan.channels:
             if channel.mode != "file":
-                raise FetchError(f"channel {channel.name}: {INSTEAD[channel.mode].format(uri=channel.uri)}")
+                self._attached.start(channel, directory)
+                continue
             found = bring(channel, directory, self._access, plan.share, plan.cache, say, self._program)
             kept = f", {found.kept.sentence} of it were here" if found.kept.files else ""
             say(f"channel {channel.name}: {found.size.sentence} in {directory} after {found.seconds:.1f} s{kept}")
@@ -165,12 +172,18 @@ class Bringing:
             sidecar = self._runtime.sidecars.start(argv, environ, on_line, ended.append)
         except CannotStart as error:
             raise error.error from None
-        while not ended:
+        try:
+            self._wait(lambda: bool(ended))
+        except _Interrupted:
+            sidecar.dismiss()
+            raise
+        return ended[0]
+
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
             if self._is_interrupted():
-                sidecar.dismiss()
                 raise _Interrupted
             self._runtime.loop.turn()
-        return ended[0]
 
     def _say_failed(self, why: str) -> None:
         """The other hosts wait at the next point, whichever it is."""
@@ -188,10 +201,7 @@ class Bringing:
         topic = self._peers.topic(consultations.TOPIC)
         self._reached = POINTS[POINTS.index(about) + 1]
         topic.consult(self._point(about), json.dumps({**said, "why_not": ""}), _all_of, answers.append, FOR_EVER)
-        while not answers:
-            if self._is_interrupted():
-                raise _Interrupted
-            self._runtime.loop.turn()
+        self._wait(lambda: bool(answers))
         if answers[0] is None:
             raise _Interrupted
         found: list[dict[str, Any]] = json.loads(answers[0])

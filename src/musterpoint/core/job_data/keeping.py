@@ -3,11 +3,20 @@
 import json
 import os
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from musterpoint.base import settings
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.channel.topics.whole_checkpoints import TOPIC, HostGone, MarkedWhole, NoMoreParts, PartKept, Told
+from musterpoint.core.channel.topics.whole_checkpoints import (
+    TOPIC,
+    HostGone,
+    MarkedWhole,
+    NoMoreMarks,
+    NoMoreParts,
+    PartKept,
+    Told,
+    Word,
+)
 from musterpoint.core.data.checkpoints import Target
 from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
 from musterpoint.core.data.places import Share
@@ -41,6 +50,32 @@ class Kept(NamedTuple):
     kept: int
     bytes: int
     problem: str
+
+
+class _Others:
+    """What the other hosts have told: a keeper that is started anew is told it again."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[int, str], str] = {}
+        self._took: dict[str, list[int]] = {}
+        self._words: dict[tuple[str, Any], None] = {}
+
+    def add(self, word: str, about: Any) -> None:
+        if word == "part":
+            self._parts[about["place"], about["name"]] = about["key"]
+        else:
+            self._words[word, about] = None
+
+    def settle(self, keys: Iterable[str], family: str, places: list[int]) -> None:
+        """Parts are in a manifest, or older than what is in one; ``places`` had parts in it."""
+        past = frozenset(keys)
+        self._took[family] = places
+        self._parts = {which: key for which, key in self._parts.items() if key not in past}
+
+    @property
+    def all(self) -> list[tuple[str, Any]]:
+        parts = ({"place": place, "name": name, "key": key} for (place, name), key in self._parts.items())
+        return [*(("took", each) for each in self._took.items()), *(("part", each) for each in parts), *self._words]
 
 
 class _Its:
@@ -83,9 +118,10 @@ class Keeping:
         self._until: float | None = None
         self._clean = False
         self._over: dict[str, Any] | None = None
-        self._ended, self._lost = set[int](), set[int]()
+        self._others = _Others()
         self._early: list[Told] = []
-        self._deaths, self._lines, self._looked = 0, list[str](), 0
+        self._deaths, self._lines = 0, list[str]()
+        self._next: int | None = None
         self._newest, self._number, self._problem, self._warned = "", 0, "", False
         self._is_impossible = False
 
@@ -112,14 +148,15 @@ class Keeping:
             "keep": self._target.keep,
             "marks": list(self._target.marks),
             "attempt": attempt,
+            "run": os.urandom(8).hex(),
             **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
         }
-        self._start()
         if self._topic is not None:
             self._topic.listen(self._on_told)
         early, self._early = self._early, []
         for told in early:
             self._on_told(told)
+        self._start()
 
     def next_attempt(self, attempt: int) -> None:
         """Every rank has ended, and another attempt begins with the files that are here. What was saved before it and
@@ -127,22 +164,28 @@ class Keeping:
         """
         if self._sidecar is None or self._share.hosts == 1:
             return
-        loop = self._runtime.loop
-        until, asked = loop.clock() + LONGEST_LOOK, self._sidecar
-        self._request["attempt"] = attempt
+        self._next = attempt
         self._send("attempt", attempt)
-        while self._looked != attempt and self._sidecar is asked and (left := until - loop.clock()) > 0:
-            loop.turn(left)
-        if self._looked != attempt and self._sidecar is asked:  # it hangs at the store
+        self._await_look()
+        if self._next is not None:  # it hangs at the store
             self._dismiss()
             self._start()
+            self._await_look()
+        self._request["attempt"], self._next = attempt, None
+
+    def _await_look(self) -> None:
+        loop = self._runtime.loop
+        until = loop.clock() + LONGEST_LOOK
+        while self._next is not None and self._sidecar is not None and (left := until - loop.clock()) > 0:
+            loop.turn(left)
 
     def forget(self) -> None:
         """The attempt that begins takes another checkpoint than what is here; :meth:`begin` begins anew."""
         self._dismiss()
         self._request, self._hosts = {}, ()
-        self._ended.clear()
-        self._lost.clear()
+        self._others = _Others()
+        if self._topic is not None:
+            self._topic.forget()
 
     def _dismiss(self) -> None:
         sidecar, self._sidecar = self._sidecar, None
@@ -167,6 +210,8 @@ class Keeping:
         self._until = began + longest
         if self._request:
             self._runtime.signals.route_to(self._on_signal)
+            if self._topic is not None:
+                self._topic.wait()
             if self._sidecar is None and not self._is_impossible:
                 self._start()
             self._send_finish()
@@ -176,7 +221,7 @@ class Keeping:
         self._report(kept, loop.clock() - began)
         self._over = self._over or {}
         if self._topic is not None:
-            self._topic_tell(NoMoreParts(kept.problem[:2000]))
+            self._tell_end(kept.problem[:2000])
         self._texts.close()
         self._remove_stop_file()
         return kept
@@ -203,17 +248,14 @@ class Keeping:
         while self._pythons:
             self._lines = []
             try:
-                argv = self._texts.command(self._pythons[0], KEEPER, self._request)
+                told = self._others.all + ([("attempt", self._next)] if self._next is not None else [])
+                argv = self._texts.command(self._pythons[0], KEEPER, {**self._request, "told": told})
                 its = _Its(self)
                 self._sidecar = its.sidecar = self._runtime.sidecars.start(argv, environ, its.on_line, its.on_end)
             except (CannotStart, OSError) as error:
                 why = error.error if isinstance(error, CannotStart) else error
                 self._lacking[self._pythons.pop(0)] = why.strerror or str(why)
                 continue
-            for place in sorted(self._ended):
-                self._send("ended", place)
-            for place in sorted(self._lost):
-                self._send("lost", place)
             if self._until is not None:
                 self._send_finish()
             return
@@ -245,31 +287,36 @@ class Keeping:
             self._problem = fact["problem"]
             self._runtime.console.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
         elif "attempt" in fact:
-            self._looked = fact["attempt"]
+            self._next = None if fact["attempt"] == self._next else self._next
         elif "over" in fact:
             self._over = fact["over"]
         elif "marked" in fact:
-            self._topic_tell(MarkedWhole(fact["marked"]))
+            self._topic_tell(MarkedWhole(fact["marked"], fact["of"]))
         elif "part" in fact:
             self._topic_tell(PartKept(fact["part"]["name"], fact["part"]["key"]))
-        elif "finished" in fact and self._share.place:
-            self._topic_tell(NoMoreParts())
+        elif "finished" in fact:
+            self._tell_end()
         elif "whole" in fact:
             self._on_whole(fact)
         elif "uploaded" in fact:
             self._on_uploaded(fact)
 
-    def _topic_tell(self, message: "PartKept | NoMoreParts | MarkedWhole") -> None:
+    def _tell_end(self, problem: str = "") -> None:
+        """Nothing more comes from this host."""
+        self._topic_tell(NoMoreParts(problem) if self._share.place else NoMoreMarks())
+
+    def _topic_tell(self, message: Word) -> None:
         leads = not self._share.place
-        if self._topic is None or leads != isinstance(message, MarkedWhole):
+        if self._topic is None or leads != isinstance(message, (MarkedWhole, NoMoreMarks)):
             return
         try:
             self._topic.tell(message)
         except ValueError as error:  # a name that is no Unicode, or too long
-            self._problem = f"the other hosts can't be told of {message[0]!r}: {error}"
+            self._problem = f"the other hosts can't be told of {next(iter(message), '')!r}: {error}"
 
     def _on_whole(self, fact: Mapping[str, Any]) -> None:
         self._newest, self._number, self._problem = fact["whole"], fact["number"], ""
+        self._others.settle(fact["past"], *fact["took"])
         self._runtime.console.say(
             f"checkpoint {fact['number']} is whole at {self._target.uri}: {fact['whole']} ({mib(fact['bytes'])})"
         )
@@ -308,24 +355,20 @@ class Keeping:
     # -- the other hosts --
 
     def _on_told(self, told: Told) -> None:
-        message = told.message
-        if isinstance(message, MarkedWhole):
-            self._send("marked", message.name)
-            return
         if not self._hosts:
             self._early.append(told)
-            return
-        if told.host not in self._hosts:
-            return
-        place = self._hosts.index(told.host)
-        if isinstance(message, PartKept):
-            self._send("part", {"place": place, "key": message.key})
-        elif isinstance(message, HostGone):
-            self._lost.add(place)
-            self._send("lost", place)
-        else:
-            self._ended.add(place)
-            self._send("ended", place)
+        elif told.host in self._hosts:
+            place, message = self._hosts.index(told.host), told.message
+            if isinstance(message, PartKept):
+                self._hand_on("part", {"place": place, "name": message.name, "key": message.key})
+            elif isinstance(message, MarkedWhole):
+                self._hand_on("marked", (message.name, message.attempt))
+            else:
+                self._hand_on("lost" if isinstance(message, HostGone) else "ended", place)
+
+    def _hand_on(self, word: str, about: Any) -> None:
+        self._others.add(word, about)
+        self._send(word, about)
 
     # -- its end --
 

@@ -27,6 +27,7 @@ from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.reconnects import Reconnects
 from musterpoint.core.rollcall.rejoin import Members, Rejoin
 from musterpoint.core.rollcall.roster import Participant, Roster
+from musterpoint.core.rollcall.seat_columns import pack_roster
 
 _MOST_TOLD = 8
 """Addresses of which a line says that their call was refused."""
@@ -343,7 +344,7 @@ class LeaderCall:
             self._end(error, wire.pack("over", text=str(error)))
             return
         self._finish()
-        packed = wire.pack_large("roster", roster=roster.to_wire())
+        packed = pack_roster(roster)
         for warning in (*self._attendance.remarks(), *here.different_libraries()):
             self._say(warning)
         others = {name: call.state for name, call in here.calls.items()}

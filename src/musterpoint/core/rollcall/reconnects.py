@@ -16,6 +16,7 @@ from musterpoint.core.rollcall.hello import NO_SEAT, Hello
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner
 from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.rollcall.seat_columns import pack_roster
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt
@@ -80,7 +81,7 @@ class Reconnects:
 
     def _next_roster(self, attempt: NextAttempt) -> bytes:
         self._roster = self._roster.next(attempt)
-        self._packed = wire.pack_large("roster", roster=self._roster.to_wire())
+        self._packed = pack_roster(self._roster)
         return self._packed
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:

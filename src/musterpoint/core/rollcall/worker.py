@@ -24,6 +24,7 @@ from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
 from musterpoint.core.rollcall.hello import MOST_ADDRESSES, Hello
 from musterpoint.core.rollcall.roster import Participant, Roster
+from musterpoint.core.rollcall.seat_columns import read_roster
 
 _OWN_NAME_PATIENCE = 1.0
 _LONGEST_REASON = 600
@@ -221,7 +222,7 @@ class WorkerCall:
 
     def _roster(self, link: Link, message: dict[str, Any]) -> None:
         try:
-            roster = Roster.from_wire(message.get("roster"), self._me if self._unnamed is None else self._seat)
+            roster = read_roster(message.get("roster"), self._me if self._unnamed is None else self._seat)
         except ValueError as error:
             raise wire.WireError(str(error)) from None
         hosts = frozenset(seat.name for seat in roster.seats)

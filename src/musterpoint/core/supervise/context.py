@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
+from musterpoint.base.errors import FetchError
 from musterpoint.base.loop import Loop
 from musterpoint.core import diagnosis
 from musterpoint.core.processes.process import oom_kills
@@ -25,6 +26,10 @@ class OtherEntryPoints(Protocol):
 
     def kill(self) -> None:
         """Kills what they have started."""
+
+
+HearChannels = Callable[["Callable[[FetchError], None] | None"], None]
+"""Takes who hears it from now on; None: nobody."""
 
 
 class RankTerminal(NamedTuple):
@@ -56,7 +61,8 @@ class SupervisorContext(NamedTuple):
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
     do, that they are to stop.
-    ``token``: the control socket's, empty for a new one.
+    ``channels``: hears why one of the job's can't be fed any more, where there are such. ``token``: the control
+    socket's, empty for a new one.
     """
 
     loop: Loop
@@ -76,6 +82,7 @@ class SupervisorContext(NamedTuple):
     ssh: "SshDoor | None" = None
     stopping: Callable[[], None] = lambda: None
     token: str = ""
+    channels: "HearChannels | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

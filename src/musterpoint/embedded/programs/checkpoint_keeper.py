@@ -2,8 +2,8 @@
 
 A program of its own. Lines on stdin, each a word and JSON: ``part`` (another host's), ``marked`` (the first host's word
 that a checkpoint is whole), ``ended`` (a host has no more), ``lost`` (a host is gone), ``attempt`` (the job's next one
-begins), ``finish``. Facts go to stdout, one JSON object a line. It ends when stdin does. Its failures end nothing: it
-tries again, and says at the end what didn't get there.
+begins), ``finish``. What a keeper before it was told is in the request. Facts go to stdout, one JSON object a line. It
+ends when stdin does. Its failures end nothing: it tries again, and says at the end what didn't get there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ REFUSALS = 3
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 NICE = 5
+ATTEMPTS = "attempts"
+"""The file of which checkpoint was saved in which attempt."""
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt."""
+    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt, run,
+    told.
+    """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
@@ -79,10 +83,14 @@ class Keeper:
         self._seen: dict[str, tuple[Any, int, int]] = {}
         self._sights, self._attempt = 0, int(request["attempt"])
         self._uploading: Unit | None = None
-        self._marked: set[str] = set()
+        self._marked: set[tuple[str, int]] = set()
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
         self._first_at: dict[str, float] = {}
         self._took_part: dict[str, set[int]] = {}
+        self._takes_part: dict[str, set[int]] = collections.defaultdict(set)
+        self._unread: dict[tuple[int, str], str] = {}
+        self._keys: dict[tuple[int, str], str] = {}
+        self._is_unpublished = False
         self._current: dict[str, dict[int, Part]] = {}
         self._ended, self._lost = set[int](), set[int]()
         self._refusals = 0
@@ -98,6 +106,9 @@ class Keeper:
         said = os.path.dirname(os.path.join(self._state, SAID))
         os.makedirs(said, exist_ok=True)
         os.makedirs(self._directory, exist_ok=True)
+        self._remember()
+        for word, about in self._request["told"]:
+            self._handle(word, about) if word == "attempt" else self._events.put((word, about))
         threading.Thread(target=self._listen, daemon=True).start()
         watches = [
             DirectoryWatch(path, lambda: self._events.put(("changed", None))) for path in (self._directory, said)
@@ -115,7 +126,8 @@ class Keeper:
             now = time.monotonic()
             if self._is_due(now):
                 self._look(now)
-            if self._leads:
+            if self._leads and now >= self._resume_at:
+                self._read_parts()
                 self._settle_parts()
         self._leave()
 
@@ -166,18 +178,20 @@ class Keeper:
         elif what == "uploaded":
             self._on_uploaded(*about)
         elif what == "part":
-            self._on_part_of(about["place"], about["key"])
-        elif what == "ended":
-            self._ended.add(int(about))
-        elif what == "lost":
-            self._lost.add(int(about))
+            self._unread[about["place"], about["name"]] = about["key"]
+        elif what == "took":
+            self._took_part[about[0]] = set(about[1])
+        elif what in ("ended", "lost"):
+            (self._ended if what == "ended" else self._lost).add(int(about))
+            self._look_at = 0.0 if int(about) == 0 else self._look_at
         elif what == "marked":
-            self._marked.add(str(about))
+            self._marked.add((str(about[0]), int(about[1])))
             self._look_at = 0.0
         elif what == "attempt":
             look = look_at(self._directory, self._world, marks=tuple(self._request["marks"]), said=self._said())
             self._newest(units_of(look))  # what is whole by now is of the attempt that is over
             self._attempt = int(about)
+            self._note_attempts()
             emit(attempt=self._attempt)
         elif what == "finish":
             self._until = now + float(about["seconds"])
@@ -200,6 +214,8 @@ class Keeper:
             times.append(self._quiet_at)
         if self._until is not None:
             times.append(self._until)
+        if self._unread or self._is_unpublished:
+            times.append(self._resume_at)
         return max(0.0, max(min(times), self._resume_at if self._uploading is None else 0.0) - now)
 
     # -- what goes up --
@@ -215,16 +231,17 @@ class Keeper:
         if self._until is not None:
             if self._leads and self._is_over and not self._up:
                 self._problem = self._problem or next((f"nothing is kept: {unit.why_not}" for unit in units), "")
-            self._finished_own = True
-            emit(finished=True)
+            if not self._has_finished and (self._leads or 0 in self._ended | self._lost):  # it marks nothing more
+                self._has_finished = True
+                emit(finished=True)
 
-    _finished_own = False
+    _has_finished = False
 
     def _newest(self, units: list[Unit]) -> list[Unit]:
         """The one of each family that has become whole last; of those that were found together, the highest number."""
         newest: dict[str, Unit] = {}
         for unit in units:
-            if not unit.files or not (unit.is_whole or unit.name in self._marked):
+            if not unit.files or not (unit.is_whole or (unit.name, self._attempt) in self._marked):
                 continue
             if self._seen.get(unit.name, ((), 0, 0))[0] != unit.version:
                 self._sights += 1
@@ -233,6 +250,25 @@ class Keeper:
             if other is None or self._seen[unit.name][1] > self._seen[other.name][1]:
                 newest[unit.family] = unit
         return list(newest.values())
+
+    def _note_attempts(self) -> None:
+        """In which attempt what is here was saved, for a keeper that is started in the place of this one."""
+        seen = sorted(self._seen.items(), key=lambda each: each[1][1])
+        path = os.path.join(self._state, ATTEMPTS)
+        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump([self._request["run"], [[name, its, attempt] for name, (its, _, attempt) in seen]], file)
+        os.replace(f"{path}.new", path)
+
+    def _remember(self) -> None:
+        try:
+            with open(os.path.join(self._state, ATTEMPTS), encoding="utf-8", errors="surrogateescape") as file:
+                run, seen = json.load(file)
+        except (OSError, ValueError):
+            return
+        for name, version, attempt in seen if run == self._request["run"] else ():
+            self._sights += 1
+            its = tuple((path, tuple(each)) for path, each in version)
+            self._seen[name] = its, self._sights, attempt
 
     def _said(self) -> frozenset[str]:
         try:
@@ -251,7 +287,7 @@ class Keeper:
         self._uploads += 1
         prefix = f"files/{self._place}/{self._run}-{self._uploads:06d}"
         if self._leads and self._hosts > 1 and unit.marked:
-            emit(marked=unit.name)
+            emit(marked=unit.name, of=self._seen[unit.name][2])
         emit(uploading=unit.name, bytes=sum(facts.size for facts in unit.files.values()))
         attempt = self._seen[unit.name][2]
         threading.Thread(target=self._transfer, args=(unit, prefix, attempt), daemon=True).start()
@@ -335,15 +371,25 @@ class Keeper:
 
     # -- the first host: what is whole on all hosts --
 
-    def _on_part_of(self, place: int, key: str) -> None:
-        try:
-            data = self._shelf.store.read(key)
-            if data is not None:
-                self._on_part(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
-        except (StoreError, OSError, ValueError, TypeError, KeyError) as error:
-            self._failed(error if isinstance(error, (StoreError, OSError)) else StoreError(f"{key}: {error}"))
+    def _read_parts(self) -> None:
+        """What other hosts have told of. A part that can't be read is read again later."""
+        for (place, name), key in list(self._unread.items()):
+            try:
+                data = self._shelf.store.read(key)
+                if data is not None:
+                    self._keys[place, name] = key
+                    self._on_part(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
+            except (StoreError, OSError) as error:
+                self._failed(error)
+                return
+            except (ValueError, TypeError, KeyError) as error:
+                self._failed(StoreError(f"{key}: {error}"))
+            del self._unread[place, name]
 
     def _on_part(self, part: Part) -> None:
+        if part == self._current.get(part.family, {}).get(part.place):  # the newest manifest has it
+            return
+        self._takes_part[part.family].add(part.place)
         parts = self._parts[part.family].setdefault(part.name, {})
         latest = max((each.attempt for each in parts.values()), default=0)
         if part.attempt < latest:
@@ -355,22 +401,27 @@ class Keeper:
 
     def _settle_parts(self) -> None:
         """Writes a manifest where a checkpoint has become whole on all hosts."""
+        self._is_unpublished = False
         for family, names in list(self._parts.items()):
             for name in sorted(names, key=lambda each: self._first_at[each], reverse=True):
                 if self._is_complete(family, names[name]):
-                    before = self._current.get(family)
-                    self._current[family] = names[name]
-                    if not self._publish(name):
-                        if before is None:
-                            del self._current[family]
-                        else:
-                            self._current[family] = before
-                        break
-                    self._took_part.setdefault(family, set()).update(names[name])
-                    since = self._first_at[name]
-                    self._parts[family] = {each: its for each, its in names.items() if self._first_at[each] > since}
-                    del self._first_at[name]
+                    self._settle(family, name)
                     break
+
+    def _settle(self, family: str, name: str) -> None:
+        names, before = self._parts[family], self._current.get(family)
+        past = [each for each in names if self._first_at[each] <= self._first_at[name]]
+        self._current[family] = names[name]
+        took = self._took_part.get(family, set()) | set(names[name])
+        keys = [key for (_, each), key in self._keys.items() if each in past]
+        if not self._publish(name, past=keys, took=[family, sorted(took)]):
+            self._is_unpublished = True
+            self._current[family] = before or {}
+            return
+        self._took_part[family] = took
+        for each in past:
+            del names[each], self._first_at[each]
+        self._keys = {which: key for which, key in self._keys.items() if which[1] not in past}
 
     def _is_complete(self, family: str, parts: dict[int, Part]) -> bool:
         if self._hosts == 1:
@@ -380,13 +431,13 @@ class Keeper:
         if needs or any(part.marked for part in parts.values()):
             return 0 in parts and needs <= have
         others = set(range(self._hosts)) - set(parts)
-        if others & self._took_part.get(family, set()):  # its part may have been lost with it
+        if others & (self._took_part.get(family, set()) | self._takes_part[family]):  # its part may have been lost
             return False
         others -= self._ended
         first = min(self._first_at[part.name] for part in parts.values())
         return not others or family in self._took_part or time.monotonic() - first >= OTHERS
 
-    def _publish(self, name: str) -> bool:
+    def _publish(self, name: str, **facts: Any) -> bool:
         try:
             if self._number is None:
                 self._number = next(iter(self._shelf.numbers()), 0)
@@ -399,7 +450,7 @@ class Keeper:
             return False
         self._count += 1
         self._problem = ""
-        emit(whole=name, number=self._number, bytes=manifest.size)
+        emit(whole=name, number=self._number, bytes=manifest.size, **facts)
         try:
             self._shelf.prune(self._request["keep"], self._request["job"])
         except Exception as error:
@@ -413,13 +464,14 @@ class Keeper:
             return False
         if time.monotonic() >= self._until:
             return True
-        if self._uploading is not None or not self._finished_own:
+        if self._uploading is not None or not self._has_finished or self._unread or self._is_unpublished:
             return False
         others = set(range(1, self._hosts)) - self._ended - self._lost if self._leads else set()
         return not others
 
     def _leave(self) -> None:
         if self._leads:
+            self._read_parts()
             self._settle_parts()
         left = [self._uploading.name] if self._uploading is not None else []
         pending = sorted(name for names in self._parts.values() for name in names)

@@ -85,7 +85,7 @@ class Tries:
             raise StoreError(f"{self._in_a_row} tries failed in a row, the last with: {error}", passing=True)
         if now - self._noted_at >= NOTES:
             self._noted_at = now
-            self._note(f"{error}; it is tried again")
+            self._note(f"{error}; it is tried again ({self._in_a_row} of {FAILURES - 1} times)")
         self.resume_at = now + min(0.25 * 2.0**self._in_a_row, LONGEST_PAUSE)
 
 

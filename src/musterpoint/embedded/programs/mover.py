@@ -45,7 +45,7 @@ def note(sentence: str) -> None:
 def main(request: dict[str, Any]) -> int:
     """``request``: ``action`` and what it takes; ``access``: region and endpoint of S3."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    threading.Thread(target=end_with_stdin, daemon=True).start()
     code = 0
     try:
         emit(done=ACTIONS[request["action"]](request))
@@ -61,7 +61,7 @@ def main(request: dict[str, Any]) -> int:
     os._exit(code)  # without waiting for threads of the network
 
 
-def _end_with_stdin() -> None:
+def end_with_stdin() -> None:
     while sys.stdin.readline():
         pass
     os._exit(1)

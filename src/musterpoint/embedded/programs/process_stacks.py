@@ -9,9 +9,9 @@ import re
 import subprocess
 import threading
 import time
-from typing import Any
+from typing import Any, Mapping, NamedTuple
 
-from musterpoint.embedded.programs.process_files import link, poke, read, stat_of
+from musterpoint.embedded.programs.process_files import link, poke, read, stat_of, ticks_of
 
 Facts = dict[str, Any]
 PY_SPY_SECONDS = 20.0
@@ -33,6 +33,20 @@ TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine if hasattr(os, "
 """The system call that sends a signal to one thread; -1, which fails: not known for this machine."""
 GO_ON = ("0", "pipe_read", "anon_pipe_read", "futex_wait_queue", "futex_wait_queue_me", "do_wait")
 """Where a thread of a process goes on after a signal as if there had been none; 0: it runs."""
+
+
+FEW_TURNS, FEW_TICKS = 20, 5
+"""A thread that wants Python's lock asks for it anew at each of its turns, every 5 ms. Who runs Python gives it up soon
+then; who has run for so many hundredths of a second, and hasn't, runs C code.
+"""
+
+
+class Spent(NamedTuple):
+    """What a thread has had: its ``turns``, its processor time in ``ticks``; and whether it ``runs`` or wants to."""
+
+    turns: int
+    ticks: int
+    runs: bool
 
 
 def stacks_of(pids: list[int], py_spy: str) -> dict[int, tuple[list[Facts] | None, str]]:
@@ -76,16 +90,18 @@ class Question:
     """A process is asked for the stacks of its threads, if a thread of ours waits there to be asked. They are written
     to a memory file that the process holds open.
 
-    The thread is asked through its pipe. Where it doesn't answer, C code keeps Python's lock; then it is asked by
-    :data:`SIGNAL`, which would kill a process without such a thread. A question that is open since the last look isn't
-    asked again, as the lock has been kept since. A process that was forked from such a one has no such thread. Its main
-    thread is asked only while it is in no call that a signal would end.
+    The thread is asked through its pipe. Where it doesn't answer as C code keeps Python's lock, it is asked by
+    :data:`SIGNAL`, which would kill a process without such a thread. It may also kill one in which another thread runs
+    Python meanwhile, so none is sent where the machine is so busy that one can't tell. A question that is open since
+    the last look isn't asked again, as the lock has been kept since. A process that was forked from such a one has no
+    such thread. Its main thread is asked only while it is in no call that a signal would end, and no other thread runs.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid, self._tid, self._path = pid, 0, ""
         self._before = 0
         self._waits = False
+        self._spent: dict[int, Spent] = {}
         try:
             self._ask()
         except (OSError, ValueError):
@@ -107,6 +123,7 @@ class Question:
         asks = [name.rpartition("-")[2] for name in targets.values() if name.startswith(f"/memfd:{RETURNS}-")]
         if pid in SILENT and ANSWER_END in written(self._path, SILENT[pid]):
             del SILENT[pid]
+        self._spent = spent(pid)
         self._waits = bool(asks) and pid not in SILENT and poke(f"{folder}/{int(asks[0])}", STACKS)
 
     def stacks(self, until: float) -> list[Facts] | None:
@@ -116,9 +133,12 @@ class Question:
         try:
             if self._waits and (said := self._answer(until)):
                 return parsed(said)
-            if self._tid == self._pid and read(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON:
-                return None
-            if self._waits:
+            if self._tid == self._pid:
+                if read(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON or others_run(self._pid):
+                    return None
+            elif self._waits:
+                if not keeps_lock(self._spent, spent(self._pid), self._tid):
+                    return None
                 SILENT[self._pid] = self._before
             begin = os.stat(self._path).st_size
             if ctypes.CDLL(None, use_errno=True).syscall(TGKILL, self._pid, self._tid, SIGNAL):
@@ -148,6 +168,32 @@ class Question:
             if (size == last > begin and over) or time.monotonic() >= until:
                 return written(self._path, begin).decode("utf-8", "replace")
             threading.Event().wait(0.02)
+
+
+def spent(pid: int) -> dict[int, Spent]:
+    """What each thread of a process has had until now."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/task"):
+        fields = stat_of(f"{pid}/task/{name}")
+        status = read(f"/proc/{pid}/task/{name}/status")
+        turns = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
+        found[int(name)] = Spent(int(turns[1]) if turns else 0, ticks_of(fields), fields[:1] == ["R"])
+    return found
+
+
+def keeps_lock(before: Mapping[int, Spent], now: Mapping[int, Spent], asked: int) -> bool:
+    """Whether the thread ``asked`` hasn't answered since ``before`` as C code keeps Python's lock: it has had its turn
+    time and again, and so has each thread that runs.
+    """
+    nothing = Spent(0, 0, False)
+    turns = now.get(asked, nothing).turns - before.get(asked, nothing).turns
+    had = (each.ticks - before.get(tid, nothing).ticks for tid, each in now.items() if each.runs and tid != asked)
+    return turns >= FEW_TURNS and all(ticks >= FEW_TICKS for ticks in had)
+
+
+def others_run(pid: int) -> bool:
+    """Whether a thread of the process beside its main one runs."""
+    return any(each.runs for tid, each in spent(pid).items() if tid != pid)
 
 
 def written(path: str, begin: int) -> bytes:

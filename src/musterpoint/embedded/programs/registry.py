@@ -36,6 +36,9 @@ Program = Literal[
     "directory_watch",
     "checkpoint_keeper",
     "mover",
+    "pipes",
+    "pipe_feeder",
+    "fuse_mount",
     "process_files",
     "work_done",
     "process_stacks",
@@ -69,6 +72,10 @@ _STORES: tuple[Program, ...] = (*_S3, "open_store", "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
+FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
+"""The parts of what feeds a channel's named pipes, likewise."""
+MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
+"""The parts of what mounts a channel, likewise."""
 KEEPER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "checkpoint_kinds", "directory_watch", "checkpoint_keeper")
 """The parts of the keeper of checkpoints, likewise."""
 SAMPLER: tuple[Program, ...] = (

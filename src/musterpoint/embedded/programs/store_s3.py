@@ -159,10 +159,10 @@ class S3Store(Store):
         except Exception as error:
             raise self.explain(error, self._prefix) from None
 
-    def stream(self, item: Item) -> Iterator[bytes]:
-        key = self._of(item.name)
+    def stream(self, item: Item, at: int = 0) -> Iterator[bytes]:
+        key, rest = self._of(item.name), {"Range": f"bytes={at}-"} if at else {}
         try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key, IfMatch=item.tag)
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, IfMatch=item.tag, **rest)
             yield from answer["Body"].iter_chunks(1 << 20)
         except Exception as error:
             raise self.explain(error, key) from None
@@ -269,7 +269,7 @@ class S3Store(Store):
             last = getattr(error, "last_exception", None)
             if last is not None:
                 return self.explain(last, where.removeprefix(f"s3://{self._bucket}/"))
-        if isinstance(error, errors.HTTPClientError):
+        if isinstance(error, (errors.HTTPClientError, errors.EndpointConnectionError)):
             return StoreError(f"{where}: {brief(error)}; has this host a network?", passing=True)
         passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
             type(error)

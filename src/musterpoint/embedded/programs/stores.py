@@ -97,8 +97,8 @@ class Store:
         """Begins to send the file ``path``. It is seen under ``name`` once it is whole, where the store can."""
         raise NotImplementedError
 
-    def stream(self, item: Item) -> Iterator[bytes]:
-        """The content of this version, in pieces."""
+    def stream(self, item: Item, at: int = 0) -> Iterator[bytes]:
+        """The content of this version from the byte ``at`` on, in pieces."""
         raise NotImplementedError
 
     def cancel(self) -> None:
@@ -262,8 +262,11 @@ class DirectoryStore(Store):
 
         self._pool.begin(copy, on_done)
 
-    def stream(self, item: Item) -> Iterator[bytes]:
+    def stream(self, item: Item, at: int = 0) -> Iterator[bytes]:
         with open(self._path(item.name), "rb") as file:
+            if item.tag and tag_of(os.fstat(file.fileno())) != item.tag:
+                raise StoreError(f"{self._path(item.name)} was replaced while it was being read", passing=True)
+            file.seek(at)
             while piece := file.read(1 << 20):
                 yield piece
 
@@ -379,8 +382,9 @@ class FsspecStore(Store):
 
         self._pool.begin(copy, on_done)
 
-    def stream(self, item: Item) -> Iterator[bytes]:
+    def stream(self, item: Item, at: int = 0) -> Iterator[bytes]:
         with self._fs.open(self._source(item.name), "rb") as file:
+            file.seek(at)
             while piece := file.read(1 << 20):
                 yield piece
 

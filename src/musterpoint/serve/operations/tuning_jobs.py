@@ -120,6 +120,7 @@ def _make(context: Context, record: Record) -> None:
         number, running = number + 1, running + 1
         made = {"_made": number}
         context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, **made}))  # noqa: B023
+        context.notices.send(key_of(KIND, record.name))
     if running == 0:
         context.state.change(KIND, record.name, lambda found: _ended(found, jobs))
         context.notices.send(key_of(KIND, record.name))
@@ -295,6 +296,7 @@ def stop_one(context: Context, record: Record) -> None:
     context.state.change(
         KIND, record.name, lambda found: found._replace(status="Stopping") if found.ended is None else None
     )
+    context.notices.send(key_of(KIND, record.name))
     for job in children(context, record):
         if job.status not in OVER:
             stop_job(context, job)

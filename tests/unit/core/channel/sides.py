@@ -21,6 +21,9 @@ class FakeSide:
         self.done: set[str] = set()
         self.is_alone = False
 
+    def is_away(self, host: str) -> bool:
+        return host in self.away
+
     def is_done(self, host: str) -> bool:
         return host in self.done
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from .simulated_hosts import Breaks, Consults, Dies, Fails, Freezes, History, Quiets, Rank, Snaps, Stops, Unplugs
+from .simulated_hosts import Breaks, Consults, Dies, Fails, Freezes, History, Keeps, Quiets, Rank, Snaps, Stops, Unplugs
 
 SOON = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 11.0])
 LATENCY = st.sampled_from([0.01, 0.0, 0.1, 0.5])
@@ -70,6 +70,7 @@ def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
         st.builds(Freezes, host, MOMENT, LENGTH),
         st.builds(Quiets, host, MOMENT, LOOK),
         st.builds(Consults, host, MOMENT, st.sampled_from(["x", "y"]), st.sampled_from([30.0, 0.0, 400.0])),
+        st.builds(Keeps, host, MOMENT, LENGTH),
         st.builds(Unplugs, worker, MOMENT, LENGTH, st.sampled_from([0.0, 1.0, 10.0])),
     )  # fmt: skip
     outside = draw(st.booleans()) and count > 2

@@ -7,6 +7,7 @@ thing is not as it is: of the roster, which is the same for all, most hosts have
 from __future__ import annotations
 
 import random
+import zlib
 from functools import partial
 from typing import Any, Callable, Literal, NamedTuple, cast
 from unittest import mock
@@ -22,6 +23,7 @@ from musterpoint.core.channel.topics.attempts import NextAttempt
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.leader import LeaderCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
+from musterpoint.core.rollcall.seat_columns import read_roster
 from musterpoint.core.rollcall.worker import WorkerCall
 
 from .simulated_hosts import Dies, Fails, Fault, History, Host, Job, Rank, Stops, name_of
@@ -166,9 +168,8 @@ class CrowdDialer(SimulatedDialer):
 
 
 def address_of(name: str) -> str:
-    number = int(name.rpartition("-")[2])
     # scattered over the network as a cloud does it, and the same in each run
-    number = number * 40503 % (1 << 22)
+    number = zlib.crc32(name.encode()) >> 10
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
@@ -310,7 +311,7 @@ class Crowd(Job):
 
     def _shared(self, message: dict[str, Any]) -> tuple[Roster, frozenset[str]]:
         if self._common is None:
-            roster = SharedRoster(*Roster.from_wire(message.get("roster"), self.hosts[0].name))
+            roster = SharedRoster(*read_roster(message.get("roster"), self.hosts[0].name))
             self._common = roster, frozenset(seat.name for seat in roster.seats)
         return self._common
 

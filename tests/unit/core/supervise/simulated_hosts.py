@@ -17,7 +17,7 @@ from musterpoint.core.channel.peers import AllLooked, LookAsked, StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
 from musterpoint.core.channel.topic_table import TOPICS
-from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts
+from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts, whole_checkpoints
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.admission import Call
@@ -118,6 +118,14 @@ class Consults(NamedTuple):
     seconds: float = 30.0
 
 
+class Keeps(NamedTuple):
+    """A host keeps its last checkpoint, which takes the others' last words; it says its own ``seconds`` later."""
+
+    host: int
+    at: float
+    seconds: float = 1.0
+
+
 class Unplugs(NamedTuple):
     """Nothing passes between a worker and the leader for ``seconds``, ``more`` until TCP notices that it may again."""
 
@@ -127,7 +135,7 @@ class Unplugs(NamedTuple):
     more: float = 0.0
 
 
-Fault = Union[Fails, Breaks, Stops, Dies, Freezes, Snaps, Unplugs, Quiets, Consults]
+Fault = Union[Fails, Breaks, Stops, Dies, Freezes, Snaps, Unplugs, Quiets, Consults, Keeps]
 
 
 class History(NamedTuple):
@@ -477,6 +485,12 @@ class Job:
 
         host.loop.do(ask)
 
+    def keeps(self, host: Host, fault: Keeps) -> None:
+        topic = whole_checkpoints.TOPIC
+        said = whole_checkpoints.NoMoreParts() if host.index else whole_checkpoints.NoMoreMarks()
+        host.loop.do(lambda: host.peers.topic(topic).wait())
+        self.clock.at(fault.at + fault.seconds, lambda: host.loop.do(lambda: host.peers.topic(topic).tell(said)))
+
     def dies(self, host: Host, fault: Dies) -> None:
         if not host.loop.dead:
             self.network.gone(host.machine, fault.how)
@@ -503,6 +517,7 @@ class Job:
 FAULTS: dict[type, Callable[[Job, Host, Any], None]] = {
     Fails: Job.fails, Breaks: Job.breaks, Stops: Job.stops, Dies: Job.dies, Freezes: Job.freezes, Snaps: Job.snaps,
     Unplugs: lambda job, host, fault: None, Quiets: Job.quiets, Consults: Job.consults,
+    Keeps: Job.keeps,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts
+from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts, whole_checkpoints
 
 from .histories import histories, restarting, silent
 from .rules_of_endings import wrong
@@ -19,6 +19,7 @@ from .simulated_hosts import (
     Fails,
     Freezes,
     History,
+    Keeps,
     Quiets,
     Rank,
     Snaps,
@@ -138,6 +139,10 @@ WAITS: list[tuple[str, type[Any], str, History]] = [
      History((LONG, LONG), (ASKS[1], Dies(0, 5.0)))),
     ("quiet-hosts waits for algo-3", quiet_hosts.LeadersQuietHosts, "left",
      History((LONG, LONG, LONG), (*QUIET, Freezes(2, 2.005, 60.0), Dies(2, 5.0)))),
+    ("whole_checkpoints waits for algo-3", whole_checkpoints.LeadersCheckpoints, "gone",
+     History((LONG, LONG, LONG), (Keeps(0, 2.0), Keeps(1, 2.0), Dies(2, 5.0)))),
+    ("whole_checkpoints waits for a leader", whole_checkpoints.WorkersCheckpoints, "alone",
+     History((LONG, LONG), (Keeps(1, 2.0), Dies(0, 5.0)))),
 ]  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def test_many_that_are_refused_at_once_are_one_failure() -> None:
     jobs = [Job(number, str(number), 1) for number in range(300)]
     Crowd(lambda _: None, notes.append).run(jobs, store.begin, lambda _: True, lambda: None)
     assert len(store.done) == 300 and store.refused > crowd.FAILURES
-    assert notes == ["SlowDown; it is tried again"]
+    assert notes == ["SlowDown; it is tried again (1 of 7 times)"]
 
 
 def test_a_store_that_refuses_everything_is_given_up() -> None:

@@ -112,6 +112,7 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
         return answer(self, until)
 
     monkeypatch.setattr(process_stacks.Question, "_answer", noted)
+    monkeypatch.setattr(process_stacks, "FEW_TURNS", 1)  # however busy this machine is
     monkeypatch.setattr(process_stacks, "SILENT", {})
     try:
         for rank in ranks:
@@ -143,6 +144,7 @@ def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: 
     environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
     monkeypatch.setattr(process_stacks, "SILENT", {})
     monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(process_stacks, "FEW_TURNS", 1)  # however busy this machine is
     words = [sys.executable, "-c", LATE]
     with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
         try:
@@ -161,6 +163,18 @@ def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: 
             assert rank.pid not in process_stacks.SILENT
         finally:
             rank.kill()
+
+
+def test_no_signal_is_sent_where_a_busy_machine_may_be_the_reason() -> None:
+    """Its handler would read stacks that change meanwhile, which ends the process by SIGSEGV."""
+    Spent, keeps = process_stacks.Spent, process_stacks.keeps_lock
+    before = {1: Spent(10, 50, True), 2: Spent(5, 0, False)}
+    assert keeps(before, {1: Spent(10, 500, True), 2: Spent(900, 9, False)}, 2), "C code computes"
+    assert keeps(before, {1: Spent(11, 50, False), 2: Spent(900, 9, False)}, 2), "C code waits"
+    assert not keeps(before, {1: Spent(10, 500, True), 2: Spent(20, 0, False)}, 2), "ours didn't have its turn"
+    assert not keeps(before, {1: Spent(10, 52, True), 2: Spent(900, 9, False)}, 2), "the main thread wants to run"
+    assert not keeps(before, {**before, 3: Spent(0, 2, True), 2: Spent(900, 9, False)}, 2), "so does a new one"
+    assert not keeps(before, {1: Spent(10, 500, True)}, 2), "ours has gone"
 
 
 FORKS = """

@@ -101,6 +101,8 @@ class LeadersAttempts(LeaderHalf, Attempts):
 
     def begin(self) -> None:
         self._ready: dict[str, Ready] = {}
+        self._missing: Union[list[str], None] = None
+        self._over = False
 
     def ready(self, ready: Ready) -> None:
         self.is_ready(self._side.me, ready)
@@ -117,6 +119,7 @@ class LeadersAttempts(LeaderHalf, Attempts):
         return begun
 
     def end_attempts(self, end: NoRestart) -> None:
+        self._over = True
         self._side.tell_end(end)
         self._side.emit(end)
 
@@ -132,12 +135,19 @@ class LeadersAttempts(LeaderHalf, Attempts):
     def changed(self) -> None:
         """All hosts are ready for another attempt, or gone, now or again."""
         side = self._side
-        if side.me not in self._ready:
+        if side.me not in self._ready or self._over or not self._all_are_ready():
             return
         away = side.away
-        if self._ready.keys() | away >= set(side.others):
-            hosts = {name: each for name, each in self._ready.items() if name not in away}
-            side.emit(AllReady(hosts, tuple(sorted(away - side.goodbyes)), tuple(sorted(away & side.goodbyes))))
+        hosts = {name: each for name, each in self._ready.items() if name not in away}
+        side.emit(AllReady(hosts, tuple(sorted(away - side.goodbyes)), tuple(sorted(away & side.goodbyes))))
+
+    def _all_are_ready(self) -> bool:
+        """Who is ready or away stays so until the next attempt: none is looked at twice."""
+        if self._missing is None:
+            self._missing = list(self._side.others)
+        while self._missing and (self._missing[-1] in self._ready or self._side.is_away(self._missing[-1])):
+            self._missing.pop()
+        return not self._missing
 
 
 class WorkersAttempts(WorkerHalf, Attempts):

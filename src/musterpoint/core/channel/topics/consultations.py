@@ -75,6 +75,7 @@ class Questions:
         self._me = me
         self._here = {me, *hosts}
         self._late: set[str] = set()
+        self._awaited = set(self._here)
         self._questions: dict[str, _Question] = {}
 
     def ask(self, point: str, report: Report, decide: Decide, on_answer: OnAnswer) -> list[Answered]:
@@ -91,7 +92,9 @@ class Questions:
             WireError: it came already, or is one of too many.
         """
         point, text = message
-        self._late.discard(host)
+        if host in self._late:
+            self._late.remove(host)
+            self._awaited |= self._here & {host}
         question = self._questions.get(point)
         if question is None:
             opened = sum(host in each.reports for each in self._questions.values() if each.answer is None)
@@ -108,6 +111,7 @@ class Questions:
     def begin(self, hosts: Iterable[str]) -> None:
         """Another attempt begins, with ``hosts``: those that were done in the last one are asked again."""
         self._here = {self._me, *hosts}
+        self._awaited = self._here - self._late
 
     def gone(self, host: str) -> None:
         """``host`` is gone. If it is started anew, it asks again, also what it was told before."""
@@ -117,6 +121,7 @@ class Questions:
     def left(self, host: str) -> list[Answered]:
         """``host`` is done or gone: nothing is waited for from it any more."""
         self._here.discard(host)
+        self._awaited.discard(host)
         return self._answers()
 
     def awaited(self) -> set[str]:
@@ -133,15 +138,19 @@ class Questions:
         if question is None or question.answer is not None or question.decide is None:
             return []
         self._late |= self._here - question.reports.keys()
+        self._awaited -= self._late
         return [self._answer(point, question)]
 
     def _answers(self) -> list[Answered]:
-        awaited = self._here - self._late
         return [
             self._answer(point, question)
             for point, question in self._questions.items()
-            if question.answer is None and question.decide is not None and awaited <= question.reports.keys()
+            if question.answer is None and question.decide is not None and self._have_reported(question)
         ]
+
+    def _have_reported(self, question: _Question) -> bool:
+        # the sizes first: each of many hosts reports, and few of the reports are the last
+        return len(self._awaited) <= len(question.reports) and self._awaited <= question.reports.keys()
 
     def _answer(self, point: str, question: _Question) -> Answered:
         assert question.decide is not None

@@ -54,7 +54,9 @@ QuietDecision = Union[LookAsked, AllLooked]
 
 
 class WhoIsQuiet:
-    """``hosts``: those whose ranks are waited for."""
+    """``hosts``: those whose ranks are waited for. Who is quiet, and who has answered, is always one of them, so that
+    comparing how many they are is enough.
+    """
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._running = set(hosts)
@@ -107,7 +109,7 @@ class WhoIsQuiet:
     def _next(self) -> list[QuietDecision]:
         if self._found is None:
             return self._ask()
-        if self._found.keys() < self._running:
+        if len(self._found) < len(self._running):
             return []
         found, self._found = list(self._found.values()), None
         rule, self._because = self._because, ""
@@ -123,7 +125,7 @@ class WhoIsQuiet:
             if self._rules.missing(rule) is not None:
                 self._because, self._found = rule, {}
                 return [LookAsked(rule)]
-        if not self._running or self._quiet < self._running:
+        if not self._running or len(self._quiet) < len(self._running):
             return []
         self._found = {}
         return [LookAsked()]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Callable, NamedTuple
 
-from musterpoint.core.channel.fields import Text, WireError
+from musterpoint.core.channel.fields import Range, Text, WireError
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
 
 LONGEST = 2048
@@ -25,15 +25,26 @@ class NoMoreParts(NamedTuple):
 
 
 class MarkedWhole(NamedTuple):
-    """The checkpoint ``name`` is marked as whole on the leader: each host's files of it are, too."""
+    """The checkpoint ``name`` is marked as whole on the leader: each host's files of it are, too. ``attempt``: in which
+    it was saved.
+    """
 
     name: Annotated[str, Text(LONGEST)]
+    attempt: Annotated[int, Range(0, 2**31)]
+
+
+class NoMoreMarks(NamedTuple):
+    """The leader's ranks have ended, and it marks nothing more."""
 
 
 class HostGone(NamedTuple):
-    """A host is lost, or has left; the leader's channel says so."""
+    """A host is lost, or has left; the channel says so."""
 
     why: str
+
+
+Word = PartKept | NoMoreParts | MarkedWhole | NoMoreMarks
+"""What a host tells."""
 
 
 class Told(NamedTuple):
@@ -52,8 +63,16 @@ class WholeCheckpoints:
     def listen(self, on_told: OnTold) -> None:
         raise NotImplementedError
 
-    def tell(self, message: "PartKept | NoMoreParts | MarkedWhole") -> None:
+    def tell(self, message: Word) -> None:
         """A worker tells the leader; the leader tells all."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """This host's ranks have ended: what it keeps last takes the others' last words."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Checkpoints are kept anew: nobody has said yet that nothing more comes."""
         raise NotImplementedError
 
 
@@ -84,21 +103,34 @@ class LeadersCheckpoints(LeaderHalf, WholeCheckpoints):
         super().__init__(side)
         self._waiting = _Waiting()
         self._counts: dict[str, int] = {}
+        self._ended, self._waits = set[str](), False
 
     def listen(self, on_told: OnTold) -> None:
         self._waiting.listen(on_told)
 
-    def tell(self, message: "PartKept | NoMoreParts | MarkedWhole") -> None:
+    def tell(self, message: Word) -> None:
         self._side.check(message)
         self._side.broadcast(message)
+
+    def wait(self) -> None:
+        self._waits = True
+
+    def forget(self) -> None:
+        self._ended, self._waits = set(self._side.away), False
 
     def hear(self, host: str, message: "PartKept | NoMoreParts") -> None:
         self._counts[host] = self._counts.get(host, 0) + 1
         if self._counts[host] > MOST:
             raise WireError(f"more than {MOST} parts")
+        if isinstance(message, NoMoreParts):
+            self._ended.add(host)
         self._waiting.add(Told(host, message))
 
+    def awaits(self) -> set[str]:
+        return set(self._side.group) - {self._side.me} - self._ended if self._waits else set()
+
     def gone(self, host: str, why: str) -> None:
+        self._ended.add(host)
         self._waiting.add(Told(host, HostGone(why)))
 
 
@@ -108,19 +140,34 @@ class WorkersCheckpoints(WorkerHalf, WholeCheckpoints):
     def __init__(self, side: WorkerSide) -> None:
         super().__init__(side)
         self._waiting = _Waiting()
+        self._waits = self._leader_ended = False
 
     def listen(self, on_told: OnTold) -> None:
         self._waiting.listen(on_told)
 
-    def tell(self, message: "PartKept | NoMoreParts | MarkedWhole") -> None:
+    def tell(self, message: Word) -> None:
         if not self._side.is_alone:
             self._side.check(message)
             self._side.post(message)
 
-    def hear(self, message: MarkedWhole, size: int) -> None:
+    def wait(self) -> None:
+        self._waits = True
+
+    def forget(self) -> None:
+        self._waits, self._leader_ended = False, self._side.is_alone
+
+    def hear(self, message: "MarkedWhole | NoMoreMarks", size: int) -> None:
+        self._leader_ended |= isinstance(message, NoMoreMarks)
         self._waiting.add(Told(self._side.leader, message))
+
+    def awaits_leader(self) -> bool:
+        return self._waits and not self._leader_ended
+
+    def alone(self) -> None:
+        self._leader_ended = True
+        self._waiting.add(Told(self._side.leader, HostGone(self._side.loss)))
 
 
 TOPIC: Topic[WholeCheckpoints] = Topic(
-    "whole_checkpoints", (PartKept, NoMoreParts), (MarkedWhole,), LeadersCheckpoints, WorkersCheckpoints
+    "whole_checkpoints", (PartKept, NoMoreParts), (MarkedWhole, NoMoreMarks), LeadersCheckpoints, WorkersCheckpoints
 )

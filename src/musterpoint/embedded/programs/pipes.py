@@ -1,6 +1,7 @@
 """Channels in Pipe mode: a named pipe for each epoch, fed with the channel's objects as fast as the program reads.
 
 The names and the RecordIO framing are SageMaker's: ``CHANNEL_0`` is read to its end, then ``CHANNEL_1`` is there.
+Runs in a Python that may not have musterpoint.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import stat
 import struct
 import threading
 import zlib
@@ -19,7 +22,7 @@ _REFERENCE = "-ref"
 
 
 class Part(NamedTuple):
-    """One part of what is read: an object of S3 by its URI, or data that is here already."""
+    """One part of what is read: an object by its URI or name, or data that is here already."""
 
     uri: str = ""
     data: bytes = b""
@@ -50,6 +53,7 @@ class Pipe:
 
     def __init__(self, path: str, piped: Piped, opened: Open, failed: Callable[[Exception], None]) -> None:
         self._path, self._piped, self._opened, self._failed = path, piped, opened, failed
+        remove(path)
         os.mkfifo(f"{path}_0")
         threading.Thread(target=self._feed, name=f"pipe {os.path.basename(path)}", daemon=True).start()
 
@@ -69,6 +73,14 @@ class Pipe:
                     self._failed(error)
                     threading.Event().wait()  # an end of the pipe would be the end of the data
             epoch += 1
+
+
+def remove(path: str) -> None:
+    """Removes the pipes of a channel, those of an earlier attempt."""
+    folder, name = os.path.split(path)
+    for each in os.scandir(folder):
+        if re.fullmatch(re.escape(name) + r"_\d+", each.name) and stat.S_ISFIFO(each.stat().st_mode):
+            os.unlink(each.path)
 
 
 def stream(piped: Piped, epoch: int, opened: Open) -> Iterator[bytes]:

@@ -1,0 +1,98 @@
+"""What hosts tell each other of a checkpoint outlives the programs that keep it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from fuzzers.checkpoints_of_hosts import Host, links_of_two
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[list[Host]]:
+    """Two that keep checkpoints."""
+    links, found = links_of_two(), list[Host]()
+    try:
+        for place in (0, 1):
+            (tmp_path / f"host{place}").mkdir()
+            asked = {"place": place, "directory": str(tmp_path / f"host{place}"), "uri": str(tmp_path / "place")}
+            found.append(Host({**asked, "operations": 0, "below": "", "keep": 3}, *links[place]))
+            found[place].tell("begin")
+            assert found[place].hear("begin")
+        yield found
+    finally:
+        for host in found:
+            host.kill()
+            host.end()
+
+
+def save(folder: Path, place: int, mark: str = "") -> None:
+    """One host's part of a checkpoint: renamed, or under its last name."""
+    part = folder / f"host{place}" / ("checkpoint-1" if mark else "new-1.tmp")
+    part.mkdir()
+    (part / (f"rng_state_{place}.pth" if mark else f"state-{place}")).write_text(f"of {place}")
+    if not mark:
+        for path in (*part.iterdir(), part):  # written before it is renamed, whatever the clock's steps are
+            os.utime(path, (1e9, 1e9))
+        part.rename(part.with_name("checkpoint-1"))
+    elif place == 0:
+        (part / mark).write_text("{}")
+
+
+def places(folder: Path) -> set[int]:
+    """Whose files are in the newest manifest."""
+    newest = max((folder / "place" / "manifests").iterdir())
+    return {entry[4] for part in json.loads(newest.read_text())["parts"] for entry in part["files"]}
+
+
+def finish(hosts: list[Host]) -> None:
+    for host in hosts:
+        host.tell("finish clean")
+    for host in hosts:
+        assert host.hear("finish")
+
+
+def test_a_part_is_told_again_to_a_keeper_that_is_started_anew(hosts: list[Host], tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    assert hosts[0].hear("PartKept")
+    hosts[0].tell("kill")
+    assert hosts[0].hear("kill")
+    save(tmp_path, 0)
+    finish(hosts)
+    assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "not-killed"])
+def test_the_first_hosts_mark_is_waited_for_at_the_end(hosts: list[Host], tmp_path: Path, killed: bool) -> None:
+    """The other host's part is whole by this mark only, and its ranks have ended before."""
+    save(tmp_path, 1, mark="trainer_state.json")
+    hosts[1].tell("finish clean")
+    save(tmp_path, 0, mark="trainer_state.json")
+    if killed:
+        assert hosts[1].hear("MarkedWhole")
+        hosts[1].tell("kill")
+    finish(hosts[:1])
+    assert hosts[1].hear("finish")
+    assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
+
+
+def test_what_an_attempt_left_and_what_the_next_one_saves_make_no_checkpoint(hosts: list[Host], tmp_path: Path) -> None:
+    """Also for a keeper that is started anew in the next attempt."""
+    save(tmp_path, 0)
+    assert hosts[0].hear("checkpoint-uploaded")
+    for host in hosts:
+        host.tell("attempt 1")
+    for host in hosts:
+        assert host.hear("attempt")
+    hosts[0].tell("kill")
+    assert hosts[0].hear("kill")
+    save(tmp_path, 1)
+    finish(hosts)
+    assert not hosts[0].kept["newest"], hosts[0].said

@@ -1,4 +1,4 @@
-"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers (AWS's CRT where ``awscrt`` is there).
+"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers by threads.
 
 Runs in a Python that has boto3, without musterpoint.
 """

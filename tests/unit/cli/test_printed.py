@@ -177,7 +177,7 @@ def test_deep_nesting(tmp_path: Path, name: str, opened: str) -> None:
     assert len(run(["local", "-f", str(path)], {})) < 5000
 
 
-HUGE = ("18446744073709551616", "9" * 400, "65537")
+HUGE = ("18446744073709551616", "9" * 400, "131073")
 
 
 @pytest.mark.parametrize("count", HUGE)

@@ -125,8 +125,8 @@ def test_where_the_program_begins(
 
 REFUSED = [
     (("--nnodes", "1:4"), "--nnodes='1:4': expected one number: hosts can't come and go while the job runs"),
-    (("--nnodes=two",), "--nnodes='two': expected a whole number, 1 to 65536"),
-    (("--nnodes", "9" * 5000), "expected a whole number, 1 to 65536"),
+    (("--nnodes=two",), "--nnodes='two': expected a whole number, 1 to 131072"),
+    (("--nnodes", "9" * 5000), "expected a whole number, 1 to 131072"),
     (("--max-restarts", "9" * 5000), "expected a whole number, 0 (never) to 999999"),
     (("--nproc-per-node", "9" * 5000), "--nproc-per-node='999"),
     (("--max-restarts", "-1"), "--max-restarts='-1': expected a whole number, 0 (never)"),

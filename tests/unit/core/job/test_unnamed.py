@@ -62,9 +62,9 @@ def test_variables_describe_hosts(
     [
         ({**PET, "PET_NNODES": "1:4"}, 'PET_NNODES="1:4": expected one number'),
         ({**PET, "PET_MASTER_ADDR": ""}, "PET_NNODES=2, and nothing says where the hosts meet: set PET_MASTER_ADDR"),
-        ({**PET, "PET_NODE_RANK": "-1"}, 'PET_NODE_RANK="-1": expected a whole number, 0 to 65536'),
-        ({**PET, "PET_NNODES": "9" * 5000}, "expected a whole number, 1 to 65536"),
-        ({**PET, "PET_NPROC_PER_NODE": "9" * 5000}, "expected a whole number, 0 to 65536"),
+        ({**PET, "PET_NODE_RANK": "-1"}, 'PET_NODE_RANK="-1": expected a whole number, 0 to 131072'),
+        ({**PET, "PET_NNODES": "9" * 5000}, "expected a whole number, 1 to 131072"),
+        ({**PET, "PET_NPROC_PER_NODE": "9" * 5000}, "expected a whole number, 0 to 131072"),
         ({**PET, "PET_MASTER_ADDR": "a b"}, 'PET_MASTER_ADDR="a b": expected HOST or HOST:PORT'),
         ({**PET, "PET_MASTER_ADDR": "0.0.0.0"}, 'PET_MASTER_ADDR is "0.0.0.0", expected the first host\'s name'),
         ({**PET, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, "RANK=1, LOCAL_RANK=1, WORLD_SIZE=4: a launcher"),

@@ -43,7 +43,8 @@ WITHOUT_EFFECT = {
 INTERNAL = {
     "dataparallel/tensorflow/keras/callbacks.py", "dataparallel/tensorflow/world.py", "finder.py",
     "modelparallel/torch/nodes.py", "modelparallel/torch/server.py", "modelparallel/torch/tracing.py",
-    "modelparallel/torch/values.py", "modelparallel/torch/worker.py", "sagemaker/context_parallel.py", "sagemaker/styles.py",
+    "modelparallel/torch/values.py", "modelparallel/torch/worker.py",
+    "sagemaker/context_parallel.py", "sagemaker/styles.py",
 }  # fmt: skip
 """Modules whose functions torch and others call, with what these have to say."""
 OTHERS = ("__torch_function__", "__torch_dispatch__", "__deepcopy__")

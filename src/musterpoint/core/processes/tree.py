@@ -103,7 +103,7 @@ def _below(root: int, children: Mapping[int, list[Stat]], spared: Collection[int
 
 
 def own_children(proc: str = "/proc") -> list[Stat]:
-    """This process's children, zombies left out.
+    """This process's children that nobody has waited for. A zombie of several threads may still run.
 
     The kernel is asked for them. Reading all processes costs more the more the machine has: where it has many hosts,
     each of them would read those of all.
@@ -116,7 +116,7 @@ def own_children(proc: str = "/proc") -> list[Stat]:
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a thread that has just ended
         own = os.getpid()
         found = [stat for stat in _all_stats(proc) if stat.parent == own]
-    return [stat for stat in found if stat is not None and stat.state not in "ZX"]
+    return [stat for stat in found if stat is not None]
 
 
 def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> list[int]:
@@ -234,7 +234,7 @@ class Orphans:
         background would hold up the end.
         """
         for orphan in own_children():
-            if orphan.pid not in spared and orphan.pid not in self._signalled:
+            if orphan.state not in "ZX" and orphan.pid not in spared and orphan.pid not in self._signalled:
                 self._signalled.add(orphan.pid)
                 for pid in stop_targets(orphan.pid, signo):
                     if not ignores(pid, signo):

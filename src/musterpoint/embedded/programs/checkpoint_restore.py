@@ -109,8 +109,14 @@ def _is_here(path: str, entry: Entry) -> bool:
 
 
 def _place(part: str, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.replace(part, path)
+    while True:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.replace(part, path)
+            return
+        except FileNotFoundError:  # another host of the same disk has just removed a folder that was empty
+            if not os.path.exists(part):
+                raise
 
 
 def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Note) -> None:
@@ -145,7 +151,9 @@ def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Not
 
 
 def _move_away(directory: str, state: str, wanted: set[str]) -> int:
-    """Moves what is no part of the checkpoint out of the way, since a program might take it for a newer one."""
+    """Moves what is no part of the checkpoint out of the way, since a program might take it for a newer one. Empty
+    folders are removed. Returns how many files were moved.
+    """
     others = []
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".muster-")]
@@ -153,10 +161,9 @@ def _move_away(directory: str, state: str, wanted: set[str]) -> int:
             path = os.path.relpath(os.path.join(folder, name), directory)
             if path not in wanted and not name.startswith(".muster-"):
                 others.append(path)
-    if not others:
-        return 0
     aside = os.path.join(state, EARLIER)
-    shutil.rmtree(aside, ignore_errors=True)
+    if others:
+        shutil.rmtree(aside, ignore_errors=True)
     for path in others:
         target = os.path.join(aside, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -165,7 +172,7 @@ def _move_away(directory: str, state: str, wanted: set[str]) -> int:
         except FileNotFoundError:  # another host of the same disk has
             pass
     for folder, _folders, _names in os.walk(directory, topdown=False):
-        if folder != directory:
+        if folder != directory and f"{os.sep}.muster-" not in folder[len(directory) :]:
             try:
                 os.rmdir(folder)
             except OSError:

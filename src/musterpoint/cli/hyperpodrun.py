@@ -69,9 +69,21 @@ def run_script(path: str, words: str, environ: Mapping[str, str]) -> int:
         raise UsageError(f"muster {_NAME}: {path} is no file, expected a script to run before or after training")
     command = [sys.executable] if path.endswith(".py") else [] if os.access(path, os.X_OK) else ["bash"]
     sys.stdout.flush()
-    child = subprocess.Popen([*command, os.path.abspath(path), *shlex.split(words)], env=dict(environ))
-    before = {signo: signal.signal(signo, lambda number, _frame: child.send_signal(number)) for signo in _STOPS}
+    children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []  # came before there was a child
+
+    def pass_on(signo: int, _frame: Any) -> None:
+        for child in children:
+            child.send_signal(signo)
+        if not children:
+            early.append(signo)
+
+    before = {signo: signal.signal(signo, pass_on) for signo in _STOPS}
     try:
+        child = subprocess.Popen([*command, os.path.abspath(path), *shlex.split(words)], env=dict(environ))
+        children.append(child)
+        for signo in early:
+            child.send_signal(signo)
         code = child.wait()
     finally:
         for signo, handler in before.items():

@@ -36,11 +36,12 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
+        # before the handlers, or what comes between would be swallowed
+        self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._old: list[tuple[int, Any]] = []
         for signo in (*STOPPING, *PASSED_ON, getattr(signal, "SIGCHLD", None)):
             if signo is not None and not _unwanted(signo):
                 self._old.append((signo, signal.signal(signo, _nothing)))
-        self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         loop.watch(self._read, READ, self._wake)
 
     def route_to(self, handler: Handler) -> None:
@@ -79,10 +80,10 @@ class Signals:
         if self._read < 0:
             return
         self._loop.forget(self._read)
-        signal.set_wakeup_fd(self._old_fd)
         for signo, old in self._old:
             ignored = ends and signo in (*STOPPING, *PASSED_ON)
             signal.signal(signo, signal.SIG_IGN if ignored else old if old is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(self._old_fd)
         os.close(self._read)
         os.close(self._write)
         self._read = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,58 @@ def test_a_signal_that_came_another_way_is_delivered_alike(loop: Loop) -> None:
     signals.deliver(signal.SIGTERM)
     signals.close()
     assert received == [signal.SIGTERM]
+
+
+def test_none_is_lost_while_handlers_are_set(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comes as soon as its handler is there, before the next step."""
+    received: list[int] = []
+    caught = (*STOPPING, *PASSED_ON)
+    set_handler = signal.signal
+
+    def set_and_send(signo: int, handler: Any) -> Any:
+        before = set_handler(signo, handler)
+        if signo in caught:
+            os.kill(os.getpid(), signo)
+        return before
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "signal", set_and_send)
+        signals = Signals(loop, received.append)
+    loop.turn(1)
+    signals.close()
+    assert sorted(received) == sorted(caught)
+
+
+def test_none_is_lost_while_handlers_are_set_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each step one comes: whoever listened before gets it as soon as its handler is back."""
+    heard: list[int] = []
+    set_handler, set_fd = signal.signal, signal.set_wakeup_fd
+    before = set_handler(signal.SIGUSR1, lambda signo, frame: heard.append(signo))
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    outer = set_fd(write)
+    try:
+        signals = Signals(loop, heard.append)
+        with monkeypatch.context() as patched:
+
+            def set_and_send(signo: int, handler: Any) -> Any:
+                was = set_handler(signo, handler)
+                if signo == signal.SIGUSR1:
+                    os.kill(os.getpid(), signo)
+                return was
+
+            def set_fd_and_send(fd: int, **more: Any) -> int:
+                was = set_fd(fd, **more)
+                os.kill(os.getpid(), signal.SIGUSR1)
+                return was
+
+            patched.setattr(signal, "signal", set_and_send)
+            patched.setattr(signal, "set_wakeup_fd", set_fd_and_send)
+            signals.close()
+        assert heard == [signal.SIGUSR1] * 2
+        assert os.read(read, 10) == bytes([signal.SIGUSR1]), "the second, to the listener of before"
+    finally:
+        set_fd(outer)
+        set_handler(signal.SIGUSR1, before)
+        os.close(read)
+        os.close(write)

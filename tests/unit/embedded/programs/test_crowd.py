@@ -21,25 +21,29 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Throttled:
-    """A store that refuses every transfer that is begun while ``most`` others run, and answers when it is asked to."""
+    """A store that refuses every transfer that is begun while ``most`` others run, which end when many were refused."""
 
     def __init__(self, most: int) -> None:
         self.most, self.refused, self.done = most, 0, set[int]()
         self._running = dict[int, Done]()
+        self._many_refused = threading.Event()
 
     def begin(self, job: Job, on_bytes: Callable[[int], None], on_done: Done) -> None:
         if len(self._running) >= self.most:
             self.refused += 1
+            if self.refused > crowd.FAILURES:
+                self._many_refused.set()
             on_done(SLOW_DOWN)
             return
         self._running[job.number] = on_done
 
         def end() -> None:
+            self._many_refused.wait(60)
             del self._running[job.number]
             self.done.add(job.number)
             on_done(None)
 
-        threading.Timer(0.001, end).start()
+        threading.Thread(target=end).start()
 
 
 def test_many_that_are_refused_at_once_are_one_failure() -> None:

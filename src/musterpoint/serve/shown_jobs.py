@@ -196,23 +196,36 @@ def _steps(context: Context, record: Record) -> list[dict[str, Any]]:
     return found
 
 
-KINDS: Mapping[str, Shown] = {
-    TRAINING: Shown(
-        "training",
-        lambda record: _counted(len(training_request.hosts(record.request)), "host"),
-        lambda record: training_request.hosts(record.request),
-        _training_about,
+def _of_hosts(
+    label: str,
+    hosts: Callable[[Mapping[str, Any]], tuple[str, ...]],
+    about: Callable[[Record], list[str]],
+    stop: Callable[[Context, Record], object],
+) -> Shown:
+    """A kind whose jobs run on hosts. ``hosts``: those of a request."""
+    return Shown(
+        label,
+        lambda record: _counted(len(hosts(record.request)), "host"),
+        lambda record: hosts(record.request),
+        about,
         lambda context, record: [],
+        stop,
+    )
+
+
+KINDS: Mapping[str, Shown] = {
+    TRAINING: _of_hosts(
+        "training",
+        training_request.hosts,
+        _training_about,
         lambda context, record: training_jobs.stop(
             Request("StopTrainingJob", {"TrainingJobName": record.name}, context)
         ),
     ),
-    PROCESSING: Shown(
+    PROCESSING: _of_hosts(
         "processing",
-        lambda record: _counted(len(processing_request.hosts(record.request)), "host"),
-        lambda record: processing_request.hosts(record.request),
+        processing_request.hosts,
         _processing_about,
-        lambda context, record: [],
         lambda context, record: processing_jobs.stop(
             Request("StopProcessingJob", {"ProcessingJobName": record.name}, context)
         ),

@@ -19,7 +19,7 @@ import sagemaker
 from sagemaker.huggingface import HuggingFace
 from sagemaker.processing import ProcessingInput, ProcessingOutput, ScriptProcessor
 from sagemaker.pytorch import PyTorch
-from sagemaker.remote_function import RemoteExecutor
+from sagemaker.remote_function import RemoteExecutor, remote
 from sagemaker.sklearn.processing import SKLearnProcessor
 from sagemaker.tensorflow import TensorFlow
 from sagemaker.tuner import ContinuousParameter, HyperbandStrategyConfig, HyperparameterTuner, StrategyConfig
@@ -52,10 +52,11 @@ def divided(number, by=2):
     return number / by
 
 # a job's Python needs the SDK, too
-executor = RemoteExecutor(
+function = dict(
     role="{ROLE}", instance_type="ml.m5.xlarge", image_uri="own:1",
     environment_variables={{"PATH": os.environ["SDK_PATH"]}},
 )
+executor = RemoteExecutor(**function)
 future = executor.submit(divided, 42)
 """
 FIT = """
@@ -82,6 +83,10 @@ for estimator in (flow, face):
     print("ENDED", estimator.model_data)
 """
 REMOTE = """
+try:
+    remote(**function)(divided)(42, by=0)
+except ZeroDivisionError as error:
+    print("RAISED", error)
 print("DIVIDED", future.result())
 executor.shutdown()
 """
@@ -248,3 +253,8 @@ def test_a_pipeline_runs_with_its_session(said: Mapping[str, str]) -> None:
 
 def test_a_remote_function_is_a_job(said: Mapping[str, str]) -> None:
     assert "DIVIDED 21.0" in said["remote"], said["begin"] + said["remote"]
+
+
+def test_a_decorated_function_raises_what_its_job_did(said: Mapping[str, str]) -> None:
+    assert "dividing 42" in said["remote"], said["remote"]
+    assert "RAISED division by zero" in said["remote"], said["remote"]

@@ -96,3 +96,19 @@ def test_what_an_attempt_left_and_what_the_next_one_saves_make_no_checkpoint(hos
     save(tmp_path, 1)
     finish(hosts)
     assert not hosts[0].kept["newest"], hosts[0].said
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "not-killed"])
+def test_a_mark_counts_that_comes_in_the_next_attempt(hosts: list[Host], tmp_path: Path, killed: bool) -> None:
+    """The other host has begun the next attempt, which saves nothing, when the first one sees what is left."""
+    save(tmp_path, 1, mark="trainer_state.json")
+    hosts[1].tell("attempt 1")
+    assert hosts[1].hear("attempt")
+    save(tmp_path, 0, mark="trainer_state.json")
+    hosts[0].tell("attempt 1")
+    assert hosts[0].hear("attempt")
+    if killed:
+        hosts[1].tell("kill")
+        assert hosts[1].hear("kill")
+    finish(hosts)
+    assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said

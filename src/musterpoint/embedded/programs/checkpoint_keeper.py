@@ -22,6 +22,7 @@ from typing import Any
 from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
+from musterpoint.embedded.programs.checkpoint_sights import Sights
 from musterpoint.embedded.programs.crowd import Progress, emit
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
@@ -80,10 +81,8 @@ class Keeper:
         self._number: int | None = None
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
-        self._seen: dict[str, tuple[Any, int, int]] = {}
-        self._sights, self._attempt = 0, int(request["attempt"])
+        self._sights = Sights(os.path.join(self._state, ATTEMPTS), request["run"], int(request["attempt"]))
         self._uploading: Unit | None = None
-        self._marked: set[tuple[str, int]] = set()
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
         self._first_at: dict[str, float] = {}
         self._took_part: dict[str, set[int]] = {}
@@ -106,7 +105,6 @@ class Keeper:
         said = os.path.dirname(os.path.join(self._state, SAID))
         os.makedirs(said, exist_ok=True)
         os.makedirs(self._directory, exist_ok=True)
-        self._remember()
         for word, about in self._request["told"]:
             self._handle(word, about) if word == "attempt" else self._events.put((word, about))
         threading.Thread(target=self._listen, daemon=True).start()
@@ -154,7 +152,7 @@ class Keeper:
             except OSError:
                 continue
         units = units_of(look)
-        self._newest(units)
+        self._sights.newest(units)
         for unit in units:
             if unit.files and all(each in self._known for each in unit.version):
                 self._up[unit.name] = unit.version
@@ -185,14 +183,12 @@ class Keeper:
             (self._ended if what == "ended" else self._lost).add(int(about))
             self._look_at = 0.0 if int(about) == 0 else self._look_at
         elif what == "marked":
-            self._marked.add((str(about[0]), int(about[1])))
+            self._sights.mark(str(about[0]), int(about[1]))
             self._look_at = 0.0
         elif what == "attempt":
             look = look_at(self._directory, self._world, marks=tuple(self._request["marks"]), said=self._said())
-            self._newest(units_of(look))  # what is whole by now is of the attempt that is over
-            self._attempt = int(about)
-            self._note_attempts()
-            emit(attempt=self._attempt)
+            self._sights.begin(int(about), units_of(look))
+            emit(attempt=int(about))
         elif what == "finish":
             self._until = now + float(about["seconds"])
             self._is_over = bool(about["clean"])
@@ -224,9 +220,9 @@ class Keeper:
         self._changed_at, self._look_at = None, now + self._every
         look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
         units = units_of(look)
-        candidates = [unit for unit in self._newest(units) if self._up.get(unit.name) != unit.version]
+        candidates = [unit for unit in self._sights.newest(units) if self._up.get(unit.name) != unit.version]
         if candidates and (self._until is None or now < self._until):
-            self._upload(min(candidates, key=lambda unit: self._seen[unit.name][1]))
+            self._upload(min(candidates, key=self._sights.order_of))
             return
         if self._until is not None:
             if self._leads and self._is_over and not self._up:
@@ -236,39 +232,6 @@ class Keeper:
                 emit(finished=True)
 
     _has_finished = False
-
-    def _newest(self, units: list[Unit]) -> list[Unit]:
-        """The one of each family that has become whole last; of those that were found together, the highest number."""
-        newest: dict[str, Unit] = {}
-        for unit in units:
-            if not unit.files or not (unit.is_whole or (unit.name, self._attempt) in self._marked):
-                continue
-            if self._seen.get(unit.name, ((), 0, 0))[0] != unit.version:
-                self._sights += 1
-                self._seen[unit.name] = unit.version, self._sights, self._attempt
-            other = newest.get(unit.family)
-            if other is None or self._seen[unit.name][1] > self._seen[other.name][1]:
-                newest[unit.family] = unit
-        return list(newest.values())
-
-    def _note_attempts(self) -> None:
-        """In which attempt what is here was saved, for a keeper that is started in the place of this one."""
-        seen = sorted(self._seen.items(), key=lambda each: each[1][1])
-        path = os.path.join(self._state, ATTEMPTS)
-        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump([self._request["run"], [[name, its, attempt] for name, (its, _, attempt) in seen]], file)
-        os.replace(f"{path}.new", path)
-
-    def _remember(self) -> None:
-        try:
-            with open(os.path.join(self._state, ATTEMPTS), encoding="utf-8", errors="surrogateescape") as file:
-                run, seen = json.load(file)
-        except (OSError, ValueError):
-            return
-        for name, version, attempt in seen if run == self._request["run"] else ():
-            self._sights += 1
-            its = tuple((path, tuple(each)) for path, each in version)
-            self._seen[name] = its, self._sights, attempt
 
     def _said(self) -> frozenset[str]:
         try:
@@ -286,10 +249,10 @@ class Keeper:
         self._uploading = unit
         self._uploads += 1
         prefix = f"files/{self._place}/{self._run}-{self._uploads:06d}"
+        attempt = self._sights.attempt_of(unit)
         if self._leads and self._hosts > 1 and unit.marked:
-            emit(marked=unit.name, of=self._seen[unit.name][2])
+            emit(marked=unit.name, of=attempt)
         emit(uploading=unit.name, bytes=sum(facts.size for facts in unit.files.values()))
-        attempt = self._seen[unit.name][2]
         threading.Thread(target=self._transfer, args=(unit, prefix, attempt), daemon=True).start()
 
     def _transfer(self, unit: Unit, prefix: str, attempt: int) -> None:

@@ -33,6 +33,7 @@ Program = Literal[
     "checkpoint_kinds",
     "checkpoint_manifest",
     "checkpoint_restore",
+    "checkpoint_sights",
     "directory_watch",
     "checkpoint_keeper",
     "mover",
@@ -76,7 +77,14 @@ FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
 """The parts of what feeds a channel's named pipes, likewise."""
 MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
 """The parts of what mounts a channel, likewise."""
-KEEPER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "checkpoint_kinds", "directory_watch", "checkpoint_keeper")
+KEEPER: tuple[Program, ...] = (
+    *_STORES,
+    *_CHECKPOINTS,
+    "checkpoint_kinds",
+    "checkpoint_sights",
+    "directory_watch",
+    "checkpoint_keeper",
+)
 """The parts of the keeper of checkpoints, likewise."""
 SAMPLER: tuple[Program, ...] = (
     "process_files",

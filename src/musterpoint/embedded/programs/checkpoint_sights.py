@@ -1,0 +1,87 @@
+"""Which checkpoints were seen whole on this host, in which order, and in which attempt of the job each was saved.
+
+Files that lie here when an attempt ends are that attempt's as long as they stay as they are, whole or not: the first
+host's mark for them may come when the next attempt has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from musterpoint.embedded.programs.checkpoint_kinds import Unit, Version
+
+Its = tuple[tuple[str, Version], ...]
+"""The version of each of a checkpoint's files."""
+
+
+class Sights:
+    """``path``: a file by which a keeper that is started in the place of another one of the same ``run`` knows this."""
+
+    def __init__(self, path: str, run: str, attempt: int) -> None:
+        self._path, self._run, self._attempt = path, run, attempt
+        self._whole: dict[str, tuple[Its, int]] = {}
+        self._left: dict[str, tuple[Its, int]] = {}
+        self._marked: set[tuple[str, int]] = set()
+        self._count = 0
+        self._read()
+
+    def mark(self, name: str, attempt: int) -> None:
+        """The first host has marked what was saved in ``attempt`` as whole."""
+        self._marked.add((name, attempt))
+
+    def newest(self, units: list[Unit]) -> list[Unit]:
+        """The one of each family that has become whole last; of those that were found together, the highest number."""
+        newest: dict[str, Unit] = {}
+        for unit in units:
+            if not unit.files or not (unit.is_whole or (unit.name, self.attempt_of(unit)) in self._marked):
+                continue
+            if self._whole.get(unit.name, ((), 0))[0] != unit.version:
+                self._add(unit.name, unit.version)
+            other = newest.get(unit.family)
+            if other is None or self.order_of(unit) > self.order_of(other):
+                newest[unit.family] = unit
+        return list(newest.values())
+
+    def order_of(self, unit: Unit) -> int:
+        """When it was first seen whole, among those that :meth:`newest` has seen."""
+        return self._whole[unit.name][1]
+
+    def attempt_of(self, unit: Unit) -> int:
+        """In which attempt it was saved as it is here."""
+        version, attempt = self._left.get(unit.name, ((), 0))
+        return attempt if version == unit.version else self._attempt
+
+    def begin(self, attempt: int, units: list[Unit]) -> None:
+        """An attempt is over that left ``units``, and ``attempt`` begins."""
+        self.newest(units)
+        self._left = {unit.name: (unit.version, self.attempt_of(unit)) for unit in units}
+        self._attempt = attempt
+        self._write()
+
+    def _add(self, name: str, version: Its) -> None:
+        self._count += 1
+        self._whole[name] = version, self._count
+
+    def _write(self) -> None:
+        whole = sorted(self._whole.items(), key=lambda each: each[1][1])
+        left = [[name, its, attempt] for name, (its, attempt) in self._left.items()]
+        with open(f"{self._path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump([self._run, [[name, its] for name, (its, _) in whole], left], file)
+        os.replace(f"{self._path}.new", self._path)
+
+    def _read(self) -> None:
+        try:
+            with open(self._path, encoding="utf-8", errors="surrogateescape") as file:
+                run, whole, left = json.load(file)
+        except (OSError, ValueError):
+            return
+        if run != self._run:
+            return
+        for name, its in whole:
+            self._add(name, _version(its))
+        self._left = {name: (_version(its), attempt) for name, its, attempt in left}
+
+
+def _version(its: list[tuple[str, list[int]]]) -> Its:
+    return tuple((path, (size, changed, inode)) for path, (size, changed, inode) in its)

@@ -1,0 +1,73 @@
+"""What lies here when an attempt ends is that attempt's, whenever it is seen or marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit
+from musterpoint.embedded.programs.checkpoint_sights import Sights
+
+
+def saved(step: int, inode: int = 1, *, is_whole: bool = False) -> Unit:
+    """A host's part of a checkpoint, which says by itself that it is whole, or does not."""
+    name = f"checkpoint-{step}"
+    files = {f"{name}/rng_state_1.pth": Facts(10, 5, 5, inode)}
+    return Unit(name, "checkpoint-#", "transformers", files, "" if is_whole else "no mark")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "attempts")
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
+def test_a_mark_may_come_after_its_attempt(path: str, anew: bool) -> None:
+    sights = Sights(path, "run", 0)
+    sights.begin(1, [saved(1), saved(2)])
+    if anew:
+        sights = Sights(path, "run", 1)
+    sights.mark("checkpoint-2", 0)
+    assert sights.newest([saved(1), saved(2)]) == [saved(2)]
+    assert sights.attempt_of(saved(2)) == 0
+
+
+def test_a_mark_before_any_look_counts(path: str) -> None:
+    sights = Sights(path, "run", 0)
+    sights.mark("checkpoint-1", 0)
+    sights.begin(1, [saved(1)])
+    assert sights.newest([saved(1)]) == [saved(1)]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_mark_counts_only_for_what_its_attempt_saved(path: str, attempt: int) -> None:
+    sights = Sights(path, "run", 0)
+    sights.begin(1, [saved(1)])
+    sights.mark("checkpoint-1", attempt)
+    old, new = saved(1), saved(1, inode=2)
+    assert [bool(sights.newest([each])) for each in (old, new)] == [attempt == 0, attempt == 1]
+    assert (sights.attempt_of(old), sights.attempt_of(new)) == (0, 1)
+
+
+def test_what_lies_here_over_two_attempts_is_the_firsts(path: str) -> None:
+    sights = Sights(path, "run", 0)
+    sights.begin(1, [saved(1)])
+    sights.begin(2, [saved(1), saved(2)])
+    assert [sights.attempt_of(each) for each in (saved(1), saved(2), saved(3))] == [0, 1, 2]
+
+
+def test_the_order_outlives_a_keeper(path: str) -> None:
+    """A later attempt that begins from an earlier step saves lower numbers last."""
+    first, second = saved(7, is_whole=True), saved(3, is_whole=True)
+    sights = Sights(path, "run", 0)
+    sights.newest([first])
+    sights.newest([second, first])
+    sights.begin(1, [second, first])
+    assert Sights(path, "run", 1).newest([second, first]) == [second]
+
+
+def test_another_runs_file_is_not_read(path: str) -> None:
+    Sights(path, "run", 0).begin(1, [saved(1)])
+    sights = Sights(path, "another", 1)
+    assert sights.attempt_of(saved(1)) == 1

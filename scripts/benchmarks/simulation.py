@@ -40,7 +40,9 @@ def costs(python: str = sys.executable, times: int = 3) -> dict[str, float]:
 
 
 def simulate(wanted: Wanted, prices: dict[str, float] | None) -> dict[str, Any]:
-    """One job, in a process of its own; without ``prices`` they are fixed, and so are the results."""
+    """One job, in a process of its own; without ``prices`` they are fixed, and so are the results. Prices without a
+    ``step`` of the leader's Python have it measured as it runs.
+    """
     command = [sys.executable, str(ROOT / "scripts" / "simulate"), "--one", json.dumps([*wanted, prices])]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     played: dict[str, Any] = json.loads(done.stdout)
@@ -51,7 +53,7 @@ def play(wanted: Wanted, prices: dict[str, float] | None) -> dict[str, Any]:
     """The same in this process."""
     found = crowd()
     given = found.Conditions(wanted.hosts, **wanted.given)
-    price = found.Costs() if prices is None else found.Costs(**prices, step=None)
+    price = found.Costs() if prices is None else found.Costs(**{"step": None, **prices})
     gc.disable()  # the leader shares its process with all hosts here, as no real one does
     played: dict[str, Any] = found.play_crowd(given, price, wanted.end)._asdict()
     return played

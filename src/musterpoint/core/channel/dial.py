@@ -10,6 +10,7 @@ from typing import Callable, Final, Literal, NamedTuple, Protocol
 from musterpoint.base.loop import WRITE, Timer
 from musterpoint.core.channel.link import Context, plain_address
 from musterpoint.core.channel.names import Answer, Names
+from musterpoint.core.channel.timeouts import Timeouts
 
 Miss = Literal["refused", "vanished", "nothing"]
 """Why a round of dialling brought no connection."""
@@ -60,6 +61,25 @@ def systems_choice(address: str) -> str:
             return plain_address(probe.getsockname()[0])
     except OSError:
         return ""
+
+
+def up_to(seconds: float, least: float) -> float:
+    """A random time from the share ``least`` of ``seconds`` up to all of them.
+
+    Many hosts start together. If they also went on together, they would find the leader's port full each time: its
+    queue takes some thousand connections, and the kernel of a host that finds it full calls again once a second.
+    """
+    return seconds * (least + (1.0 - least) * int.from_bytes(os.urandom(2), "big") / 65535)
+
+
+def pause_before(tries: int, timeouts: Timeouts) -> float:
+    """Seconds to wait before the next round, after so many ``tries``."""
+    return up_to(min(timeouts.retry * 2 ** min(tries, 10), timeouts.retry_most), 0.5)
+
+
+def longest_try(timeouts: Timeouts) -> float:
+    """Seconds that one try to connect may take. It differs by a second, as that is when a kernel calls again."""
+    return up_to(timeouts.connect, 2 / 3)
 
 
 class Target(NamedTuple):
@@ -123,7 +143,7 @@ class Dialer:
         if self._left:
             self._try_next()
             return
-        pause = min(self._timeouts.retry * 2 ** min(self._round, 10), self._timeouts.retry_most)
+        pause = pause_before(self._round, self._timeouts)
         self._round += 1
         self._wait(pause, self._look_up)
 
@@ -186,7 +206,7 @@ class Dialer:
             if code == 0 or code in _UNDER_WAY:
                 self._sock = sock
                 self._loop.watch(sock.fileno(), WRITE, lambda _ready, to=address: self._connected(to))  # type: ignore[misc]
-                self._wait(self._timeouts.connect, lambda to=address, by=source: self._timed_out(to, by))  # type: ignore[misc]
+                self._wait(longest_try(self._timeouts), lambda to=address, by=source: self._timed_out(to, by))  # type: ignore[misc]
                 return
             sock.close()
             self._missed(address, code, bound=bool(source))

@@ -17,8 +17,8 @@ class Timeouts(NamedTuple):
     ``patience``: the same where a program that starts ranks by itself may still be ending (torchrun: 30 s).
     ``mismatch``: how long a caller from an unexpected address waits for one from the expected address.
     ``sign_of_life``: how long a host may take to answer when another process claims to be that host, restarted.
-    ``hello``, ``connect``: one try of each.
-    ``retry``, ``retry_most``: the shortest and the longest pause between two tries.
+    ``hello``, ``connect``: one try of each at most (one to connect is up to a third shorter, by chance).
+    ``retry``, ``retry_most``: the shortest and the longest pause between two tries (up to a half shorter, by chance).
     ``progress``: the least time between two progress lines.
     ``flush``: the most that leaving may take.
     ``confirm``: how long the leader stays for a host that reconnects and doesn't know yet that the job is over.

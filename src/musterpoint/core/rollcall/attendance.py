@@ -178,10 +178,10 @@ class Attendance:
 
     def rows(self, callers: list[str]) -> list[Row]:
         """One row for each host without a seat, in rank order."""
-        missing = self._seats.missing()
-        return [self._row(host, callers) for host in self._hosts if host in missing]
+        missing, called = self._seats.missing(), frozenset(callers)
+        return [self._row(host, called) for host in self._hosts if host in missing]
 
-    def _row(self, host: str, callers: list[str]) -> Row:
+    def _row(self, host: str, callers: frozenset[str]) -> Row:
         refused = self.refused.get(host)
         if refused is not None:
             refusal, address = refused
@@ -195,7 +195,7 @@ class Attendance:
         if self._checked and not known.addresses:
             return Row(host, "name", known.trouble)
         address = ", ".join(known.addresses)
-        if not set(known.addresses).isdisjoint(callers):
+        if not callers.isdisjoint(known.addresses):
             return Row(host, "hello", "connected, but has not said who it is", address)
         was_here = f"was here, then {self._left[host]}" if host in self._left else ""
         return Row(host, "connect", was_here or "has not called yet", address)

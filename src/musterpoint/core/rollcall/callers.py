@@ -42,6 +42,9 @@ class Callers:
     def __contains__(self, link: Link) -> bool:
         return link in self._calls
 
+    def __getitem__(self, link: Link) -> Call:
+        return self._calls[link]
+
     def get(self, link: Link) -> Call | None:
         return self._calls.get(link)
 

@@ -323,7 +323,7 @@ class LeaderCall:
             raise wire.WireError(f"a {message['t']!r} before the roster")
 
     def _ended(self, link: Link, why: str) -> None:
-        call = self._callers.calls[link]
+        call = self._callers[link]
         self._callers.drop(link, call)
         if self._seats.taken.get(call.name) is call:
             self._attendance.disconnected(call.name, f"{call.title}: {why}" if self._places else why)

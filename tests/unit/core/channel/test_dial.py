@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from typing import Any, Iterator
 
@@ -9,7 +10,17 @@ import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.connection_log import ConnectionLog
-from musterpoint.core.channel.dial import NOTHING, REFUSED, VANISHED, Dialer, Target, is_local, is_loopback
+from musterpoint.core.channel.dial import (
+    NOTHING,
+    REFUSED,
+    VANISHED,
+    Dialer,
+    Target,
+    is_local,
+    is_loopback,
+    longest_try,
+    pause_before,
+)
 from musterpoint.core.channel.link import Context
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.timeouts import Timeouts
@@ -160,3 +171,16 @@ def test_which_addresses_are_ours() -> None:
     assert not is_local("not an address")
     assert is_loopback("127.0.1.1")
     assert not is_loopback("10.0.0.1")
+
+
+def test_hosts_that_start_together_do_not_try_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = itertools.cycle(range(256))
+    monkeypatch.setattr("os.urandom", lambda size: bytes([next(drawn)] * size))
+    timeouts = Timeouts()
+    tries = sorted(longest_try(timeouts) for _ in range(256))
+    assert tries[-1] == timeouts.connect
+    assert tries[-1] - tries[0] >= 1.0, "a kernel calls a port that is full again after a second"
+    assert all(later - earlier < 0.01 for later, earlier in zip(tries[1:], tries))
+    pauses = sorted(pause_before(20, timeouts) for _ in range(256))
+    assert (pauses[0], pauses[-1]) == (timeouts.retry_most / 2, timeouts.retry_most)
+    assert timeouts.retry / 2 <= pause_before(0, timeouts) <= timeouts.retry

@@ -14,7 +14,7 @@ from unittest import mock
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss, OnConnect, OnMiss, Target
+from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss, OnConnect, OnMiss, Target, longest_try, pause_before
 from musterpoint.core.channel.link import Link
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import JobFailed, PeerLost, StopAll
@@ -32,7 +32,6 @@ from .simulated_processor import BusyLoop, Costs, LeaderSocket, ListeningSocket
 
 OFFER = Offer("job", "torchrun", 8, "0.1", 8)
 LEADER_ADDRESS = "10.128.0.1"
-BACKLOG = 4096
 SYN_AGAIN = 1.0
 """Seconds after which the kernel sends a SYN again that nobody has answered."""
 LOST_FOR = 0.2
@@ -49,7 +48,7 @@ class Conditions(NamedTuple):
     ``lookup``: seconds of a look-up of a name; of ``slow_names``, a share, ``slow_lookup``. ``looked_up``: the leader
     looks all names up (there is no hosts file that has them, and no secret).
     ``bandwidth``: bytes a second that the leader's network takes. ``spread``: seconds within which the hosts start.
-    ``readers``: how many hosts read the roster themselves.
+    ``readers``: how many hosts read the roster themselves. ``backlog``: connections that may wait at the leader's port.
     """
 
     hosts: int
@@ -64,6 +63,7 @@ class Conditions(NamedTuple):
     bandwidth: float = 12.5e9
     spread: float = 0.0
     readers: int = 3
+    backlog: int = 4096
     seed: int = 1
 
 
@@ -75,7 +75,7 @@ class CrowdNetwork(Network):
 
     def __init__(self, clock: Clock, leader: Machine, latencies: dict[str, float], given: Conditions) -> None:
         super().__init__(clock, leader, latencies, [], TIMEOUTS)
-        self.port = ListeningSocket(leader, BACKLOG)
+        self.port = ListeningSocket(leader, given.backlog)
         self._given = given
         self._draw = random.Random(given.seed)
         self._line_free_at = 0.0
@@ -125,6 +125,9 @@ class CrowdDialer(SimulatedDialer):
         super().__init__(network, machine, cast(OnConnect, calls[0]), cast(OnMiss, calls[1]))
         self._crowd, self._names, self._target = network, names, target
 
+    def _pause(self, tries: int) -> float:
+        return pause_before(tries, TIMEOUTS)
+
     def _try(self, this: int) -> None:
         if this == self._tries:
             self._names.look_up_both(self._target.host, partial(self._call, this))
@@ -136,11 +139,11 @@ class CrowdDialer(SimulatedDialer):
             self._missed(this, NOTHING)
             return
         loop, way = self._machine.loop, self._crowd.latency(self._machine)
-        began = loop.clock()
-        timeout = loop.call_later(TIMEOUTS.connect, lambda: self._gives_up(this))
+        over_at = loop.clock() + (longest := longest_try(TIMEOUTS))
+        timeout = loop.call_later(longest, lambda: self._gives_up(this))
 
         def syn() -> None:
-            if this != self._tries or loop.clock() - began > TIMEOUTS.connect:
+            if this != self._tries or loop.clock() > over_at:
                 return
             found = self._crowd.knock(self._machine)
             if found is True:
@@ -388,7 +391,7 @@ End = Literal["fails", "stops", "restarts", "lost"]
 LONGEST = 900.0
 
 
-def play_crowd(given: Conditions, costs: Costs = FIXED, end: End = "fails", watched: float = 10.0) -> Played:
+def play_crowd(given: Conditions, costs: Costs = FIXED, end: End = "fails", watched: float = 5.0) -> Played:
     """A job from its roll call to its end: it goes on for ``watched`` seconds, then a rank of one host fails, or the
     host is stopped, or it is lost; where it ``restarts``, all start anew once.
     """

@@ -329,9 +329,13 @@ class SimulatedDialer:
 
     def again(self) -> None:
         if not self._stopped:
-            pause = min(TIMEOUTS.retry * 2 ** min(self._round, 10), TIMEOUTS.retry_most)
+            pause = self._pause(self._round)
             self._round += 1
             self._try_after(pause)
+
+    def _pause(self, tries: int) -> float:
+        # the same in each run, as histories are played again
+        return min(TIMEOUTS.retry * 2 ** min(tries, 10), TIMEOUTS.retry_most)
 
     def stop(self) -> None:
         self._stopped = True

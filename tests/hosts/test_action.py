@@ -1,4 +1,6 @@
-"""action.yml's steps, run as a runner runs composite steps: bash, the inputs as variables, files for outputs."""
+"""action.yml's steps, run as a runner runs composite steps: bash, the inputs as variables, files for outputs. And the
+jobs of docs/ci.md, which users copy.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,32 @@ PROGRAM = (
 )
 
 
+Parsed = Callable[[str], dict[str, Any]]
+
+
 @pytest.fixture
-def action(stack: Callable[[str], Path], root: Path) -> dict[str, Any]:
-    text = (root / "action.yml").read_text()
-    done = subprocess.run(
-        [stack("kubernetes") / "python", "-c", READ], input=text, capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def parsed(stack: Callable[[str], Path]) -> Parsed:
+    """What a YAML text says."""
+
+    def read(text: str) -> dict[str, Any]:
+        command = [stack("kubernetes") / "python", "-c", READ]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    return read
+
+
+@pytest.fixture
+def action(parsed: Parsed, root: Path) -> dict[str, Any]:
+    return parsed((root / "action.yml").read_text())
+
+
+def of_the_page(root: Path, title: str) -> str:
+    """The YAML below a heading of docs/ci.md."""
+    section = (root / "docs" / "ci.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    return str(text)
 
 
 def filled(text: str, inputs: dict[str, str], root: Path) -> str:
@@ -62,3 +82,37 @@ def test_the_steps_of_the_action(action: dict[str, Any], root: Path, environ: di
     assert ended == [(0, True), (3, True)]
     assert "rank 1 (local rank 0) on algo-2, exit code 3" in summary
     assert "['--epochs', '1 2']" in (work / "job-0" / "hosts" / "algo-1" / "log").read_text()
+
+
+def test_the_job_of_the_page_uses_what_the_action_has(action: dict[str, Any], parsed: Parsed, root: Path) -> None:
+    steps = parsed(of_the_page(root, "GitHub"))["jobs"]["two-hosts"]["steps"]
+    (step,) = (each for each in steps if each.get("id") == "job")
+    assert set(step["with"]) <= set(action["inputs"])
+    assert re.findall(r"steps\.job\.outputs\.(\w+)", steps[-1]["with"]["path"]) == ["output"]
+    assert "output" in action["outputs"]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_gitlab_job_of_the_page(
+    parsed: Parsed, root: Path, environ: dict[str, str], tmp_path: Path, code: int
+) -> None:
+    """Its lines are run as a runner runs them: one script of bash that ends with the first error."""
+    job = parsed(of_the_page(root, "GitLab"))["two-hosts"]
+    install, *lines = job["script"]
+    assert install.startswith("pip install ")  # the interpreter of the tests has what it installs
+    (tmp_path / "train.py").write_text(PROGRAM)
+    lines[-1] += " --fail" if code else ""
+    script = tmp_path / "bin" / "muster"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m musterpoint "$@"\n')
+    script.chmod(0o755)
+    # the job's own image has torch, which these ranks don't need
+    own = {"MUSTER_LAUNCHER": "ranks", "PATH": f"{script.parent}:{environ['PATH']}", "CI": "true", "GITLAB_CI": "true"}
+    words, env = ["bash", "-c", "\n".join(["set -eo pipefail", *lines])], {**environ, **own}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    (kept,) = job["artifacts"]["paths"]
+    assert job["artifacts"]["when"] == "always"
+    log = (tmp_path / kept / "hosts" / "algo-2" / "log").read_text()
+    assert "['--epochs', '1'" in log
+    assert (tmp_path / kept / "timeline.json").is_file()

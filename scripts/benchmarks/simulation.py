@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ def costs(python: str = sys.executable, times: int = 3) -> dict[str, float]:
     """Seconds of each thing that the leader's kernel and loop do: the least of a few measurements."""
     found = []
     for _ in range(times):
-        done = subprocess.run([python, COSTS], stdout=subprocess.PIPE, check=True, timeout=120)
+        environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        done = subprocess.run([python, COSTS], stdout=subprocess.PIPE, env=environ, check=True, timeout=120)
         found.append(json.loads(done.stdout))
     return {name: min(each[name] for each in found) for name in found[0]}
 

@@ -98,7 +98,8 @@ def _without(error: ModuleNotFoundError) -> UsageError:
     if (error.name or "").partition(".")[0] not in _NEEDS:
         raise error
     return UsageError(
-        f"muster serve needs {error.name}, which {sys.executable} doesn't have: pip install 'musterpoint[serve]'"
+        f"muster serve needs {error.name}, which this Python doesn't have: {sys.executable} -m pip install "
+        "'musterpoint[serve]'"
     )
 
 

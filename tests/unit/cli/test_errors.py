@@ -36,3 +36,11 @@ def test_a_reader_that_leaves_is_no_error(root: Path, environ: dict[str, str]) -
                           check=False)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "ranks" in done.stdout
+
+
+def test_what_serve_lacks_is_said_with_what_installs_it(root: Path, environ: dict[str, str]) -> None:
+    words = [sys.executable, "-S", "-m", "musterpoint", "serve"]  # -S: without installed packages
+    env = {**environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert done.stderr.strip().endswith(f"doesn't have: {sys.executable} -m pip install 'musterpoint[serve]'")

@@ -2,8 +2,8 @@
 
 Started by :mod:`fuzzers.checkpoints_of_hosts`. ``sys.argv[1]`` is JSON: place, directory, uri, keep, from and to
 (descriptors of pipes from and to the other host), operations (of the first keeper before it is killed; 0: it isn't),
-below. Lines on stdin are what happens: ``begin``, ``kill`` (its keeper), ``attempt N``, ``finish`` or ``finish clean``.
-Facts go to stdout.
+below. Lines on stdin are what happens: ``begin``, ``kill`` (its keeper), ``attempt N``, ``finish`` (a rank was killed),
+``finish stopped`` (each ended with 0) or ``finish clean`` (and the job went well, too). Facts go to stdout.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def main(asked: dict[str, Any]) -> None:
     acts: dict[str, Callable[[str], object]] = {
         "begin": lambda _: keeping.begin((2, place, 1), HOSTS, 0),
         "attempt": lambda number: keeping.next_attempt(int(number)),
-        "finish": lambda how: say(kept=keeping.finish(None, how == "clean")._asdict()),
+        "finish": lambda how: say(kept=keeping.finish(None, how == "clean", not how)._asdict()),
     }
     Lines(loop, asked["from"], heard, alone)
     Lines(loop, os.dup(0), word, lambda: os._exit(0))

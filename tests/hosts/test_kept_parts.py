@@ -52,9 +52,9 @@ def places(folder: Path) -> set[int]:
     return {entry[4] for part in json.loads(newest.read_text())["parts"] for entry in part["files"]}
 
 
-def finish(hosts: list[Host]) -> None:
+def finish(hosts: list[Host], how: str = "finish clean") -> None:
     for host in hosts:
-        host.tell("finish clean")
+        host.tell(how)
     for host in hosts:
         assert host.hear("finish")
 
@@ -112,3 +112,14 @@ def test_a_mark_counts_that_comes_in_the_next_attempt(hosts: list[Host], tmp_pat
         assert hosts[1].hear("kill")
     finish(hosts)
     assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
+
+
+@pytest.mark.parametrize(("how", "kept"), [("finish", ""), ("finish stopped", "checkpoint-1")])
+def test_a_host_without_a_part_takes_none_where_its_ranks_ended_with_0(
+    hosts: list[Host], tmp_path: Path, how: str, kept: str
+) -> None:
+    """A rank that was killed may have been about to save its part of what another host has saved."""
+    save(tmp_path, 0)
+    assert hosts[0].hear("checkpoint-uploaded")
+    finish(hosts[::-1], how)
+    assert hosts[0].kept["newest"] == kept, hosts[0].said

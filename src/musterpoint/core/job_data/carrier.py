@@ -81,7 +81,8 @@ class Carrier:
             report.files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept)
         data: dict[str, Any] = {}
         if self._keeping is not None:
-            data["checkpoints"] = self._keeping.finish(self._left(outcome), clean=not outcome.code)._asdict()
+            kept = self._keeping.finish(self._left(outcome), not outcome.code, outcome.cut_off)
+            data["checkpoints"] = kept._asdict()
         if plan.upload is not None:
             job, left = self._asked.job, self._left(outcome)
             data["uploads"] = upload(runtime, job, plan.upload, self._access, left, self._grace)

@@ -116,7 +116,7 @@ class Keeping:
         self._request: dict[str, Any] = {}
         self._hosts: tuple[str, ...] = ()
         self._until: float | None = None
-        self._clean = False
+        self._clean = self._cut_off = False
         self._over: dict[str, Any] | None = None
         self._others = _Others()
         self._early: list[Told] = []
@@ -200,12 +200,13 @@ class Keeping:
         except OSError:
             pass
 
-    def finish(self, left: float | None, clean: bool) -> Kept:
-        """Sends the last whole checkpoint; call it when no rank runs any more. ``clean``: all ended well, so that no
-        file is half. Takes ``left`` seconds at most, less :data:`RESERVE`; None: no stop limits it.
+    def finish(self, left: float | None, clean: bool, cut_off: bool) -> Kept:
+        """Sends the last whole checkpoint; call it when no rank runs any more. ``clean``: the job went well, so that no
+        file is half. ``cut_off``: a rank here didn't end with 0, so that it may have been about to save. Takes ``left``
+        seconds at most, less :data:`RESERVE`; None: no stop limits it.
         """
         loop = self._runtime.loop
-        began, self._clean = loop.clock(), clean
+        began, self._clean, self._cut_off = loop.clock(), clean, cut_off and not clean
         longest = LONGEST_FINISH if left is None else max(SHORTEST_FINISH, min(LONGEST_FINISH, left - RESERVE))
         self._until = began + longest
         if self._request:
@@ -303,7 +304,7 @@ class Keeping:
 
     def _tell_end(self, problem: str = "") -> None:
         """Nothing more comes from this host."""
-        self._topic_tell(NoMoreParts(problem) if self._share.place else NoMoreMarks())
+        self._topic_tell(NoMoreParts(problem, self._cut_off) if self._share.place else NoMoreMarks())
 
     def _topic_tell(self, message: Word) -> None:
         leads = not self._share.place
@@ -364,7 +365,8 @@ class Keeping:
             elif isinstance(message, MarkedWhole):
                 self._hand_on("marked", (message.name, message.attempt))
             else:
-                self._hand_on("lost" if isinstance(message, HostGone) else "ended", place)
+                lost = isinstance(message, HostGone) or (isinstance(message, NoMoreParts) and message.cut_off)
+                self._hand_on("lost" if lost else "ended", place)
 
     def _hand_on(self, word: str, about: Any) -> None:
         self._others.add(word, about)

@@ -126,6 +126,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    @property
+    def cut_off(self) -> bool:
+        """See :attr:`Ranks.cut_off`."""
+        return self._ranks.cut_off
+
     def unstarted(self, session: int) -> list[tuple[int, int]]:
         """The ranks of a session (global, local) whose program doesn't run yet."""
         first = self.sessions[session].plan.first_rank

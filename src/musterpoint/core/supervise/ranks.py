@@ -92,6 +92,7 @@ class Ranks:
         self._expected: set[Key] = set()
         self._worlds: dict[int, int] = {}
         self._ended_well: dict[int, set[int]] = {}
+        self._cut_off = False
         self._ranks: dict[Key, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._signalled: set[Key] = set()
@@ -163,6 +164,11 @@ class Ranks:
         """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether a rank of this host has not ended with 0, also one that was told to end: it may have been saving."""
+        return self._cut_off or bool(self._expected)
+
     def pids(self, session: int) -> list[int]:
         """The pids of a session's programs that run."""
         return [pid for pid, rank in self._by_pid.items() if rank.session == session]
@@ -230,6 +236,7 @@ class Ranks:
         signalled = rank.key in self._signalled
         aborted = None if signalled else self._abort_code(rank)
         status = status if aborted is None else aborted
+        self._cut_off |= status != 0
         oom = not signalled and self.oom_struck(status)
         first = self._pump.first_output(rank.number, rank.name)
         self._context.record(
@@ -352,6 +359,7 @@ class Ranks:
         if not any(other.pid for other in self.of_session(key[0])):
             self._others.kill(key[0], "launcher")
         self._expected.discard(key)
+        self._cut_off = True
         self._emit(RankEnded(key, None))
 
     def pass_on(self, signo: int) -> None:

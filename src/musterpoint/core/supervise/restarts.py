@@ -153,7 +153,7 @@ class Restarts:
         if stopped is not None and end.failure is None:
             code = exit_codes.of_job(0, stopped[1], self._between.stop_code)
             at = self._stopped_at if self._stopped_at is not None else outcome.stopped_at
-            return Outcome(code, None, stopped[0], stopped_at=at, attempts=attempts)
+            return Outcome(code, None, stopped[0], stopped_at=at, attempts=attempts, cut_off=outcome.cut_off)
         failure = end.failure or outcome.failure
         assert failure is not None
         sentence = attempts_sentence(attempts, end.why)

@@ -105,7 +105,8 @@ class Outcome(NamedTuple):
     ``secondary`` counts the failures beside the root cause, on all hosts as far as known. ``stopped_at`` is when this
     host first learned of a stop, here or elsewhere (the loop's clock); None: never. ``spoilt`` is what went wrong on
     this host while it was stopping, such as a checkpoint that couldn't be saved. ``attempts``: how often the ranks were
-    started; ``no_restart`` says why not again, where they were started more than once.
+    started; ``no_restart`` says why not again, where they were started more than once. ``cut_off``: a rank of this host
+    did not end with 0, also one that was told to end, so that what it was saving may be half.
     """
 
     code: int
@@ -116,6 +117,7 @@ class Outcome(NamedTuple):
     spoilt: Failure | None = None
     attempts: int = 1
     no_restart: str = ""
+    cut_off: bool = False
 
 
 Decision = tuple[State, list[Action]]

@@ -177,6 +177,7 @@ class Supervisor:
             secondary=state.secondary,
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
+            cut_off=self._processes.cut_off,
         )
 
     def _record_silence(self) -> None:

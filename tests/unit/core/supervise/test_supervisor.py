@@ -121,7 +121,7 @@ def ready(tmp_path: Path) -> Path:
 
 def test_ranks_run_with_their_environment(bench: Bench) -> None:
     outcome = bench.run(shell("echo $RANK ${GONE-unset}", "echo $RANK ${GONE-unset}"))
-    assert (outcome.code, outcome.failure, outcome.stopped_by) == (0, None, "")
+    assert (outcome.code, outcome.failure, outcome.stopped_by, outcome.cut_off) == (0, None, "", False)
     assert bench.events.count("rank-ended") == 2
     assert sorted(bench.output.splitlines()) == ["0 unset", "1 unset"]
 
@@ -155,10 +155,13 @@ def test_what_ignores_the_signal_is_killed_after_its_grace(bench: Bench, ready: 
     assert "processes-killed" in bench.events
 
 
-def test_a_stop(bench: Bench, ready: Path) -> None:
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_a_stop(bench: Bench, ready: Path, cut_off: bool) -> None:
+    """Also: whether every rank ended with 0, so that nothing is half which they saved."""
     bench.stop_once_ready(ready)
-    outcome = bench.run(shell(saves(ready), "exec sleep 600"))
+    outcome = bench.run(shell(saves(ready), "exec sleep 600" if cut_off else "exit 0"))
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (143, None, "algo-1")
+    assert outcome.cut_off == cut_off
     assert bench.output == "saved\n"
 
 

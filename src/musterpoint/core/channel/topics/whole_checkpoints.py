@@ -19,9 +19,12 @@ class PartKept(NamedTuple):
 
 
 class NoMoreParts(NamedTuple):
-    """This host's ranks have ended, and its last part is at the store."""
+    """This host's ranks have ended, and its last part is at the store. ``cut_off``: not all ended with 0, so that one
+    may be missing which another host's checkpoint needs.
+    """
 
     problem: Annotated[str, Text(LONGEST)] = ""
+    cut_off: bool = False
 
 
 class MarkedWhole(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -15,14 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from fuzzers.checkpoints_of_hosts import Host, links_of_two
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[list[Host]]:
-    """Two that keep checkpoints."""
+@contextlib.contextmanager
+def keeping(folder: Path) -> Iterator[list[Host]]:
+    """Two hosts that keep checkpoints."""
     links, found = links_of_two(), list[Host]()
     try:
         for place in (0, 1):
-            (tmp_path / f"host{place}").mkdir()
-            asked = {"place": place, "directory": str(tmp_path / f"host{place}"), "uri": str(tmp_path / "place")}
+            (folder / f"host{place}").mkdir(exist_ok=True)
+            asked = {"place": place, "directory": str(folder / f"host{place}"), "uri": str(folder / "place")}
             found.append(Host({**asked, "operations": 0, "below": "", "keep": 3}, *links[place]))
             found[place].tell("begin")
             assert found[place].hear("begin")
@@ -31,6 +32,12 @@ def hosts(tmp_path: Path) -> Iterator[list[Host]]:
         for host in found:
             host.kill()
             host.end()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[list[Host]]:
+    with keeping(tmp_path) as found:
+        yield found
 
 
 def save(folder: Path, place: int, mark: str = "") -> None:
@@ -123,3 +130,18 @@ def test_a_host_without_a_part_takes_none_where_its_ranks_ended_with_0(
     assert hosts[0].hear("checkpoint-uploaded")
     finish(hosts[::-1], how)
     assert hosts[0].kept["newest"] == kept, hosts[0].said
+
+
+def test_files_of_one_name_and_size_that_differ_are_known_again(tmp_path: Path) -> None:
+    """What is at the store stays as it is; a host that took the other's file for its own sent its part again, alone."""
+    for place in (0, 1):
+        (tmp_path / f"host{place}" / "new-1.tmp").mkdir(parents=True)
+        (tmp_path / f"host{place}" / "new-1.tmp" / "state").write_text(f"of {place}")
+        (tmp_path / f"host{place}" / "new-1.tmp").rename(tmp_path / f"host{place}" / "checkpoint-1")
+    with keeping(tmp_path) as first:
+        finish(first)
+        assert (first[0].kept["number"], places(tmp_path)) == (1, {0, 1}), first[0].said
+    with keeping(tmp_path) as second:
+        finish(second)
+        assert [host.kept["bytes"] for host in second] == [0, 0], second[0].said
+        assert len(list((tmp_path / "place" / "manifests").iterdir())) == 1

@@ -143,14 +143,17 @@ class Keeper:
             for part in newest.parts:
                 self._current.setdefault(part.family, {})[part.place] = part
         look = look_at(self._directory, self._world)
-        by_path = {(entry.path, entry.size): entry for entry in newest.files}
+        sizes = {(entry.path, entry.size) for entry in newest.files}
+        # two hosts may have files of one name and size; where they are the same, our own is taken
+        ours_last = sorted(newest.files, key=lambda entry: entry.place == self._place)
+        there = {(entry.path, entry.sha256): entry for entry in ours_last}
         for path, facts in look.files_below("").items():
-            entry = by_path.get((path, facts.size))
             try:
-                if entry is not None and sha256_of(look.path(path)) == entry.sha256:
-                    self._known[path, facts.version] = entry
+                entry = there.get((path, sha256_of(look.path(path)))) if (path, facts.size) in sizes else None
             except OSError:
                 continue
+            if entry is not None:
+                self._known[path, facts.version] = entry
         units = units_of(look)
         self._sights.newest(units)
         for unit in units:

@@ -8,6 +8,7 @@ refused by name. Ranks are real processes of this machine, so a model takes abou
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import json
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 from fuzzers.findings import MOST_WRONG, Findings
 
@@ -39,15 +40,16 @@ def fuzz(number: int, inputs: int) -> Findings:
         same = list(alike)
         for start in range(0, len(same), AT_ONCE):
             some = same[start : start + AT_ONCE]
-            found = train(some, ranks, parents)
-            if isinstance(found, str):
-                wrong.append(f"{found}\n  one of: {json.dumps(some)}")
+            try:
+                found = generated.trained(some, functools.partial(train, size=ranks, parents=parents))
+            except RuntimeError as error:
+                wrong.append(f"{error}\n  one of: {json.dumps(some)}")
                 continue
-            for model, errors in zip(some, zip(*found)):
+            for model, errors in zip(some, found):
                 tried += 1
-                if generated.refused(list(errors)):
+                if generated.refused(errors, model):
                     refused += 1
-                elif not generated.exact(list(errors), model):
+                elif not generated.exact(errors, model):
                     wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
             print(f"fuzz: {tried} models, {len(wrong)} wrong", file=sys.stderr, flush=True)
             if len(wrong) >= MOST_WRONG:
@@ -88,8 +90,12 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-def train(models: list[dict[str, Any]], size: int, parents: Any) -> list[list[Any]] | str:
-    """What each rank found of each model, or what ended a rank."""
+def train(models: Sequence[dict[str, Any]], size: int, parents: Any) -> list[list[Any]]:
+    """What each rank found of the models, up to the first that failed.
+
+    Raises:
+        RuntimeError: a rank has ended.
+    """
     ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -114,4 +120,6 @@ def train(models: list[dict[str, Any]], size: int, parents: Any) -> list[list[An
                 ended = ended or f"code {code}: {errors[-1500:]}"
             else:
                 found.append(json.loads(said.splitlines()[-1])["found"])
-    return ended or found
+    if ended:
+        raise RuntimeError(ended)
+    return found

@@ -24,6 +24,9 @@ SMDISTRIBUTED = Path(musterpoint.__file__).parents[1] / "musterpoint_smdistribut
 STARTUP = str(SMDISTRIBUTED / "startup")
 PROGRAMS = Path(__file__).parent / "programs"
 
+LARGEST = 1 << 24
+"""Bytes that are read of what a rank printed."""
+
 RunRanks = Callable[..., "list[dict[str, Any]]"]
 
 
@@ -37,7 +40,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.settimeout(500)
+        self._door.settimeout(1100)
         environ = {**clean(os.environ), "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("torch_parent.py")), str(theirs.fileno())],
@@ -72,7 +75,7 @@ class Parent:
 
     def close(self) -> None:
         self._door.close()
-        self._process.wait(500)
+        self._process.wait(1100)
 
 
 @pytest.fixture(scope="session")
@@ -113,11 +116,13 @@ def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Pa
                 for rank, (out, err) in enumerate(files):
                     code = parents[rank % 2].wait(running[rank])
                     del running[rank]
-                    text, errors = (file.seek(0) or file.read().decode() for file in (out, err))
+                    text, errors = _texts(out, err)
                     if fails:
                         said.append({"code": code, "errors": errors})
                         continue
-                    assert code == 0, f"{program}, code {code}:\n{text}{errors}"
+                    if code != 0:  # another rank's end may be the cause
+                        others = (f"-- rank {each} says:\n" + "".join(_texts(*files[each])) for each in range(count))
+                        pytest.fail(f"{program}, code {code} of rank {rank}:\n" + "\n".join(others))
                     said.append(json.loads(text.splitlines()[-1]))
             finally:
                 for rank, pid in running.items():
@@ -125,6 +130,10 @@ def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Pa
         return said
 
     return run
+
+
+def _texts(*files: BinaryIO) -> list[str]:
+    return [os.pread(file.fileno(), LARGEST, 0).decode(errors="replace") for file in files]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.torch
 
 Modules = Callable[[str], Any]
-Ends = tuple[Any, Any, "queue.SimpleQueue[Any]", "queue.SimpleQueue[Any]"]
+Ends = tuple[Any, Any, Any, Any]
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,10 @@ def torch() -> Any:
 def ends(modelparallel: Modules) -> Iterator[Ends]:
     """Two connected transports of ranks 4 and 7, and what each receives."""
     transport = modelparallel("torch.transport")
-    inboxes: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+    inboxes = [modelparallel("torch.inbox").Inbox() for _ in range(2)]
     one, two = (transport.Transport(rank, inbox.put, "127.0.0.1") for rank, inbox in zip((4, 7), inboxes))
+    for inbox, reader in zip(inboxes, (one, two)):
+        inbox.reads(reader)
     addresses = {4: one.address, 7: two.address}
     token = transport.new_token()
     two_first = threading.Thread(target=two.connect, args=(token, addresses, [4]))
@@ -72,6 +74,51 @@ def test_an_end_is_said_once_and_others_may_tell(ends: Ends) -> None:
     one.tell(4, "to itself, over a connection of its own")
     said = inbox.get(timeout=500)
     assert (said.sender, said.body) == (4, "to itself, over a connection of its own")
+
+
+def test_who_waits_hears_of_what_others_put(ends: Ends) -> None:
+    _, _, inbox, _ = ends
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.01)
+    later = threading.Timer(0.1, inbox.put, ["of a thread"])
+    later.start()
+    assert inbox.get(timeout=500) == "of a thread"
+    later.join()
+
+
+def test_large_messages_arrive_while_nobody_looks_and_small_ones_keep_their_order(ends: Ends, torch: Any) -> None:
+    one, two, inbox, others = ends
+    large = torch.arange(8_000_000.0)
+    for each in (one, two):  # at the same time: each would wait for ever for the other's memory
+        sent = [each.send(7 if each is one else 4, number, [large] if number == 1 else []) for number in range(3)]
+        assert sent == [None] * 3
+    for box in (inbox, others):
+        messages = [box.get(timeout=500) for _ in range(3)]
+        assert [message.body for message in messages] == [0, 1, 2]
+        assert torch.equal(messages[1].tensors[0], large)
+
+
+def test_what_the_script_has_switched_on_where_it_waits_changes_no_message(ends: Ends, torch: Any) -> None:
+    _, two, inbox, _ = ends
+    two.send(4, "body", [torch.arange(3.0)])
+    with torch.device("meta"), torch.inference_mode():
+        (received,) = inbox.get(timeout=500).tensors
+    assert received.device.type == "cpu" and not received.is_inference()
+    assert received.tolist() == [0, 1, 2]
+
+
+def test_messages_carry_contexts_and_calls_as_they_are(modelparallel: Modules, ends: Ends, torch: Any) -> None:
+    _, two, inbox, _ = ends
+    messages, context = modelparallel("torch.messages"), modelparallel("torch.context")
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        current = context.Context.current()
+    links = (messages.Link(1, ("module", "a")), messages.Link(2, ("again", ("b", "c"), True)))
+    body = messages.Forward(messages.Call(messages.CallId(0, 7), links, 3, 1), 1, 99, current, b"", (True, False))
+    for _ in range(2):
+        two.send(4, body)
+        received = inbox.get(timeout=500).body
+        assert received == body and type(received.call.links[1]) is messages.Link
+        assert type(received.context.autocast[0]) is context.Autocast
 
 
 def test_strangers(modelparallel: Modules, ends: Ends) -> None:

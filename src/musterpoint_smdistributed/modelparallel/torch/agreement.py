@@ -6,14 +6,9 @@ In a collective of other shapes they would wait for each other for ever, or comp
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from typing import Any, Iterator
 
-import torch
-import torch.distributed as dist
-from torch.utils import _pytree
-
-from . import log, randomness
+from . import log, randomness, same_calls
 from .errors import SMPStepError
 from .nn.dropout import drawn, own_device, shares_activations
 from .randomness import Stream
@@ -34,13 +29,11 @@ def alike(step: str, arguments: Any) -> Iterator[None]:
     if group.size == 1:
         yield
         return
-    shapes = _shapes(arguments)
-    digest = int.from_bytes(hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest(), "little") >> 1
-    told = torch.tensor([drawn() if shares_activations() else 0, digest])
-    said = [torch.empty_like(told) for _ in group.ranks]
+    shapes = same_calls.shapes(arguments)
+    told = [drawn() if shares_activations() else 0, same_calls.digest(shapes)]
     with log.waiting(f"the step function {step}, for the ranks {list(group.ranks)} that share tensors"):
-        dist.all_gather(said, told, group=group.process_group)
-    digests = [int(each[1]) for each in said]
+        said = list(same_calls.told_by_all(told, group.ranks, group.process_group).values())
+    digests = [digest for _, digest in said]
     if len(set(digests)) > 1:
         raise SMPStepError(_different(step, shapes, digests))
     if not shares_activations():
@@ -48,7 +41,7 @@ def alike(step: str, arguments: Any) -> Iterator[None]:
         return
     device = own_device()
     before = Stream.current(device)
-    randomness.begin(int(said[0][0]), device)
+    randomness.begin(said[0][0], device)
     try:
         yield
     finally:
@@ -68,12 +61,3 @@ def _different(step: str, shapes: list[str], digests: list[int]) -> str:
         f"{step}: rank {state.world.rank} was called with tensors of shapes {', '.join(shapes) or 'none'}, and ranks "
         f"{others}, which share its tensors, with others; {feed}"
     )
-
-
-def _shapes(arguments: Any) -> list[str]:
-    leaves = _pytree.tree_leaves(arguments)
-    return [
-        f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
-        for leaf in leaves
-        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
-    ]

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from . import part_reads, passes, randomness
+from . import aliases, part_reads, passes, randomness
 from .messages import Backward, CallId, Forward, Gradients, Result
 from .nodes import Entry, Received, Saved
 from .packing import Names, pack, unpack
@@ -53,6 +53,7 @@ class Callee:
         last = position + 1 == len(call.links)
         value = value if last else ((value,), {})
         packed = pack(value, self._names, f"the result of {call.links[position].target}", results=last)
+        views = aliases.found(packed.tensors, [] if position else entered) if last else ()
         changed: tuple[int, ...] = ()
         if position == 0 and last:
             changed = tuple(i for i, tensor in enumerate(entered) if _version(tensor) != versions[i])
@@ -62,7 +63,7 @@ class Callee:
             edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
             self._saved[call.id, position] = Saved(edges, arguments, entries)
         if last:
-            self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
+            self._send(call.id.rank, Result(call.id, packed.data, need, changed, views), packed.tensors)
         else:
             following = Forward(call, position + 1, request.seed, request.context, packed.data, need)
             self._send(call.links[position + 1].rank, following, packed.tensors)
@@ -81,11 +82,12 @@ class Callee:
             saved.results[:] = [None if here else edge for here, edge in zip(request.present, saved.results)]
             if all(edge is None for edge in saved.results):
                 del self._saved[call.id, position]  # else another loss may still come back through the other results
-        gradients = _run(saved, [edge for edge in roots if edge is not None], list(tensors), request)
+        with passes.part_of(request.number):
+            gradients = _run(saved, [edge for edge in roots if edge is not None], list(tensors), request)
         present = tuple(gradient is not None for gradient in gradients)
         sent = [gradient for gradient in gradients if gradient is not None]
         if position:
-            back = Backward(call, position - 1, present, request.keeps, request.some)
+            back = Backward(call, position - 1, present, request.keeps, request.some, request.number)
             self._send(call.links[position - 1].rank, back, sent)
         else:
             self._send(call.id.rank, Gradients(call.id, present), sent)

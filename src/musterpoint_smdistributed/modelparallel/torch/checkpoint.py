@@ -121,7 +121,8 @@ def save_checkpoint(
     """Saves model, optimizer and whatever else, in ``{path}/{tag}_partial/``, or ``{path}/{tag}`` for the whole model.
 
     The file of the whole model is its plain state dict; the optimizer's is beside it, as ``optimizer_{tag}``. All
-    ranks call this; the first replica writes. ``{path}/newest`` names the checkpoint when all of it is there.
+    ranks call this; the first replica writes, and the others return at once: who reads what was saved just now calls
+    ``smp.barrier()`` before. ``{path}/newest`` names the checkpoint when all of it is there.
 
     Raises:
         ValueError: the number of checkpoints to keep is less than one.

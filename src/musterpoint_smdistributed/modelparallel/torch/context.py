@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, NamedTuple
+import functools
+import pickle
+from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 
@@ -39,9 +41,18 @@ class Context(NamedTuple):
             torch.is_autocast_cache_enabled(),
         )
 
+    def __reduce__(self) -> tuple[Callable[[bytes], Context], tuple[bytes]]:
+        """Written once and not for each message: there are few of them."""
+        return _read, (_written(self),)
+
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Computes under this context in the calling thread."""
+        casts = any(each.enabled or torch.is_autocast_enabled(each.device) for each in self.autocast)
+        if not casts and self.inference == torch.is_inference_mode_enabled():
+            with torch.set_grad_enabled(self.grad):
+                yield
+            return
         with contextlib.ExitStack() as stack:
             if self.inference != torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(self.inference))
@@ -52,6 +63,18 @@ class Context(NamedTuple):
                         torch.autocast(each.device, enabled=each.enabled, dtype=each.dtype, cache_enabled=self.cache)
                     )
             yield
+
+
+@functools.lru_cache(maxsize=64)
+def _written(context: Context) -> bytes:
+    parts: tuple[Any, ...] = (context.grad, context.inference, [tuple(each) for each in context.autocast])
+    return pickle.dumps((*parts, context.cache), pickle.HIGHEST_PROTOCOL)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(data: bytes) -> Context:
+    grad, inference, autocast, cache = pickle.loads(data)
+    return Context(grad, inference, tuple(Autocast(*each) for each in autocast), cache)
 
 
 def default_device() -> contextlib.AbstractContextManager[object]:

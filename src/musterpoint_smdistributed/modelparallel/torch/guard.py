@@ -13,16 +13,19 @@ After the first steps, and later from time to time with growing pauses, the rank
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils import _pytree
 
 from . import absent, log
-from .attributes import OF_TORCH, Place, Record, digest, is_fixed
+from .attributes import Place, Record, digest, is_fixed
 from .errors import SMPStepError
+from .guarded_class import guarded
 from .packing import Names, Packed, pack, unpack
 from .scheduler import current
 
@@ -61,6 +64,7 @@ class Guard:
         owner: the rank that has each module.
         stateless: whether a module has no parameters and buffers, and runs wherever it is called.
         ranks: the global ranks of the pipeline, in its order.
+        microbatches: of a step, that may be under way at once.
     """
 
     def __init__(
@@ -82,10 +86,11 @@ class Guard:
         self.live: set[Place] = set()
         self._unreadable: set[Place] = set()
         self._free: set[Place] = set()
+        self._computed: set[Place] = set()
         self._seen: dict[tuple[str, bool], int] = {}
         self._steps = 0
         self._learning = False
-        self._serial = ""
+        self._serial = self._together = ""
         self._changed: dict[Place, int] = {}
         self._foreign: dict[Place, bytes] = {}
         self._fetched: set[str] = set()
@@ -107,9 +112,14 @@ class Guard:
         for module in self._others.values():
             kind = type(module)
             try:
-                module.__class__ = _guarded(kind, self)
+                module.__class__ = guarded(kind, self)
             except TypeError:  # one that isn't made of Python alone
                 log.get_logger().debug("attributes of %s can't be guarded", kind.__name__)
+
+    def compute(self, places: Iterable[Place]) -> None:
+        """Attributes that are made of parameters before each call: no change of state, and the owner's count."""
+        self._computed.update(places)
+        self._unreadable.update(place for place in self._computed if place.module in self._others)
 
     # ---- steps
 
@@ -207,14 +217,24 @@ class Guard:
             if self._microbatches > 1:
                 log.say(f"one microbatch runs after the other, since {reason}")
 
+    def run_one_by_one(self, tensor: str) -> None:
+        """A parameter or buffer has another tensor in its place for one call; microbatches would see each other's."""
+        if not self.one_by_one and self._microbatches > 1:
+            raise SMPStepError(
+                f"{tensor} has another tensor in its place (torch.func.functional_call), for the first time and while "
+                'other microbatches are under way, which would see it: set "active_microbatches": 1 or '
+                f'"microbatches": 1, or do it in the first {LEARNING} steps of this step function as well'
+            )
+        self._together = f"{tensor} has another tensor in its place for single calls (torch.func.functional_call)"
+
     def _say(self, compares: bool) -> Said:
         first = self._steps <= 1
-        own = {place for place in self._changed if place.module in self._own}
+        own = {place for place in self._changed if place.module in self._own and place not in self._computed}
         live = {place for place in own if not (first and self._changed[place] == 0)} | {
             place for place in self.live if place.module in self._own
         }
         values = {place: self._packed(place) for place in own | live}
-        together = ""
+        together = self._together
         if live:
             together = f"forward passes change the attribute {min(live)}"
         for name, turns in self._written.items():
@@ -270,9 +290,8 @@ class Guard:
             )
 
     def _compare(self, digests: Sequence[Mapping[Place, bytes]], sent: set[Place]) -> None:
-        for place in sorted(set().union(*digests) - sent):
-            if place in self._free or place in self._unreadable or place in self.live:
-                continue
+        known = self._free | self._computed | self._unreadable | self.live | sent
+        for place in sorted(set().union(*digests) - known):
             owner = self._owner[place.module]
             others = [rank for rank, each in enumerate(digests) if each.get(place) != digests[owner].get(place)]
             if others:
@@ -334,6 +353,8 @@ class Guard:
         held = vars(module)
         if isinstance(value, (nn.Parameter, nn.Module)) or name in held["_parameters"] or name in held["_modules"]:
             self._refuse(place, "it can't be replaced here in a step")
+        if any(isinstance(each, torch.Tensor) and each.requires_grad for each in _pytree.tree_leaves(value)):
+            self._refuse(place, "its gradient wouldn't come back if it were set here: hand it on as an argument")
         if name == "training":
             if held.get(name) != value:
                 self._refuse(place, "train() and eval() are for all ranks, outside of steps; in a step it was set here")
@@ -363,7 +384,9 @@ class Guard:
         """Somebody asks for ``__dict__``."""
         if current() is None or self.quiet:
             return
-        if not str(sys._getframe(2).f_globals.get("__name__", "")).startswith(_OURS):
+        frame = sys._getframe(2)
+        wraps = frame.f_code is functools.update_wrapper.__code__  # torch.func.vmap's; a call of it is refused by name
+        if not wraps and not str(frame.f_globals.get("__name__", "")).startswith(_OURS):
             place = Place(self._names_of.get(id(module), ""), "__dict__")
             self._refuse(place, "vars() of a module elsewhere would show copies; read its attributes by their names")
 
@@ -419,42 +442,3 @@ class _Value(NamedTuple):
 
 
 _GONE: Any = object()
-_get = object.__getattribute__
-
-
-def _guarded(kind: type[nn.Module], guard: Guard) -> type[nn.Module]:
-    """The class of a module that is elsewhere."""
-
-    def read(self: Any, name: str) -> Any:
-        value = kind.__getattribute__(self, name)
-        if name in OF_TORCH:
-            return value
-        if name[:2] == "__":
-            if name == "__dict__":
-                guard.dictionary(self)
-            return value
-        if guard.quiet or name not in _get(self, "__dict__"):
-            return value
-        return guard.read(self, name, value)
-
-    def write(self: Any, name: str, value: Any) -> None:
-        if guard.quiet or current() is None or (name in OF_TORCH and name != "training"):
-            kind.__setattr__(self, name, value)
-        elif guard.write(self, name, value):
-            kind.__setattr__(self, name, value)
-            guard.remember_write()
-
-    def delete(self: Any, name: str) -> None:
-        if current() is not None and not guard.quiet:
-            guard.forbid_delete(self, name)
-        kind.__delattr__(self, name)
-
-    inside = {
-        "__getattribute__": read,
-        "__setattr__": write,
-        "__delattr__": delete,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }
-    return type(kind.__name__, (kind,), inside)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+import pickle
+from typing import Any, Callable, NamedTuple
 
+from .aliases import View
 from .context import Context
 
 
@@ -28,6 +31,25 @@ class Call(NamedTuple):
     links: tuple[Link, ...]
     step: int
     microbatch: int
+
+    def __reduce__(self) -> tuple[Callable[..., Call], tuple[Any, ...]]:
+        """Links are written once and not for each message: a model has few chains of them."""
+        return _call, (*self.id, _written(self.links), self.step, self.microbatch)
+
+
+@functools.lru_cache(maxsize=256)
+def _written(links: tuple[Link, ...]) -> bytes:
+    return pickle.dumps(links, pickle.HIGHEST_PROTOCOL)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(links: bytes) -> tuple[Link, ...]:
+    known: tuple[Link, ...] = pickle.loads(links)
+    return known
+
+
+def _call(rank: int, number: int, links: bytes, step: int, microbatch: int) -> Call:
+    return Call(CallId(rank, number), _read(links), step, microbatch)
 
 
 class Start(NamedTuple):
@@ -66,20 +88,22 @@ class Forward(NamedTuple):
 class Result(NamedTuple):
     """What the call returned. Of the tensors, ``need_gradient`` marks those that autograd follows.
 
-    ``changed``: which of the call's own tensors were changed in place; their new values are the last tensors.
+    changed: which of the call's own tensors were changed in place; their new values are the last tensors.
+    views: of each tensor, what it is a view of; empty: none is one.
     """
 
     call: CallId
     value: bytes
     need_gradient: tuple[bool, ...]
     changed: tuple[int, ...]
+    views: tuple[View | None, ...] = ()
 
 
 class Backward(NamedTuple):
     """Gradients of the results of link ``position``; ``present`` says which ones follow.
 
     keeps: the graph stays for another pass. some: only gradients of the call's own tensors are asked for, and
-    parameters get none.
+    parameters get none. number: of the pass.
     """
 
     call: Call
@@ -87,6 +111,7 @@ class Backward(NamedTuple):
     present: tuple[bool, ...]
     keeps: bool = False
     some: bool = False
+    number: int = 0
 
 
 class Gradients(NamedTuple):

@@ -129,7 +129,6 @@ class DistributedModel(nn.Module):
         self._called = False
         self._owner: Mapping[str, int] = {}
         self._local: dict[str, nn.Parameter] = {}
-        self._local_buffers: dict[str, torch.Tensor] = {}
         self._elsewhere: set[int] = set()
         self._server: Server | None = None
         self._reducer: reducer.Reducers | ShardedGradients | None = None
@@ -170,7 +169,9 @@ class DistributedModel(nn.Module):
         args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
             self._choose_routes(args, kwargs)
-        return precision.leave(self.module(*args, **kwargs))
+        result = self.module(*args, **kwargs)
+        part_reads.compare(None)
+        return precision.leave(result)
 
     def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The leader keeps all values until the first call, to see how modules can be called together."""
@@ -221,7 +222,8 @@ class DistributedModel(nn.Module):
             self._divide()
         self._called = False
         server = self._server
-        part_reads.begin(self._begun[step])
+        before = self._begun[step]
+        part_reads.begin(before)
         self._begun[step] += 1
 
         def merged(results: list[Any]) -> Any:
@@ -235,7 +237,7 @@ class DistributedModel(nn.Module):
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            with agreement.alike(step, arguments), self.sharding.step(step) if self.sharding else nullcontext():
+            with agreement.alike(step, arguments), self.sharding.step(step, before) if self.sharding else nullcontext():
                 outputs = merged([call() for call in calls()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         else:
@@ -276,7 +278,7 @@ class DistributedModel(nn.Module):
         """The replicas continue with the same buffers, those of the first."""
         replicas = state.group("dp")
         if state.cfg.ddp and replicas.size > 1:
-            for buffer in self._local_buffers.values():
+            for buffer in self._own_buffers().values():
                 dist.broadcast(buffer, replicas.ranks[0], group=replicas.process_group)
 
     # ---- dividing
@@ -295,7 +297,8 @@ class DistributedModel(nn.Module):
                 values.share(_without_delayed(self.module), values.everything)
         if pipeline.size > 1:
             places = Places(self.module, self._owner)
-            self._routing = ModuleRouting(self.module, places, pipeline.rank, pipeline.ranks, state.cfg.microbatches)
+            together = 1 if _is_one_by_one() else state.cfg.microbatches
+            self._routing = ModuleRouting(self.module, places, pipeline.rank, pipeline.ranks, together)
             self._server = connect(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
@@ -357,7 +360,11 @@ class DistributedModel(nn.Module):
         self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
         own = {id(each) for each in self._local.values()}
         self._elsewhere = {id(each) for each in self.module.parameters() if id(each) not in own}
-        self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
+
+    def _own_buffers(self) -> dict[str, torch.Tensor]:
+        """Those that this rank has now: forward passes may put others in their place."""
+        rank = state.group("pp").rank
+        return {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
         for _, tensor in self._foreign():
@@ -392,7 +399,7 @@ class DistributedModel(nn.Module):
 
     def local_named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         self._must_be_divided()
-        return _named(self._local_buffers, prefix, recurse)
+        return _named(self._own_buffers(), prefix, recurse)
 
     def local_modules(self) -> Iterator[nn.Module]:
         return (module for _, module in self.local_named_modules())
@@ -566,6 +573,11 @@ class DistributedModel(nn.Module):
 def _looked_at(body: Callable[[], Any]) -> Any:
     with part_reads.refused():
         return body()
+
+
+def _is_one_by_one() -> bool:
+    """Whether the script has asked for one microbatch after the other."""
+    return state.cfg.pipeline == "interleaved" and state.cfg.active_microbatches == 1
 
 
 def _named(tensors: Mapping[str, Any], prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:

@@ -105,7 +105,8 @@ class RemoteCall(torch.autograd.Function):
             task.backward = True
         needed = exchange.result.need_gradient
         present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
-        request = Backward(call, len(call.links) - 1, present, passes.keeps_graph(), passes.some())
+        keeps, some = passes.keeps_graph(), passes.some()
+        request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
         sent = [_dense(gradient) for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
         answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
         return (None, None, *_spread(answer.present, received))

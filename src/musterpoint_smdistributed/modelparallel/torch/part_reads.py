@@ -16,6 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
+from . import same_calls
 from .absent import FACTS, PROPERTIES
 from .distributed_parameters import division
 from .errors import SMPStepError
@@ -31,9 +32,13 @@ _ABOUT = FACTS | PROPERTIES | {"_version", "data_ptr", "untyped_storage"}
 
 
 class _Inside(threading.local):
-    """How many distributed modules are being called on this thread, one in the other."""
+    """Of this thread.
 
-    depth = 0
+    depth: how many distributed modules are being called, one in the other.
+    looks: how many contexts of the script's own code look.
+    """
+
+    depth = looks = 0
 
 
 _inside = _Inside()
@@ -61,18 +66,33 @@ def allowed() -> Iterator[None]:
         _inside.depth -= 1
 
 
+def compare(module: nn.Module | None, arguments: Any = ()) -> None:
+    """As :func:`.same_calls.check`, where this rank looks and has a batch of its own."""
+    if _inside.looks and not _inside.depth and not state.cfg.prescaled_batch and not state.tracing:
+        same_calls.check(module, arguments)
+
+
 def knowing(forward: Function) -> Function:
     """``forward`` of such a module."""
 
     @functools.wraps(forward)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        compare(module, (args, kwargs))
         with allowed():
-            return forward(*args, **kwargs)
+            return forward(module, *args, **kwargs)
 
     return called  # type: ignore[return-value]
 
 
 class _Refusing(TorchFunctionMode):
+    def __enter__(self) -> Any:
+        _inside.looks += 1
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        _inside.looks -= 1
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

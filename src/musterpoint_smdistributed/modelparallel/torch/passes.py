@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import secrets
 import threading
 from typing import Any, ContextManager, Iterator
 
@@ -42,15 +43,16 @@ def install() -> None:
         for each in inputs or ():
             if absent.is_absent(each) and not absent.is_moving():
                 absent.no_gradient(each)
-        before, task = some(), current()
+        before, within_it, task = some(), number(), current()
         _local.some = before or bool(inputs)
+        _local.number = within_it or secrets.randbits(62)
         asks = task is not None and any(isinstance(each, torch.nn.Parameter) for each in inputs or ())
         if asks and task is not None:
             _asking.append(task.microbatch)
         try:
             return original(t_outputs, *args, **kwargs)
         finally:
-            _local.some = before
+            _local.some, _local.number = before, within_it
             if asks and task is not None:
                 _asking.remove(task.microbatch)
 
@@ -75,6 +77,21 @@ def some() -> bool:
     return getattr(_local, "some", False)
 
 
+def number() -> int:
+    """Of the pass that runs in this thread, the same on all ranks that have a part in it; 0: none."""
+    return getattr(_local, "number", 0)
+
+
+@contextlib.contextmanager
+def part_of(number_of_pass: int) -> Iterator[None]:
+    """What runs inside is a part of another rank's pass."""
+    before, _local.number = number(), number_of_pass
+    try:
+        yield
+    finally:
+        _local.number = before
+
+
 def check_served() -> None:
     """Raises SMPStepError where a call back to this rank has a part in the gradients that this rank asks for."""
     task = current()
@@ -88,11 +105,18 @@ def check_served() -> None:
 
 def check_transforms(what: str) -> None:
     """Raises SMPStepError inside of ``torch.func``'s transforms, where ``what`` is on other ranks."""
+    refuse_transforms(
+        f"{what}, which is on another rank of the pipeline",
+        "Use torch.autograd.grad or model.backward(), put what is transformed on one rank (smp.set_partition), or set "
+        "partitions to 1",
+    )
+
+
+def refuse_transforms(what: str, advice: str) -> None:
+    """Raises SMPStepError inside of ``torch.func``'s transforms, which go through ``what`` to other ranks."""
     if torch._C._are_functorch_transforms_active():
         raise SMPStepError(
-            f"torch.func (grad, vjp, jacrev, vmap, …) through {what}, which is on another rank of the pipeline: "
-            "these don't go from rank to rank. Use torch.autograd.grad or model.backward(), put what is "
-            "transformed on one rank (smp.set_partition), or set partitions to 1"
+            f"torch.func (grad, vjp, jacrev, vmap, …) through {what}: these don't go from rank to rank. {advice}"
         )
 
 

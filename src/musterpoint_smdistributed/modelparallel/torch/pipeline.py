@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import queue
 
 import torch
 
 from . import communication
+from .inbox import Inbox
 from .leader import Leader
 from .routing import ModuleRouting
 from .server import Schedule, Server
 from .state import state
-from .transport import Message, Transport, new_token, own_host
+from .transport import Transport, new_token, own_host
 from .worker import Worker
 
 
@@ -23,9 +23,10 @@ def connect(routing: ModuleRouting, device: torch.device | None) -> Server:
         device: this rank's GPU.
     """
     pipeline, world = state.group("pp"), state.world
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    inbox = Inbox()
     own = own_host(os.environ.get("MASTER_ADDR") or "127.0.0.1")
     transport = Transport(world.rank, inbox.put, own, device)
+    inbox.reads(transport)
     told = communication.allgather((transport.address, new_token()))
     sharing = state.group("tp").ranks
     peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]

@@ -19,14 +19,17 @@ import torch
 from torch import nn
 
 from . import absent, log, passes
-from .attributes import Record
+from .attributes import Place, Record
+from .computed_weights import ComputedWeights
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
 from .model_routes import Routing
 from .packing import Names, pack, unpack
+from .parameter_hooks import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
+from .replaced import Slots, Tensors, put
 from .scheduler import current
 from .server import Server
 from .stages import Chain, ChainKey, chain
@@ -92,6 +95,9 @@ class ModuleRouting(Routing):
             )
         }
         self._places, self._rank = places, rank
+        own = {name: each for name, each in self.names.parameters.items() if places.of_parameter(name) == rank}
+        self._hooks = ParameterHooks(own)
+        self._slots = Slots(self.names.modules, self._is_own)
         self._server: Server | None = None
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
@@ -105,9 +111,11 @@ class ModuleRouting(Routing):
         self._server = server
         for name, module in self.names.modules.items():
             place = self._places.of(name)
-            native = module.forward
-            self._native[name] = native
-            if place in (self._rank, ANYWHERE) or type(module).forward is nn.Module.forward:
+            here = place in (self._rank, ANYWHERE)
+            weights = ComputedWeights(module)
+            native = self._native[name] = weights.in_calls(here)
+            self.guard.compute(Place(name, each) for each in weights.names)
+            if here or type(module).forward is nn.Module.forward:
                 continue
             route = self._spanning if place == SEVERAL else self._elsewhere
             module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
@@ -124,13 +132,14 @@ class ModuleRouting(Routing):
         """A call of a module that another rank has."""
         if self._all_here:
             return self._native[name](*args, **kwargs)
-        return self._call(name, self._places.of(name), args, kwargs)
+        return self._call(name, self._places.of(name), args, kwargs, self._replaced(name))
 
     def _spanning(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A call of a module whose parts are on several ranks."""
         if self._all_here:
             return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
-        called = signature(args, kwargs) if self._approved and not self.guard.live else None
+        tensors = self._replaced(name)
+        called = signature(args, kwargs) if self._approved and not self.guard.live and not tensors else None
         if called is not None:
             key = self._key(name, *called)
             if key in self._approved and self._chain(key).holds():
@@ -138,7 +147,18 @@ class ModuleRouting(Routing):
         owner = self._places.owner[name]
         if owner == self._rank or not name:
             return self._native[name](*args, **kwargs)
-        return self._call(name, owner, args, kwargs)
+        return self._call(name, owner, args, kwargs, tensors)
+
+    def _replaced(self, name: str) -> Tensors:
+        """What a call has been given in the place of parameters; tasks that come between would have it as well."""
+        tensors = self._slots.replaced(name) if current() is not None else {}
+        if tensors:
+            self.guard.run_one_by_one(f"{name}.{next(iter(tensors))}" if name else next(iter(tensors)))
+        return tensors
+
+    def _is_own(self, module: nn.Module) -> bool:
+        known = self.names.of(module)
+        return known is not None and self._places.owner[known[1]] == self._rank
 
     # ---- chains
 
@@ -268,8 +288,11 @@ class ModuleRouting(Routing):
         text = "%s runs module by module over the ranks, and not as a chain of stages: %s"
         log.get_logger().log(logging.DEBUG if name else logging.INFO, text, name or "the model", why)
 
-    def _call(self, name: str, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._in_step(name).call([Link(rank, ("module", name))], args, kwargs, f"module {name}")
+    def _call(self, name: str, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tensors) -> Any:
+        server, what = self._in_step(name), f"module {name}"
+        if tensors:
+            return server.call([Link(rank, ("with", name))], (tensors, args, kwargs), {}, what)
+        return server.call([Link(rank, ("module", name))], args, kwargs, what)
 
     def place_of(self, module: nn.Module) -> int | None:
         """The rank that has a module, SEVERAL, or None where it may be anywhere or isn't the model's."""
@@ -343,6 +366,8 @@ class ModuleRouting(Routing):
             return functools.partial(self.guard.set, *target[1:])
         if target[0] == "module":
             return self._native[target[1]]
+        if target[0] == "with":
+            return functools.partial(self._call_with, target[1])
         if target[0] == "again":
             group = functools.partial(one_after_the_other, [self._native[name] for name in target[1]])
             return lambda *args, **kwargs: kept_at_its_ends(group, args, kwargs, target[2])
@@ -355,6 +380,10 @@ class ModuleRouting(Routing):
             )
         stage: Callable[..., Any] = route.stages[index]
         return stage
+
+    def _call_with(self, name: str, tensors: Tensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with put(self.names.modules[name], tensors):
+            return self._native[name](*args, **kwargs)
 
     def training(self) -> bytes:
         return _flags(self.names.modules.values())
@@ -374,12 +403,16 @@ class ModuleRouting(Routing):
         self._approved.update(chains)
 
     def started(self, step: str, grad: bool) -> None:
+        self._slots.begin()
+        if grad:
+            self._hooks.begin()
         self.guard.begin(step, grad)
 
     def ran(self, microbatch: int) -> None:
         self.guard.ran(microbatch)
 
     def ended(self, gather: Gather) -> None:
+        self._hooks.end()
         self.guard.end(gather)
 
     @property

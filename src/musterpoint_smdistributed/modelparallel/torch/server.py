@@ -26,11 +26,12 @@ from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequen
 
 import torch
 
-from . import log, passes, randomness
+from . import aliases, log, passes, randomness
 from .ahead import Ahead
 from .callee import Callee
 from .context import Context
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
+from .inbox import Inbox
 from .messages import (
     Backward,
     Call,
@@ -83,7 +84,7 @@ class Server(ABC):
     begun a backward pass.
 
     Args:
-        transport: the connections; its messages are put into ``inbox``.
+        transport: the connections; messages of theirs come into ``inbox``.
         inbox: the messages.
         ranks: the global ranks of the pipeline, in its order; the first is the leader.
         rank: this rank among them.
@@ -98,7 +99,7 @@ class Server(ABC):
     def __init__(
         self,
         transport: Transport,
-        inbox: queue.SimpleQueue[Message],
+        inbox: Inbox,
         ranks: Sequence[int],
         rank: int,
         everyone: Sequence[int],
@@ -234,9 +235,9 @@ class Server(ABC):
         randomness.begin(seed + len(links), self._scheduler.device)
         result = exchange.result
         kept = len(results) - len(result.changed)
-        for index, value in zip(result.changed, results[kept:]):
-            packed.tensors[index].copy_(value)
-        return unpack(result.value, results[:kept], self._routing.names)
+        aliases.write_back(packed.tensors, result.changed, results[kept:], what)
+        seen = aliases.made_again(result.views, results[:kept], packed.tensors, what)
+        return unpack(result.value, seen, self._routing.names)
 
     def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
         """Sends a request of the current task and lets others run until the answer is there: its body and tensors."""

@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -20,8 +21,9 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_ten
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import absent, delayed, passes
+from . import absent, delayed, parameter_hooks, passes
 from .errors import SMPStepError
+from .gather_order import END, GatherOrder
 from .model_state import PARTIAL
 
 _FREED = "out of bounds for storage of size 0"
@@ -52,6 +54,7 @@ class Sharding:
         whole: parameters by their names that every rank has whole: scalars, those with sparse gradients, those of
             another type than most.
         parts: the others, by their names, as DTensors.
+        order: what is gathered in the step that runs.
         used: names of the parameters that got a gradient in this step.
 
     Args:
@@ -67,6 +70,7 @@ class Sharding:
         self.mesh, self.half, self._module = mesh, half, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())
+        _refuse_hooks(before)
         ignored = unfit(module)
         policy = MixedPrecisionPolicy() if half is None else MixedPrecisionPolicy(half, torch.float32)
         groups = _groups(module, ignored)
@@ -89,6 +93,8 @@ class Sharding:
         self.whole = {name: each for name, each in after.items() if not isinstance(each, DTensor)}
         self.parts = {name: each for name, each in after.items() if isinstance(each, DTensor)}
         self._names: dict[nn.Parameter, str] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
+        self.order = GatherOrder(dist.get_process_group_ranks(mesh["shard"].get_group()))
         self._watch(groups)
         self._by_key = dict(module.named_parameters(remove_duplicate=False))
         self._reaches: dict[tuple[str, bool], bool] = {}
@@ -98,19 +104,21 @@ class Sharding:
         return self.mesh["shard"].size()
 
     @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """While a step function runs. Afterwards nothing is gathered any more.
+    def step(self, name: str, calls: int) -> Iterator[None]:
+        """While a step function runs, which has been called so often before. Afterwards nothing is gathered any more.
 
         The first time it is watched for parameters that are used outside of their modules.
         """
         key = (name, torch.is_grad_enabled())
         reaching = Reaching(self)
+        self.order.begin(calls)
         with contextlib.ExitStack() as stack:
             if self._reaches.get(key, True):
                 stack.enter_context(passes.within(reaching))
                 stack.enter_context(reaching)
             try:
                 yield
+                self.order.end()
             except RuntimeError as error:
                 if _FREED not in str(error):
                     raise
@@ -149,16 +157,39 @@ class Sharding:
         """Notes which parameters autograd reaches: the gradients of the others are zeros here, but None elsewhere."""
         for module in (*groups, self._module):
             prefix = next(name for name, each in self._module.named_modules() if each is module)
+            # before fully_shard's own, which gathers
+            module.register_forward_pre_hook(functools.partial(self._gathers, prefix or "the model"), prepend=True)
             module.register_forward_pre_hook(functools.partial(self._gathered, prefix))
+            # before fully_shard's own, which gives up what was gathered
+            module.register_forward_hook(functools.partial(self._computed, prefix), prepend=True)
+        self._module.register_forward_hook(lambda *_: self.order.next(END))
+
+    def _gathers(self, name: str, module: nn.Module, args: Any) -> None:
+        if any(isinstance(each, DTensor) for each in module.parameters()):  # else it is gathered still
+            self.order.next(name)
 
     def _gathered(self, prefix: str, module: nn.Module, args: Any) -> None:
         for name, parameter in module.named_parameters(prefix):
-            if isinstance(parameter, DTensor) or parameter in self._names:
+            if isinstance(parameter, DTensor):
+                continue
+            self._versions[name] = parameter._version, parameter.data_ptr()
+            if parameter in self._names:
                 continue
             self._names[parameter] = name
             if parameter.requires_grad:
                 note = functools.partial(self._note, name)
                 parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
+
+    def _computed(self, prefix: str, module: nn.Module, args: Any, result: Any) -> None:
+        """Raises SMPStepError where a forward pass has changed what was gathered: its parts would stay as they are."""
+        for name, parameter in module.named_parameters(prefix):
+            before = self._versions.pop(name, None)
+            part = name in self.parts and not isinstance(parameter, DTensor)
+            if part and before is not None and before != (parameter._version, parameter.data_ptr()):
+                raise SMPStepError(
+                    f"parameter {name} is changed in a forward pass, but each rank keeps a part of it, which stays as "
+                    "it is (sharded_data_parallel_degree). Change it behind the step, or make it a buffer"
+                )
 
     def _note(self, name: str, parameter: torch.Tensor) -> None:
         self.used.add(name)
@@ -173,7 +204,8 @@ class Reaching(TorchFunctionMode):
     def __init__(self, sharding: Sharding) -> None:
         super().__init__()
         self.found = False
-        self._parts = {id(part) for part in sharding.parts.values()}
+        self._order = sharding.order
+        self._parts = {id(part): name for name, part in sharding.parts.items()}
         self._half = sharding.half
 
     def __torch_function__(
@@ -188,6 +220,7 @@ class Reaching(TorchFunctionMode):
         if id(tensor) not in self._parts:
             return tensor
         self.found = True
+        self._order.next(self._parts[id(tensor)])
         value = gathered(tensor)
         return value if self._half is None else value.to(self._half)
 
@@ -259,6 +292,16 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
             done[id(value)] = change(value)
         values[key] = done[id(value)]
     return values
+
+
+def _refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raises SMPStepError where a hook would get a part of a gradient."""
+    for name, each in parameters.items():
+        if parameter_hooks.has_any(each):
+            raise SMPStepError(
+                f"parameter {name} has a hook, which would get this rank's part of the gradient only "
+                "(sharded_data_parallel_degree). Change gradients behind the step, or leave the degree at 1"
+            )
 
 
 # ---- which modules make a group

@@ -171,7 +171,7 @@ def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | Non
 
 def _run(container: nn.Module, node: fx.Node, args: Any, kwargs: Any) -> Any:
     if node.op == "call_module":
-        return container.get_submodule(str(node.target))(*args, **kwargs)
+        return _module(container, str(node.target))(*args, **kwargs)
     if node.op == "call_function":
         assert callable(node.target)
         return node.target(*args, **kwargs)
@@ -181,6 +181,14 @@ def _run(container: nn.Module, node: fx.Node, args: Any, kwargs: Any) -> Any:
     for part in str(node.target).split("."):
         value = getattr(value, part)
     return value
+
+
+def _module(container: nn.Module, path: str) -> Any:
+    """As ``get_submodule``, which reads many attributes on its way, and the guard looks at each."""
+    found: Any = container
+    for part in path.split("."):
+        found = found._modules[part]
+    return found
 
 
 def _pausing(result: Any, pause: Pause) -> None:

@@ -1,16 +1,15 @@
 """Messages between the ranks of one pipeline, over one TCP connection for each two of them.
 
-A message is a Python object and tensors. Tensors go from memory to memory without pickle; those of a GPU go over the
-CPU's memory, and arrive on the receiver's GPU. Every rank listens at one port. Who connects must prove to know the
-job's token, which the ranks exchange over torch.distributed before; so must who accepts.
+Every rank listens at one port. Who connects must prove to know the job's token, which the ranks exchange over
+torch.distributed before; so must who accepts. Who waits for messages reads them (:mod:`.inbox`); for each connection
+there is a thread that reads large ones while this rank does something else.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pickle
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -20,14 +19,14 @@ from typing import Any, Callable, Generator, NamedTuple, Sequence
 import torch
 
 from ...shared.admission import Admission, proof, proves
+from .connection import Connection, waiter
 
 NONCE = 32
 PROOF = 32
 HELLO = struct.Struct("<i")
-HEADER = struct.Struct("<Q")
 HANDSHAKE_SECONDS = 20.0
-LARGEST_AT_ONCE = 64
-"""Buffers that one system call takes; the kernel's limit is 1024."""
+LARGE = 1 << 16
+"""So many bytes on a connection wake its thread, while this rank does something else."""
 
 
 class Address(NamedTuple):
@@ -51,21 +50,14 @@ class Message(NamedTuple):
     tensors: list[torch.Tensor]
 
 
-class _Layout(NamedTuple):
-    """How a tensor lies in memory."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    on_gpu: bool
-
-
 class Transport:
     """This rank's connections.
 
+    waits: whether :meth:`look` and :meth:`wait` work here; else messages are delivered by threads alone.
+
     Args:
         rank: this rank, in whatever numbering the peers have in :meth:`connect`.
-        deliver: takes each message; called by the thread that reads the connection.
+        deliver: takes each message; called by whatever thread reads the connection.
         host: the address of this host at which its peers reach it.
         device: where tensors go that were on the sender's GPU.
     """
@@ -78,11 +70,19 @@ class Transport:
         self._token = b""
         self._addresses: dict[int, Address] = {}
         self._peers: frozenset[int] = frozenset()
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
+        self._lost: set[int] = set()
         self._arrived = threading.Condition()
         self._admission: Admission[int] | None = None
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=128)
         self.address = Address(host, self._listener.getsockname()[1])
+        self.waits = hasattr(select, "EPOLLEXCLUSIVE")  # elsewhere than Linux all threads would wake
+        self._bell, self._ringer = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._ringer, False)
+        if self.waits:
+            self._poll = select.epoll()
+            self._poll.register(self._bell, select.EPOLLIN)
         _OPEN.add(self)
 
     def connect(self, token: bytes, addresses: dict[int, Address], peers: Sequence[int], seconds: float = 300) -> None:
@@ -128,11 +128,40 @@ class Transport:
             if to in self._connections:
                 self._connections[to].send(body, ())
                 return
-            connection = _Connection(_dial(self._rank, self._addresses[to], self._token, seconds), None)
+            connection = Connection(_dial(self._rank, self._addresses[to], self._token, seconds), None)
             connection.send(body, ())
             connection.close()
         except OSError:
             pass  # it has ended, or will hear of it from another rank
+
+    def look(self) -> None:
+        """Delivers what has come from the peers."""
+        for peer, connection in list(self._connections.items()):
+            self._read(peer, connection, waits=False)
+
+    def wait(self, seconds: float | None) -> None:
+        """Waits until something comes from a peer, and delivers it; not longer than so many seconds, or until
+        :meth:`wake`."""
+        connections = dict(self._connections)
+        try:
+            for connection in connections.values():
+                _wakes_at(connection, 1)
+            ready = {descriptor for descriptor, _ in self._poll.poll(seconds)}
+        finally:
+            for connection in connections.values():
+                _wakes_at(connection, LARGE)
+        if self._bell in ready:
+            _empty(self._bell)
+        for peer, connection in connections.items():
+            if connection.socket.fileno() in ready:
+                self._read(peer, connection)
+
+    def wake(self) -> None:
+        """Who waits goes on."""
+        try:
+            os.write(self._ringer, b"\0")
+        except OSError:
+            pass  # it has been rung often enough, or is closed
 
     def close(self) -> None:
         if self._admission is not None:
@@ -151,60 +180,52 @@ class Transport:
             self._add(peer, caller)
 
     def _add(self, peer: int, connected: socket.socket) -> None:
-        connection = _Connection(connected, self._device)
+        connection = Connection(connected, self._device)
         with self._arrived:
-            if peer in self._peers:  # else it only tells one thing
-                self._connections.setdefault(peer, connection)
+            if peer in self._peers and peer not in self._connections:  # else it only tells one thing
+                self._connections[peer] = connection
+                if self.waits:
+                    _wakes_at(connection, LARGE)
+                    # before the thread does the same, and so it is this one that wakes if both wait
+                    self._poll.register(connected, select.EPOLLIN | select.EPOLLEXCLUSIVE)
             self._arrived.notify_all()
-        threading.Thread(target=self._read, args=(peer, connection), name=f"smp from {peer}", daemon=True).start()
+        threading.Thread(target=self._serve, args=(peer, connection), name=f"smp from {peer}", daemon=True).start()
 
-    def _read(self, peer: int, connection: _Connection) -> None:
+    def _serve(self, peer: int, connection: Connection) -> None:
+        """Reads what comes while nobody waits for it."""
         try:
-            while True:
-                self._deliver(Message(peer, *connection.receive()))
-        except BaseException as error:  # whatever ends this thread ends the connection, or the peer waits for ever
-            if self._connections.get(peer) is connection:
-                self._deliver(Message(peer, Lost(str(error) or "the connection was closed"), []))
-            else:
-                connection.close()  # it was for one message only
+            wait = waiter(connection.socket)
+        except (OSError, ValueError):
+            return  # closed meanwhile
+        while self._read(peer, connection):
+            wait()
 
-
-class _Connection:
-    """One end of a stream of messages."""
-
-    def __init__(self, connected: socket.socket, device: torch.device | None) -> None:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.settimeout(None)
-        self._socket, self._device = connected, device
-        self._sending = threading.Lock()
-
-    def send(self, body: Any, tensors: Sequence[torch.Tensor]) -> None:
-        plain = [_plain(tensor) for tensor in tensors]
-        layouts = [layout for layout, _ in plain]
-        head = pickle.dumps((body, layouts), protocol=pickle.HIGHEST_PROTOCOL)
-        buffers = [memoryview(HEADER.pack(len(head)) + head)]
-        buffers += [_memory(tensor) for _, tensor in plain if tensor.numel()]
-        with self._sending:
-            _send_all(self._socket, buffers)
-
-    def receive(self) -> tuple[Any, list[torch.Tensor]]:
-        """The next message. Raises EOFError at the end of the stream."""
-        (length,) = HEADER.unpack(_receive(self._socket, HEADER.size))
-        body, layouts = pickle.loads(_receive(self._socket, length))
-        tensors = []
-        for layout in layouts:
-            tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
-            if tensor.numel():
-                _receive_into(self._socket, _memory(tensor))
-            tensors.append(tensor.to(self._device) if layout.on_gpu and self._device is not None else tensor)
-        return body, tensors
-
-    def close(self) -> None:
+    def _read(self, peer: int, connection: Connection, waits: bool = True) -> bool:
+        """Delivers what has come; whether the connection goes on."""
+        if peer in self._lost and self._connections.get(peer) is connection:
+            return False
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the peer was first
-        self._socket.close()
+            connection.read(lambda body, tensors: self._deliver(Message(peer, body, tensors)), waits)
+        except BaseException as error:  # whatever ends this ends the connection, or the peer waits for ever
+            self._end(peer, connection, error)
+            return False
+        return True
+
+    def _end(self, peer: int, connection: Connection, error: BaseException) -> None:
+        if self._connections.get(peer) is not connection:
+            connection.close()  # it was for one message only
+            return
+        with self._arrived:
+            first = peer not in self._lost
+            self._lost.add(peer)
+        if not first:
+            return
+        if self.waits:
+            try:
+                self._poll.unregister(connection.socket)  # it would wake who waits for ever
+            except (OSError, ValueError):
+                pass  # closed on this side
+        self._deliver(Message(peer, Lost(str(error) or "the connection was closed"), []))
 
 
 def own_host(towards: str) -> str:
@@ -223,44 +244,13 @@ def new_token() -> bytes:
     return secrets.token_bytes(32)
 
 
-def _plain(tensor: torch.Tensor) -> tuple[_Layout, torch.Tensor]:
-    """The tensor so that its elements are one piece of memory, which is in the order that its strides say."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    strides, sizes = tensor.stride(), tuple(tensor.shape)
-    order = sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], -sizes[dim]))
-    if not tensor.permute(order).is_contiguous():
-        tensor = tensor.contiguous()
-    layout = _Layout(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.is_cuda)
-    return layout, tensor.cpu()
-
-
-def _memory(tensor: torch.Tensor) -> memoryview:
-    """The tensor's bytes, for as long as the tensor is held."""
-    size = tensor.numel() * tensor.element_size()
-    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
-
-
-def _send_all(connected: socket.socket, buffers: list[memoryview]) -> None:
-    while buffers:
-        sent = connected.sendmsg(buffers[:LARGEST_AT_ONCE])
-        while buffers and sent >= len(buffers[0]):
-            sent -= len(buffers[0])
-            del buffers[0]
-        if buffers:
-            buffers[0] = buffers[0][sent:]
-
-
-def _receive_into(connected: socket.socket, target: memoryview) -> None:
-    while target:
-        count = connected.recv_into(target)
-        if not count:
+def _receive(connected: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connected.recv(size - len(data))
+        if not more:
             raise EOFError
-        target = target[count:]
-
-
-def _receive(connected: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    _receive_into(connected, memoryview(data))
+        data += more
     return data
 
 
@@ -271,8 +261,8 @@ def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.s
         connected.settimeout(min(seconds, HANDSHAKE_SECONDS))
         mine = secrets.token_bytes(NONCE) + HELLO.pack(rank)
         connected.sendall(mine)
-        theirs = bytes(_receive(connected, NONCE))
-        if not proves(bytes(_receive(connected, PROOF)), token, b"accept", mine, theirs):
+        theirs = _receive(connected, NONCE)
+        if not proves(_receive(connected, PROOF), token, b"accept", mine, theirs):
             raise OSError(f"who listens at {address.host}:{address.port} doesn't know this job's token")
         connected.sendall(proof(token, b"connect", mine, theirs))
     except EOFError:
@@ -300,13 +290,27 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
+def _wakes_at(connection: Connection, size: int) -> None:
+    try:
+        connection.wakes_at(size)
+    except OSError:
+        pass  # closed
+
+
+def _empty(pipe: int) -> None:
+    try:
+        os.read(pipe, 4096)
+    except BlockingIOError:
+        pass
+
+
 _OPEN: weakref.WeakSet[Transport] = weakref.WeakSet()
 
 
 def _forget() -> None:
     """In a forked child, such as a DataLoader's worker: it would keep the connections open when this rank has ended."""
     for transport in list(_OPEN):
-        for connected in [transport._listener, *(each._socket for each in transport._connections.values())]:
+        for connected in [transport._listener, *(each.socket for each in transport._connections.values())]:
             try:
                 os.close(connected.detach())
             except OSError:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from . import part_reads
+from . import aliases, part_reads
 from .attributes import Copies
 from .packing import pack, unpack
 from .stages import Chain
@@ -27,7 +27,12 @@ def differs(
     The model is afterwards as it was.
     """
     with untouched(container):
-        own = _outcome(container, native, args, kwargs)
+        try:
+            own = _outcome(container, native, args, kwargs)
+        except RuntimeError as error:
+            if "use_reentrant=True" not in str(error):
+                raise
+            return "it has a checkpoint with use_reentrant=True, through which torch asks for no single gradients"
     with untouched(container):
         try:
             chained = _outcome(container, lambda *args, **kwargs: _by_stages(chain, args, kwargs), args, kwargs)
@@ -37,11 +42,13 @@ def differs(
 
 
 class _Outcome:
-    """A result, taken apart, and the gradients for some gradient of it."""
+    """A result, taken apart, what in it are views, and the gradients for some gradient of it."""
 
-    def __init__(self, value: Any, gradients: Sequence[torch.Tensor | None]) -> None:
+    def __init__(
+        self, value: Any, views: tuple[aliases.View | None, ...], gradients: Sequence[torch.Tensor | None]
+    ) -> None:
         self.leaves, self.structure = _pytree.tree_flatten(value)
-        self.gradients = gradients
+        self.views, self.gradients = views, gradients
 
     def compare(self, other: _Outcome) -> str | None:
         if self.structure != other.structure:
@@ -49,6 +56,8 @@ class _Outcome:
         for one, two in zip(self.leaves, other.leaves):
             if not _alike(one, two):
                 return "its result is another one"
+        if self.views != other.views:
+            return "its results are views of arguments or of each other"
         for gradient, its in zip(self.gradients, other.gradients):
             if (gradient is None) != (its is None) or (gradient is not None and not _alike(gradient, its)):
                 return "its gradients are others"
@@ -61,8 +70,10 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
     # a checkpoint around the container keeps what is saved in its own way, and would run it again for these gradients
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
         # as results of something: a module may change its input in place
-        args, kwargs = unpack(packed.data, [tensor.clone() for tensor in inputs], None)
+        given = [tensor.clone() for tensor in inputs]
+        args, kwargs = unpack(packed.data, given, None)
         value = function(*args, **kwargs)
+        views = aliases.found([leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)], given)
         results = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         wanted = [tensor for tensor in (*inputs, *container.parameters()) if tensor.requires_grad]
         generator = torch.Generator().manual_seed(1)
@@ -71,7 +82,7 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         if results and wanted:
             with part_reads.allowed():
                 gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
-    return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), gradients)
+    return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), views, gradients)
 
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:

@@ -379,30 +379,3 @@ class Splitter(nn.Module):
 
     def forward(self, x):
         return (x * self.scale).chunk(2, 1)
-
-
-SEEING = ("borrowing", "reading", "setting", "watching")
-"""Kinds that are given another block; modules among arguments keep a model from running as stages."""
-CLASSES = {each.__name__.lower(): each for each in Block.__subclasses__()}
-CLASSES["linear"] = Block
-
-
-class Net(nn.Module):
-    def __init__(self, blocks):
-        super().__init__()
-        self.first, self.blocks = nn.Linear(3, WIDTH), nn.ModuleList()
-        self.others = []
-        for index, block in enumerate(blocks):
-            chosen = [block["other"] % index] if index else []
-            self.others.append(chosen if block["kind"] in SEEING else [])
-            self.blocks.append(CLASSES[block["kind"]](index, [self.blocks[each] for each in chosen]))
-        self.last = nn.Linear(WIDTH, 2)
-
-    def encode(self, x):
-        return torch.tanh(self.first(x))
-
-    def forward(self, x, ids):
-        x = self.encode(x)
-        for block, others in zip(self.blocks, self.others):
-            x = block(x, ids, [self.blocks[each] for each in others])
-        return self.last(x)

@@ -4,8 +4,8 @@ import copy
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from another import forget, together
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from torch import nn
 from torch.nn import functional
 
@@ -143,15 +143,14 @@ def step(model, x, run):
 
 
 def fresh(run):
-    smp.state.model = smp.state.optimizer = absent.fetch = absent.describe = None
-    smp.state.wait = lambda work, kind: work.wait()
+    forget()
     torch.manual_seed(5)
     net = Net()
     whole = copy.deepcopy(net)
     smp.set_partition(net.block, 1)
     smp.set_partition(net.words, 1)
     smp.set_partition(net.forces, 1)
-    return smp.DistributedModel(net), whole
+    return together(smp.DistributedModel(net)), whole
 
 
 found = {"exact": {}, "refused": {}}

@@ -6,8 +6,8 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from smdistributed.modelparallel.torch.patches import checkpoint as again
 from torch import nn
 
@@ -117,7 +117,7 @@ def begin(**world):
 
 def prepared(make, optimizer, strategy=None, **more):
     """A wrapped model and optimizer; the values of rank 0 count."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     torch.manual_seed(smp.rank())
     net = make()
     if smp.tp_size() > 1:

@@ -6,8 +6,9 @@ import itertools
 import smdistributed.modelparallel.torch as smp
 import smp_models
 import torch
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent, delayed, recording
+from smdistributed.modelparallel.torch import delayed, recording
 from torch import nn
 
 torch.set_num_threads(1)
@@ -64,7 +65,7 @@ def bytes_of(model):
 
 
 def trained(kind, delays, early, **creation):
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     torch.manual_seed(smp.rank())  # the values of rank 0 count
     with smp.model_creation(delayed_parameter_initialization=delays, **creation):
         net = kind()
@@ -85,7 +86,7 @@ def trained(kind, delays, early, **creation):
 
 def loaded_before_the_first_step():
     """A whole state dict waits for the model to be divided; one rank that looks at values has all of them."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     other = Odd()
     with smp.delay_param_initialization():
         net = Odd()

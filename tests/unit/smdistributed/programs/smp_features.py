@@ -8,8 +8,8 @@ os.environ["SMP_HINT_SECONDS"] = "0.5"
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional
@@ -41,7 +41,7 @@ class Net(nn.Module):
 
 def fresh(seed=1, **options):
     """A model in parts, the same in one piece, and an optimizer."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     torch.manual_seed(seed)
     net = Net()
     whole = copy.deepcopy(net)
@@ -198,7 +198,7 @@ class Noisy(nn.Module):
 
 def noisy(again):
     """The gradients of two steps."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     torch.manual_seed(3)
     model = smp.DistributedModel(Noisy(again))
     for _ in range(2):

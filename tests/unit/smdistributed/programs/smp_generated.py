@@ -1,6 +1,7 @@
 """Trains generated models in parts, and in one process for each replica; says how far they are apart.
 
-The models come as a file of JSON, one a line; ``generated_models.py`` draws them.
+The models come as a file of JSON, one a line; ``generated_models.py`` draws them. A job ends where a step fails, and so
+do these ranks: what they say is of the models up to the first that failed.
 """
 
 import contextlib
@@ -15,15 +16,19 @@ import traceback
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from another import begin, meet, together
 from ending import leave
-from generated_blocks import CLASSES, MASKS, OTHER_CALL, Net
-from smdistributed.modelparallel.torch import absent
+from generated_blocks import MASKS, OTHER_CALL
+from generated_net import CLASSES, Net
 from torch import nn
 from torch.nn import functional
 
 torch.set_num_threads(1)
 STEPS = 3
-CHANGING = ("collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching")
+CHANGING = (
+    "collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching", "assigning",
+    "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral",
+)  # fmt: skip
 """Blocks that change what they keep when they are computed again, in plain torch as well."""
 
 
@@ -98,7 +103,7 @@ class Alone:
     """The same in one process, one replica after the other."""
 
     def __init__(self, spec, net, count):
-        self.spec, self.replicas = spec, [net, *(copy.deepcopy(net) for _ in range(count - 1))]
+        self.spec, self.replicas = spec, [net, *(alike(spec, net) for _ in range(count - 1))]
         self.optimizer = optimizer_of(spec, net)
 
     def accumulate(self, world, step, teacher):
@@ -133,20 +138,19 @@ class Alone:
                     one.copy_(two)
 
 
+def alike(spec, net):
+    """Another one: copy.deepcopy() takes no hooks of parameters along."""
+    with torch.random.fork_rng():
+        made = Net(spec["blocks"])
+    made.load_state_dict(net.state_dict())
+    return made
+
+
 def clip(spec, model):
     if spec["clips"] == "norm":
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     if spec["clips"] == "value":
         nn.utils.clip_grad_value_(model.parameters(), 0.02)
-
-
-def begin(world):
-    """As in a process of its own."""
-    smp.state.model = smp.state.optimizer = absent.fetch = absent.describe = None
-    smp.state.wait = lambda work, kind: work.wait()
-    smp.state._world = None
-    MASKS.drawn.clear()
-    smp.init(world)
 
 
 def divided(spec, world, seed):
@@ -164,7 +168,7 @@ def divided(spec, world, seed):
             smp.set_tensor_parallelism(block)
     made = optimizer_of(spec, net) if spec["made_before"] else None
     more = {"average_grads_across_microbatches": spec["averages"], "overlapping_allreduce": spec["overlaps"]}
-    model = smp.DistributedModel(net, **more)
+    model = together(smp.DistributedModel(net, **more))
     optimizer = smp.DistributedOptimizer(made or optimizer_of(spec, model.module))
     for block, said in zip(net.blocks, spec["blocks"]):
         if said["again"] and said["kind"] not in CHANGING:
@@ -244,6 +248,7 @@ def check(spec, folder):
     """The largest difference of losses, weights and buffers after three updates, and one more at another degree."""
     torch.set_default_dtype(torch.float32 if spec["autocast"] else torch.float64)
     MASKS.replays = False
+    MASKS.drawn.clear()
     world = spec["world"]
     begin(world)
     model, optimizer, plain = divided(spec, world, spec["seed"])
@@ -255,8 +260,10 @@ def check(spec, folder):
     if spec["resumed"]:
         place = os.path.join(folder, "checkpoint")
         smp.save_checkpoint(place, "all", partial=False, model=model, optimizer=optimizer)
+        dist.barrier()  # replicas that write nothing don't wait
         kept = copy.deepcopy((alone.replicas[0].state_dict(), alone.optimizer.state_dict()))
         world = spec["resumed"]
+        MASKS.drawn.clear()
         begin(world)
         model, optimizer, plain = divided(spec, world, spec["seed"] + 1)
         plain.load_state_dict(kept[0])
@@ -282,7 +289,8 @@ def main():
                 found.append(f"{type(error).__name__}: {error}")
                 traceback.print_exc()
             gc.collect()
-            dist.barrier()
+            if "failed" in meet("failed" if isinstance(found[-1], str) else ""):
+                break
     leave(found=found)
 
 

@@ -5,8 +5,8 @@ Each kind is read and changed by the first rank, in a step and outside of steps;
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from another import forget, together
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from torch import nn
 
 torch.set_default_dtype(torch.float64)
@@ -89,12 +89,12 @@ KINDS = {
 
 
 def fresh(part, run):
-    smp.state.model = smp.state.optimizer = absent.fetch = absent.describe = smp.state.found = None
-    smp.state.wait = lambda work, kind: work.wait()
+    forget()
+    smp.state.found = None
     torch.manual_seed(5)
     net = Net(part, run)
     smp.set_partition(net.block, 1)
-    return smp.DistributedModel(net)
+    return together(smp.DistributedModel(net))
 
 
 @smp.step

@@ -7,8 +7,9 @@ import os
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent, offload, routing
+from smdistributed.modelparallel.torch import offload, routing
 from smdistributed.modelparallel.torch.nn.attention import DistributedAttentionLayer
 from smdistributed.shared.offload import Offload
 from torch import nn
@@ -25,7 +26,7 @@ port = int(os.environ.pop("MASTER_PORT"))
 def begin(**config):
     """The world again, with another configuration."""
     smp.state._world = None
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     lines.clear()
     smp.init({"ddp": True, "microbatches": MICROBATCHES, **config})
 

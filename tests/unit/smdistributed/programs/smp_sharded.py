@@ -10,8 +10,8 @@ import smdistributed.modelparallel.torch as smp
 import smp_models
 import torch
 import tsm_sharded
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -114,7 +114,7 @@ def plain_step(alone, step, ranks, microbatches, penalty):
 
 def check(kind, microbatches, clipping, early, accumulated, penalty):
     """The largest error in each kind of value."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     torch.manual_seed(smp.rank())  # the values of rank 0 count
     net = kind()
     torch.manual_seed(0)

@@ -4,8 +4,8 @@ import copy
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from another import forget, together
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from torch import nn
 
 M = 4
@@ -168,14 +168,13 @@ REFUSED = {
 
 def fresh(run, part):
     """A model in two parts, and the same in one."""
-    smp.state.model = smp.state.optimizer = absent.fetch = absent.describe = None
-    smp.state.wait = lambda work, kind: work.wait()
+    forget()
     torch.manual_seed(5)
     net = Net(run, part)
     whole = copy.deepcopy(net)
     smp.set_partition(net.block, 1)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.05))
-    return smp.DistributedModel(net), whole, optimizer
+    return together(smp.DistributedModel(net)), whole, optimizer
 
 
 @smp.step

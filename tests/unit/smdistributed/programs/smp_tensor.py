@@ -7,8 +7,8 @@ import sys
 import smdistributed.modelparallel.torch as smp
 import smp_references as references
 import torch
+from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import absent
 from smdistributed.modelparallel.torch.distributed_parameters import division, whole_of
 from torch import nn
 from torch.nn import functional
@@ -154,7 +154,7 @@ def distance(one, two):
 
 def check(name, length):
     """The largest error in each kind of value."""
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     plain, ours = MODELS[name]
     torch.manual_seed(0)
     alone = plain()

@@ -5,7 +5,7 @@ import math
 import smdistributed.modelparallel.torch as smp
 import smp_references as references
 import torch
-from smdistributed.modelparallel.torch import absent
+from another import forget
 from smdistributed.modelparallel.torch.distributed_parameters import division, part_of_state, whole_of, whole_state
 from smdistributed.modelparallel.torch.nn import positions
 from torch import nn
@@ -16,7 +16,7 @@ WIDTH = 8
 
 def begin(**config):
     smp.state._world = None
-    smp.state.model = smp.state.optimizer = absent.fetch = None
+    forget()
     smp.init({"ddp": True, "tensor_parallel_degree": 2, **config})
 
 

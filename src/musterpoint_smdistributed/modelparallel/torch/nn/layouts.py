@@ -24,8 +24,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
+from .. import passes
+from ..errors import SMPStepError
 from ..state import Group, state
 
+_SHARED = "a module whose tensors several ranks share"
+_LEAVE_OUT = "Leave it out of tensor parallelism (smp.set_tensor_parallelism(module, False))"
 Layout = Literal["own", "whole", "sequence"]
 
 _meshes: dict[tuple[int, str], tuple[Any, DeviceMesh]] = {}
@@ -131,8 +135,8 @@ def to_parts(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     if state.cfg.prescaled_batch:
         return moved(tensor, Replicate(), Shard(-1), Shard(-1), tensor.dim())
-    swapped: torch.Tensor = _Swap.apply(tensor, True)  # type: ignore[no-untyped-call]
-    return swapped
+    _refuse_transforms()
+    return once(_Swap.apply(tensor, True))  # type: ignore[no-untyped-call]
 
 
 def from_parts(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,8 +145,8 @@ def from_parts(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     if state.cfg.prescaled_batch:
         return moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
-    swapped: torch.Tensor = _Swap.apply(tensor, False)  # type: ignore[no-untyped-call]
-    return swapped
+    _refuse_transforms()
+    return once(_Swap.apply(tensor, False))  # type: ignore[no-untyped-call]
 
 
 def from_rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -174,6 +178,7 @@ def moved(
     Args:
         dims: of the tensor, where a placement counts from the last one.
     """
+    _refuse_transforms()
     mesh = _mesh(state.group("tp"), tensor.device.type)
     before, after, gradient = (
         Shard(each.dim + dims) if isinstance(each, Shard) and each.dim < 0 else each
@@ -181,7 +186,25 @@ def moved(
     )
     there = DTensor.from_local(tensor.contiguous(), mesh, (before,), run_check=False)
     result: torch.Tensor = there.redistribute(mesh, (after,)).to_local(grad_placements=(gradient,))
-    return result.contiguous()
+    return once(result.contiguous())
+
+
+def once(tensor: torch.Tensor) -> torch.Tensor:
+    """Its gradient goes over the ranks, and the gradient of that one wouldn't."""
+    if tensor.requires_grad:
+        tensor.register_hook(_refuse_graph)  # type: ignore[no-untyped-call]
+    return tensor
+
+
+def _refuse_transforms() -> None:
+    passes.refuse_transforms(_SHARED, _LEAVE_OUT)
+
+
+def _refuse_graph(gradient: torch.Tensor) -> None:
+    if torch.is_grad_enabled():
+        raise SMPStepError(
+            f"create_graph=True through {_SHARED}: gradients of gradients don't go from rank to rank. {_LEAVE_OUT}"
+        )
 
 
 def _placement(layout: Layout) -> Placement:

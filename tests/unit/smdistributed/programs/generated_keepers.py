@@ -1,0 +1,180 @@
+"""Blocks that keep something from call to call, as scripts of users do; see ``generated_blocks.py``."""
+
+import random
+
+import torch
+from generated_blocks import WIDTH, Block
+from torch import nn
+from torch.nn import functional
+
+
+class Assigning(Block):
+    """Gives a buffer another tensor, instead of changing it in place."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x, ids, others):
+        if self.training:
+            self.mean = 0.8 * self.mean + 0.2 * x.detach().mean(0)
+        return super().forward(x, ids, others) + self.mean
+
+
+class Transient(Block):
+    """A table that isn't in the state, and is made anew when it is too short, as rotary embeddings are."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.register_buffer("table", torch.zeros(0, WIDTH), persistent=False)
+
+    def forward(self, x, ids, others):
+        if len(self.table) < len(x):
+            rows = torch.arange(len(x), dtype=x.dtype)
+            self.register_buffer("table", torch.outer(rows, torch.ones(WIDTH)).cos(), persistent=False)
+        return super().forward(x, ids, others) * self.table[: len(x)]
+
+
+class Caching(Block):
+    """Makes a mask when it is first needed."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.masks = {}
+
+    def forward(self, x, ids, others):
+        if x.shape not in self.masks:
+            self.masks[x.shape] = torch.ones(x.shape, dtype=torch.bool).tril(-1)
+        return super().forward(x, ids, others).masked_fill(self.masks[x.shape], 0.1)
+
+
+class Spectral(Block):
+    """Buffers that each forward pass in training changes."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x, ids, others):
+        return self.inner(super().forward(x, ids, others))
+
+
+class Frozenstats(Block):
+    """A norm that stays in evaluation, whatever the model does."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.BatchNorm1d(WIDTH)
+        self.train()
+
+    def train(self, mode=True):
+        super().train(mode)
+        if "inner" in self._modules:
+            self.inner.eval()
+        return self
+
+    def forward(self, x, ids, others):
+        return self.inner(super().forward(x, ids, others))
+
+
+class Drawing(Block):
+    """Has random numbers of its own."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.generator = torch.Generator().manual_seed(number)
+
+    def forward(self, x, ids, others):
+        if self.training:
+            x = x + 0.1 * torch.randn(x.shape, generator=self.generator)
+        return super().forward(x, ids, others)
+
+
+class Skipping(Block):
+    """Takes a way by Python's random numbers of its own."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.random = random.Random(number)
+
+    def forward(self, x, ids, others):
+        return x if self.training and self.random.random() < 0.4 else super().forward(x, ids, others)
+
+
+class Configuration:
+    def __init__(self):
+        self.scale, self.calls = 0.5, 0
+
+
+class Configured(Block):
+    """Counts in a configuration that blocks have in common."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.config = getattr(others[0], "config", None) if others else None
+        self.config = self.config or Configuration()
+
+    def forward(self, x, ids, others):
+        self.config.calls += 1
+        return super().forward(x, ids, others) * self.config.scale
+
+
+class Momentum(Block):
+    """Follows its own weights with a copy, as MoCo's encoder of keys does."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+
+    @torch.no_grad()
+    def follow(self):
+        for key, query in zip(self.inner.parameters(), self.linear.parameters()):
+            key.data = key.data * 0.9 + query.data * 0.1
+
+    def forward(self, x, ids, others):
+        if self.training:
+            self.follow()
+        return super().forward(x, ids, others) + self.inner(x).detach()
+
+
+class Queued(Block):
+    """A queue of what it has seen, with a pointer, both buffers."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.register_buffer("queue", torch.zeros(6, WIDTH))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x, ids, others):
+        y = super().forward(x, ids, others)
+        found = functional.softmax(y @ self.queue.clone().T, 1) @ self.queue.clone()
+        if self.training:
+            place = int(self.pointer)
+            self.queue[place] = y.detach().mean(0)
+            self.pointer.fill_((place + 1) % 6)
+        return y + found
+
+
+class Oldnorm(Block):
+    """A weight that a hook computes before each call, torch's way before parametrizations."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x, ids, others):
+        return self.inner(super().forward(x, ids, others))
+
+
+class Remembering(Block):
+    """Goes on from where the last batch ended, as recurrent models do over a long text."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.hidden = None
+
+    def forward(self, x, ids, others):
+        y = super().forward(x if self.hidden is None else x + self.hidden, ids, others)
+        if self.training:
+            self.hidden = y.detach().mean(0)
+        return y

@@ -1,16 +1,15 @@
-"""The man page muster(1), written from the commands' own parsers."""
+"""The man page muster(1), from the commands' own parsers. scripts/docs writes it to src/muster.1; the wheel has it."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from importlib import import_module
 
 import musterpoint
 from musterpoint.cli.main import COMMANDS
 from musterpoint.cli.options import Parser
 
-HEAD = """.TH MUSTER 1 "{date}" "musterpoint {version}" "User Commands"
+HEAD = """.TH MUSTER 1 "" "musterpoint {version}" "User Commands"
 .SH NAME
 muster \\- start distributed training jobs, on every host at once
 .SH SYNOPSIS
@@ -33,8 +32,9 @@ is also a variable, such as
 for
 .BR \\-\\-stop\\-grace .
 .SH EXIT STATUS
-The program's own code; 128 and the signal's number where a signal ended it; 64 for a wrong command line, 72 where hosts
-or launchers failed, 76 where a host was lost, 143 after a stop.
+The program's own code; 128 and the signal's number where a signal ended it; 64 for a wrong command line or setting, 69
+where not every host was there in time, 70 for an error of musterpoint's own, 71 where code, packages or data couldn't
+be fetched, 72 where the launcher can't start, 74 after a stall, 76 where a host was lost, 143 after a stop.
 """
 
 
@@ -58,10 +58,9 @@ def options_of(parser: Parser) -> list[str]:
     return rows
 
 
-def page(epoch: int) -> str:
-    """The man page's source, dated ``epoch``."""
-    date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
-    parts = [HEAD.format(date=date, version=musterpoint.__version__)]
+def page() -> str:
+    """The man page's source; without a date, so that the same options make the same page."""
+    parts = [HEAD.format(version=musterpoint.__version__)]
     for name, entry in COMMANDS.items():
         rows = [row for parser in import_module(entry.module).parsers() for row in options_of(parser)]
         parts.append("\n".join((f".SS muster {escaped(name)}", escaped(entry.help), *dict.fromkeys(rows))) + "\n")

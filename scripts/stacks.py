@@ -23,6 +23,7 @@ STACKS = {
     "jax": ("jax",),
     "xgboost": ("xgboost",),
     "s3": ("s3",),
+    "crt": ("crt",),
     "fuse": ("fuse",),
     "transfers": ("transfers",),
     "sdk-v2": ("sdk-v2",),
@@ -186,6 +187,11 @@ def xgboost() -> list[Path]:
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
     return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv", "fsspec"))]
+
+
+def crt(s3: Path) -> list[Path]:
+    """AWS's CRT over the environment of ``s3``."""
+    return [cached("crt", ("awscrt==0.38.1",), over=[s3], steps=[("{env}/bin/python", "-c", "import s3transfer.crt")])]
 
 
 def fuse() -> list[Path]:

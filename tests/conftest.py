@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,8 +16,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from . import costs
 from .hosts.s3 import S3, Faulty
-from .left_behind import left_behind, state
+from .left_behind import children, left_behind, state
 from .own_network import own_network
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,9 +69,10 @@ RANK_NAMES = (
 
 # How long an example takes says how busy the machine is. Every run draws the same examples, so that what was tried is
 # what lands; --hypothesis-profile=new draws others, and more of them (scripts/fuzz --properties). "fewer" is for
-# interpreters other than the one that has run all examples.
+# interpreters other than the one that has run all examples, "fewest" for scripts/test --quick.
 settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("fewer", settings.get_profile("all"), max_examples=25)
+settings.register_profile("fewest", settings.get_profile("all"), max_examples=10)
 settings.register_profile("new", settings.get_profile("all"), derandomize=False, max_examples=1000, print_blob=True)
 settings.load_profile("all")
 
@@ -79,14 +83,27 @@ for the index that this machine is configured with, too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--spread", action="store_true", help="mix tests that wait for a timer with those that compute")
     group = parser.getgroup("contract", "tests/contract/control_plane")
     group.addoption("--endpoint-url", default="", help="the control plane to test [ours, and moto's server]")
     group.addoption("--backend-name", default="given", help="what that is called [given]")
     group.addoption("--training-image", default="python:3.12", help="an image with python3 that it has [python:3.12]")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    costs.register(config)
+
+
 LONGEST_GROUPS = ("sagemaker-sdk", "smdistributed", "tensorflow", "packages")
 """Groups of tests for one worker that take longer than all others, the longest first."""
+
+
+gc.disable()  # while tests are collected nothing is garbage, and looking for it takes a third of that time
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,12 +122,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
         items.sort(key=turn)
 
 
-def turn(item: pytest.Item) -> int:
+def _spread(item: pytest.Item) -> int:
+    """A place that has nothing to do with the file."""
+    return zlib.crc32(item.nodeid.encode()) if item.config.getoption("--spread") else 0
+
+
+def turn(item: pytest.Item) -> tuple[int, int]:
     """When a test runs: the longest groups first, then the others, then tests that any worker may run."""
     group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), None)
     if group in LONGEST_GROUPS:
-        return LONGEST_GROUPS.index(group)
-    return len(LONGEST_GROUPS) + (group is None)
+        return LONGEST_GROUPS.index(group), 0
+    return (len(LONGEST_GROUPS), 0) if group else (len(LONGEST_GROUPS) + 1, _spread(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,7 +178,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     """A test that leaves a child, a signal handler or another directory would make any later one fail."""
-    before = AT_FIRST._replace(children=state().children)
+    before = AT_FIRST._replace(children=children())
     yield
     left = left_behind(before)
     assert not left, "; ".join(left)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 _OF_PYTEST = {signal.SIGALRM}
 """The limit of a test's time."""
+_SIGNALS = sorted(signal.valid_signals() - _OF_PYTEST)
+_handler: Callable[[int], object] = inspect.unwrap(signal.getsignal)
+"""Without the look for an enum's name, which takes most of its time."""
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
@@ -30,12 +35,12 @@ def state() -> State:
     umask = os.umask(0)
     os.umask(umask)
     return State(
-        {number: signal.getsignal(number) for number in sorted(signal.valid_signals() - _OF_PYTEST)},
+        {number: _handler(number) for number in _SIGNALS},
         frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         os.getcwd(),
         umask,
         _adopts(),
-        _children(),
+        children(),
     )
 
 
@@ -73,7 +78,7 @@ def _adopts() -> bool:
     return bool(answer.value)
 
 
-def _children() -> dict[int, str]:
+def children() -> dict[int, str]:
     found: dict[int, str] = {}
     for task in os.listdir("/proc/self/task"):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -20,7 +21,8 @@ goal is what we aim at, and a figure that misses it stays here. Times depend on 
 look at the ratios first, and at the load: above the number of processors, times are longer than they need be.
 
 `scripts/bench --list` says what there is and how long it takes. `scripts/bench --only PART --json FILE` adds a part to
-a file, and `scripts/bench --page FILE` makes this page and its pictures from it; nothing here is written by hand.
+a file, and `scripts/bench --page FILE` writes its parts and their pictures into this page; nothing here is written by
+hand.
 A bar is the middle one of the values that were taken, the thin line goes from the least to the most, and a dashed line
 is the goal.
 """
@@ -29,23 +31,40 @@ COLOURS = ("#2f6fb7", "#8a94a3")
 
 
 def write(parts: dict[str, Taken], docs: Path) -> None:
-    """Writes the page and its pictures below ``docs``; pictures of figures that are gone are removed."""
-    pictures = docs / "pictures"
+    """Writes the page and its pictures below ``docs``; pictures of figures that are gone are removed.
+
+    A part that isn't among ``parts`` keeps its section and pictures: each says when it was taken, and on which machine.
+    """
+    pictures, page = docs / "pictures", docs / "benchmarks.md"
     pictures.mkdir(parents=True, exist_ok=True)
+    kept = {
+        name: section
+        for name, section in (sections_of(page.read_text()) if page.exists() else {}).items()
+        if name not in parts or parts[name].missing
+    }
     drawn = {
         f"{picture_name(name, figure)}.svg": figure for name in parts for figure in parts[name].figures if figure.bars
     }
     for old in pictures.glob("benchmark-*.svg"):
-        if old.name not in drawn:
+        if old.name not in drawn and not any(f"(pictures/{old.name})" in section for section in kept.values()):
             old.unlink()
     for name, figure in drawn.items():
         (pictures / name).write_text(picture(figure))
-    (docs / "benchmarks.md").write_text(text(parts))
+    page.write_text(text(parts, kept))
 
 
-def text(parts: dict[str, Taken]) -> str:
-    sections = [_section(name, parts[name]) for name in PARTS if name in parts and not parts[name].missing]
-    missing = [name for name in PARTS if name not in parts or parts[name].missing]
+def sections_of(page: str) -> dict[str, str]:
+    """The sections of a page by the parts that they are of."""
+    sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
+    found = {section.partition("\n")[0].removeprefix("## "): section.rstrip() for section in sections}
+    return {name: section for name, section in found.items() if name in PARTS}
+
+
+def text(parts: dict[str, Taken], kept: Mapping[str, str] = {}) -> str:
+    """The page; ``kept`` has the sections of parts that were taken before."""
+    found = {**kept, **{name: _section(name, part) for name, part in parts.items() if not part.missing}}
+    sections = [found[name] for name in PARTS if name in found]
+    missing = [name for name in PARTS if name not in found]
     if missing:
         rows = [f"| `{name}` | {PARTS[name].about} | {_why(parts.get(name))} |" for name in missing]
         sections.append(

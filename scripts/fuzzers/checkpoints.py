@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
-from fuzzers.findings import MOST_WRONG, Findings
+from fuzzers.findings import Findings
+from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
@@ -99,12 +99,7 @@ LONGEST = 1.5
 
 def fuzz(seed: int, inputs: int) -> Findings:
     """``inputs`` kills."""
-    draw = random.Random(seed)
-    seeds = [draw.randrange(10**6) for _ in range(-(-inputs // TURNS))]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        tries = list(pool.map(play, seeds, (min(TURNS, inputs - at) for at in range(0, inputs, TURNS))))
-    wrong = [sentence for found in tries for sentence in found]
-    return Findings(inputs, tuple(wrong[:MOST_WRONG]))
+    return played(play, seed, inputs, TURNS, AT_ONCE)
 
 
 TURNS = 10
@@ -156,7 +151,7 @@ class History:
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
             "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
-            "run": "", "told": [],
+            "run": "", "began": 0, "told": [],
         }  # fmt: skip
         said = self._folder / f"said-{self._turn}"
         words: Sequence[str] = texts.command(sys.executable, KEEPER, request)

@@ -18,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fuzzers.checkpoints import LONGEST, dying
-from fuzzers.findings import MOST_WRONG, Findings
+from fuzzers.findings import Findings
+from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
@@ -93,12 +93,7 @@ PATIENCE = 500.0
 
 def fuzz(seed: int, inputs: int) -> Findings:
     """``inputs`` jobs, of which something is killed."""
-    draw = random.Random(seed)
-    seeds = [draw.randrange(10**6) for _ in range(-(-inputs // TURNS))]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        tries = list(pool.map(play, seeds, (min(TURNS, inputs - at) for at in range(0, inputs, TURNS))))
-    wrong = [sentence for found in tries for sentence in found]
-    return Findings(inputs, tuple(wrong[:MOST_WRONG]))
+    return played(play, seed, inputs, TURNS, AT_ONCE)
 
 
 def play(seed: int, turns: int) -> list[str]:
@@ -170,13 +165,14 @@ class History:
         self._directories = [folder / "host0", folder / "host1"]
         self._place, self._log, self._enough = folder / "place", folder / "log", folder / "enough"
         self._announced = self._jobs = self._saves = 0
+        self._saved_well, self._is_cut_off = True, False
         for directory in self._directories:
             directory.mkdir()
 
     def job(self) -> list[str]:
         """One job; what didn't hold."""
         draw = self._draw
-        self._jobs += 1
+        self._jobs, self._saved_well, self._is_cut_off = self._jobs + 1, True, False
         victim = draw.choice(VICTIMS)
         operations = [int(2 ** (draw.random() * 7)) if draw.random() < 0.4 else 0 for _ in range(3)]
         killed = [each if victim in (f"keeper {host}", "keepers") else 0 for host, each in enumerate(operations[:2])]
@@ -192,8 +188,12 @@ class History:
             hosts.append(Host(asked, *links[place]))
         for host in hosts:
             host.tell("begin")
-        for host in hosts:
-            host.hear("begin")
+        begun = [host.hear("begin") for host in hosts]
+        if not all(begun):
+            for host in hosts:
+                host.kill()
+                host.end()
+            return [f"{what}: a host's process ended before it began, which nobody had killed"]
         writer = self._writer(operations[2] if victim == "writer" else 0)
         try:
             ends_well = self._play(victim, hosts, writer, any(killed))
@@ -205,7 +205,9 @@ class History:
         said = [each for host in hosts for each in host.said]
         newest, last = hosts[0].kept.get("newest", ""), self._last_saved()
         wrong = []
-        if ends_well and newest != last and last.startswith(f"checkpoint-{self._jobs}"):
+        if self._is_cut_off:
+            wrong.append(f"a host's process ended by itself: {said}")
+        elif ends_well and self._saved_well and newest != last and last.startswith(f"checkpoint-{self._jobs}"):
             wrong.append(f"{last} was saved last, and {newest or 'nothing'} was kept: {hosts[0].kept}, {said}")
         self._announced = max(self._announced, *(host.announced for host in hosts))
         for directory in self._directories:
@@ -241,7 +243,7 @@ class History:
                 host.tell("attempt 1")
             for host in hosts:
                 host.hear("attempt")
-            self._saves += 1
+            self._saves, saved = self._saves + 1, len(self._whole())
             with self._writer(0) as again:
                 time.sleep(draw.random())
                 for host in hosts:
@@ -249,6 +251,8 @@ class History:
                         host.tell("kill")
                 self._enough.touch()
                 again.wait(PATIENCE)
+            if len(self._whole()) == saved:  # it came too late to save anything, and the one before was killed
+                self._saved_well = False
         ends_well = victim in ("nobody", "attempt") or victim.startswith("keeper")
         if ends_well:
             self._enough.touch()
@@ -258,8 +262,8 @@ class History:
         alive = [host for host in hosts if host not in killed]
         for host in draw.sample(alive, len(alive)):
             host.tell("finish clean" if ends_well else "finish")
-        for host in alive:
-            host.hear("finish")
+        finished = [host.hear("finish") for host in alive]
+        self._is_cut_off = not all(finished)
         return ends_well
 
     def _writer(self, operations: int) -> subprocess.Popen[bytes]:

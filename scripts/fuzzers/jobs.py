@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import socket
@@ -18,6 +17,7 @@ import time
 import traceback
 from typing import Any, Callable
 
+from fuzzers import memory
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import MusterError
@@ -283,6 +283,7 @@ def fuzz(seed: int, inputs: int) -> Findings:
     ]
     before = signal.signal(signal.SIGALRM, _too_long)
     tried = 0
+    memory.forget_peak()
     try:
         for number in range(inputs):
             maker = Maker(dice, os.path.join(folder, "ml"))
@@ -299,7 +300,7 @@ def fuzz(seed: int, inputs: int) -> Findings:
                 wrong.append(f"input {number} of seed {seed} ({'; '.join(maker.malformed)[:400]}): {said}")
             if len(wrong) >= MOST_WRONG:
                 break
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        most = memory.peak()
         if most > MEBIBYTES:
             wrong.append(f"it took {most} MiB of memory, expected at most {MEBIBYTES}")
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import resource
 import signal
 import time
 import traceback
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import musterpoint
+from fuzzers import memory
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base import settings
 from musterpoint.base.errors import MusterError
@@ -215,7 +215,7 @@ def fuzz(seed: int, inputs: int) -> Findings:
     wrong: list[str] = []
     tried = 0
     before = signal.signal(signal.SIGALRM, _too_long)
-    most_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    memory.forget_peak()
     try:
         while tried < inputs and len(wrong) < MOST_WRONG:
             dice = random.Random(f"{seed} {tried}")
@@ -230,8 +230,8 @@ def fuzz(seed: int, inputs: int) -> Findings:
             if said:
                 wrong.append(f"input {tried} of seed {seed} ({json.dumps(about)[:500]}): {said}")
             tried += 1
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        if most > max(MEBIBYTES, most_before):
+        most = memory.peak()
+        if most > MEBIBYTES:
             wrong.append(f"it took {most} MiB of memory, expected at most {MEBIBYTES}")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 
-from musterpoint.embedded.programs.checkpoint_kinds import World, look_at, newest_of, units_of
+from musterpoint.embedded.programs.checkpoint_kinds import newest_of, units_of
+from musterpoint.embedded.programs.checkpoint_look import World, look_at
 from musterpoint.embedded.programs.transfers import state_folder
 
 DIRECTORY = "SM_CHECKPOINT_DIR"

@@ -206,7 +206,7 @@ def test_a_file_uri_is_ours_alone(both: Both) -> None:
 
 MISSING = {
     "a program that isn't packed": ("sourcedir.tar.gz", "trian.py", 64, "which has dump.py"),
-    "an object that isn't there": ("s3://jobs/none.tar.gz", "dump.py", 71, "there is no object 'none.tar.gz'"),
+    "an object that isn't there": ("s3://jobs/none.tar.gz", "dump.py", 71, "there is no object s3://jobs/none.tar.gz"),
     "a file that isn't there": ("nowhere.tar.gz", "dump.py", 71, "isn't on this host"),
 }
 

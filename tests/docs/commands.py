@@ -75,7 +75,7 @@ def parse(words: list[str]) -> None:
         if name in KIN:
             said = torchrun_based.split(KIN[name], rest)
             said.said.pop("ft-cfg-path", None)  # the block makes it
-            rest, _notes = KIN[name].translate(said)
+            rest = KIN[name].translate(said).words
         own = torchrun.own_parser()
         command = read_torchrun(rest, {}, {flag: own.takes_value(flag) is not False for flag in own.flags})
         own.parse_args(command.own)

@@ -12,7 +12,7 @@ from .job import Stacks
 from .rows import DOCKER_CELLS
 from .test_matrix import TIMES
 
-pytestmark = [pytest.mark.timeout(420), pytest.mark.xdist_group("muster local --image")]
+pytestmark = pytest.mark.xdist_group("muster local --image")
 
 
 def no_stack(name: str) -> Path:

@@ -18,7 +18,6 @@ TIMES = Times(save=2.0, cut=17.0)
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.torch,
-    pytest.mark.timeout(420),
     pytest.mark.skipif(not usable(), reason="can't make network namespaces here"),
 ]
 

@@ -93,6 +93,8 @@ class Faulty:
         self.always = ""
         self.on_list: Callable[[], object] | None = None
         self.seen: list[tuple[str, str]] = []
+        self.agents: set[tuple[str, str]] = set()
+        """Methods, and who asked."""
         self.stalled = threading.Event()
         self._over = threading.Event()
         faulty = self
@@ -121,6 +123,7 @@ class Faulty:
         self._thread.start()
 
     def serve(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
+        self.agents.add((request.command, request.headers.get("User-Agent", "")))
         fault = self.faults.pop(0) if self.faults else self.always
         self.seen.append((fault, request.headers.get("Range", "")))
         if fault in ("503", "403"):
@@ -143,6 +146,7 @@ class Faulty:
 
     def take(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
         """An upload, or the beginning or end of one in parts."""
+        self.agents.add((request.command, request.headers.get("User-Agent", "")))
         fault = self.faults.pop(0) if self.faults else self.always
         self.seen.append((fault, request.path))
         size = int(request.headers.get("Content-Length") or 0)

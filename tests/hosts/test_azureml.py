@@ -16,10 +16,7 @@ from .network import usable
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "azureml"
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not usable(), reason="network namespaces need Linux and root"),
-]
+pytestmark = [pytest.mark.skipif(not usable(), reason="network namespaces need Linux and root")]
 
 TRAIN = """
 import os, sys

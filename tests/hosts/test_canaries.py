@@ -17,7 +17,7 @@ import pytest
 from .conftest import Local, MakeIndex, Train
 from .packages import PYPROJECT, backend, sdist
 
-pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.xdist_group("packages")
 
 PEM = "\n".join((
     "-----BEGIN RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEAcanary0123456789abcdefghij",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
+from musterpoint.core.data import mover
 from musterpoint.core.data.channels import bring, measure
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
@@ -33,10 +35,26 @@ def tree(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
 
 
+PREFERS = "[default]\ns3 =\n    preferred_transfer_client = {}\n"
+by_both = pytest.mark.parametrize("reach", ["s3", "crt"], indirect=True)
+"""By threads, and by AWS's CRT."""
+
+
 @pytest.fixture
-def reach(stack: Callable[[str], Path], s3: S3) -> Access:
-    """Our Python has no boto3; the user's has."""
-    return Access({**clean({}), **CREDENTIALS}, (str(stack("s3") / "python"),), endpoint=s3.url)
+def reach(
+    request: pytest.FixtureRequest,
+    stack: Callable[[str], Path],
+    s3: S3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Access:
+    """The user's Python moves the data, of the stack that a test may name; ours isn't."""
+    monkeypatch.setattr(mover, "pythons_of", lambda access: access.pythons)
+    name = getattr(request, "param", "s3")
+    config = tmp_path / "aws-config"
+    config.write_text(PREFERS.format("crt" if name == "crt" else "auto"))
+    environ = {**clean({}), **CREDENTIALS, "AWS_CONFIG_FILE": str(config)}
+    return Access(environ, (str(stack(name) / "python"),), endpoint=s3.url)
 
 
 @pytest.fixture
@@ -51,6 +69,7 @@ def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
     return source, f"s3://{bucket}/data"
 
 
+@by_both
 def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access) -> None:
     source, uri = filled
     for place in (uri, uri + "/"):
@@ -61,6 +80,45 @@ def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access)
     assert tree(tmp_path / "one") == {"x+y": (source / "sub/x+y").read_bytes()}
 
 
+@pytest.mark.parametrize(
+    ("reach", "prefers", "is_crt"),
+    [("s3", "auto", False), ("crt", "crt", True), ("crt", "auto", False), ("crt", "classic", False)],
+    indirect=["reach"],
+)
+def test_the_crt_moves_the_bytes_where_it_is_chosen(
+    tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, prefers: str, is_crt: bool
+) -> None:
+    """A second process of the host uses threads meanwhile, and so does one for a store that refuses its checksums."""
+    (tmp_path / "aws-config").write_text(PREFERS.format(prefers))
+    source, through = tmp_path / "source", reach._replace(endpoint=faulty.url)
+    source.mkdir()
+    (source / "large").write_bytes(os.urandom(40 << 20))
+
+    def by_crt(**more: str) -> bool:
+        faulty.agents.clear()
+        its = through._replace(environ={**through.environ, **more})
+        send(str(source), f"s3://{bucket}/data", its)
+        sent = {"CRTS3NativeClient" in agent for method, agent in faulty.agents if method == "PUT"}
+        bring(Channel("train", f"s3://{bucket}/data"), str(tmp_path / "train"), its)
+        brought = {"CRTS3NativeClient" in agent for method, agent in faulty.agents if method == "GET"}
+        assert tree(tmp_path / "train") == tree(source)
+        shutil.rmtree(tmp_path / "train")
+        (used,) = sent
+        assert used in brought
+        return used
+
+    assert by_crt() == is_crt
+    assert not by_crt(AWS_REQUEST_CHECKSUM_CALCULATION="when_required")
+    words = [reach.pythons[0], "-c", HOLDS, f"musterpoint-http-127-0-0-1-{faulty.url.rpartition(':')[2]}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        if other.stdout.readline() == b"held\n":
+            assert not by_crt()
+        else:
+            assert not is_crt
+
+
+@by_both
 @pytest.mark.parametrize("fault", ["503", "reset", "cut"])
 def test_faults_of_the_network_pass(
     filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, fault: str
@@ -72,8 +130,36 @@ def test_faults_of_the_network_pass(
     assert tree(tmp_path / "train") == tree(source)
 
 
-def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty) -> None:
-    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files."""
+@by_both
+def test_a_channel_of_one_object_is_tried_again(
+    tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
+) -> None:
+    """After all the tries that the library makes itself."""
+    uri = s3.put(bucket, "data/one", data := os.urandom(5000))
+    faulty.faults = ["", *["503"] * 5]
+    bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url))
+    assert tree(tmp_path / "train") == {"one": data} and not faulty.faults
+
+
+@by_both
+def test_uploads_whose_connections_break_are_tried_again(
+    tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
+) -> None:
+    """More often than the library tries again itself."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "one").write_bytes(data := os.urandom(5000))
+    faulty.faults = ["reset"] * 6
+    send(str(source), f"s3://{bucket}/broken", reach._replace(endpoint=faulty.url))
+    assert s3.objects(bucket)["broken/one"] == data and not faulty.faults
+
+
+@pytest.mark.parametrize(("reach", "least"), [("s3", 2), ("crt", 1)], indirect=["reach"])
+def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, least: int) -> None:
+    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files.
+
+    least: how many tries are told; the CRT may try files for longer.
+    """
     source, said = tmp_path / "source", list[str]()
     source.mkdir()
     for number in range(60):
@@ -87,9 +173,12 @@ def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faul
         say=said.append,
     )
     assert not faulty.faults and tree(tmp_path / "train") == tree(source)
-    assert sum("SlowDown" in line and "it is tried again" in line for line in said) > 1, said
+    throttled = [line for line in said if "SlowDown" in line or "AWS_ERROR_S3_SLOW_DOWN" in line]
+    assert len(throttled) >= least, said
+    assert all("it is tried again" in line and "network" not in line for line in throttled), said
 
 
+@by_both
 def test_an_object_that_is_replaced_meanwhile(
     tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
 ) -> None:
@@ -102,6 +191,7 @@ def test_an_object_that_is_replaced_meanwhile(
     assert any("was replaced" in line for line in said)
 
 
+@by_both
 def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty) -> None:
     _, uri = filled
     faulty.always = "403"
@@ -109,6 +199,7 @@ def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, rea
         bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url))
 
 
+@by_both
 def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: str) -> None:
     with pytest.raises(FetchError, match=f"there is nothing at s3://{bucket}/nowhere"):
         bring(Channel("train", f"s3://{bucket}/nowhere"), str(tmp_path / "train"), reach)
@@ -119,17 +210,37 @@ def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: 
         bring(Channel("train", f"s3://{bucket}/x"), str(tmp_path / "train"), bare)
 
 
-KILLED = """
+@pytest.mark.parametrize(
+    ("reach", "endpoint"), [("s3", "http://127.0.0.1:{free}"), ("crt", "http://nowhere.invalid")], indirect=["reach"]
+)
+def test_a_network_that_is_not_there_is_told_of(tmp_path: Path, reach: Access, endpoint: str) -> None:
+    """Nothing listens, or the name isn't known."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    nobody = reach._replace(endpoint=endpoint.format(free=free))
+    with pytest.raises(FetchError, match=r"nothing answered within \d+ s: s3://.*has this host a network\?"):
+        bring(Channel("train", "s3://bucket/x"), str(tmp_path / "train"), nobody)
+
+
+HOLDS = """
 import sys
+from s3transfer.crt import acquire_crt_s3_process_lock
+print("held" if acquire_crt_s3_process_lock(sys.argv[1]) else "not held", flush=True)
+sys.stdin.read()
+"""
+KILLED = """
+import os
+import sys
+from musterpoint.core.data import mover
 from musterpoint.core.data.channels import bring
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
-import json
-import os
+mover.pythons_of = lambda access: access.pythons
 bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3],)))
 """
 
 
+@by_both
 def test_a_killed_download_goes_on(
     filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, stack: Callable[[str], Path]
 ) -> None:
@@ -137,7 +248,7 @@ def test_a_killed_download_goes_on(
     faulty.faults = [""] * 6 + ["stall"]
     environ = {**reach.environ, "AWS_ENDPOINT_URL_S3": faulty.url}
     target = tmp_path / "train"
-    words = [sys.executable, "-c", KILLED, uri, str(target), str(stack("s3") / "python")]
+    words = [sys.executable, "-c", KILLED, uri, str(target), reach.pythons[0]]
     with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL) as child:
         assert faulty.stalled.wait(500)
         child.send_signal(signal.SIGKILL)

@@ -15,7 +15,12 @@ PARTS = sorted({path.stem for path in FUZZERS.glob("*.py") if "\ndef fuzz(" in p
 
 @pytest.mark.parametrize(
     "words",
-    [*((part, "--inputs", "300") for part in PARTS), ("--stops", "8"), ("checkpoints", "--inputs", "20")],
+    [
+        *((part, "--inputs", "300") for part in PARTS),
+        ("--stops", "8"),
+        ("checkpoints", "--inputs", "20"),
+        ("checkpoints_of_hosts", "--inputs", "4"),
+    ],
     ids=" ".join,
 )
 def test_what_must_hold_holds_whatever_comes(words: tuple[str, ...], root: Path, python: str) -> None:

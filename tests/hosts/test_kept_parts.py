@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
+import time
+import zipfile
 from pathlib import Path
 from typing import Iterator
 
@@ -121,6 +124,48 @@ def test_a_mark_counts_that_comes_in_the_next_attempt(hosts: list[Host], tmp_pat
     assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
 
 
+def test_a_mark_doesnt_say_which_hosts_have_parts(hosts: list[Host], tmp_path: Path) -> None:
+    """smdistributed's names its folder only, in which each host has its own ranks' files."""
+    for place in (1, 0):
+        (tmp_path / f"host{place}" / "tag-1_partial").mkdir()
+        (tmp_path / f"host{place}" / "tag-1_partial" / f"model_{place}").write_text(f"of {place}")
+    (tmp_path / "host0" / "newest").write_text("tag-1_partial")
+    finish(hosts)
+    assert hosts[0].kept["newest"] == "tag-1_partial" and places(tmp_path) == {0, 1}, hosts[0].said
+
+
+def test_what_the_last_attempt_saved_is_kept_though_another_has_a_higher_number(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    """What the one before left is known to be whole at the end only: nothing is being written any more."""
+    for attempt, step in enumerate((5, 2)):
+        for place, host in enumerate(hosts):
+            (tmp_path / f"host{place}" / f"checkpoint-{step}").mkdir()
+            (tmp_path / f"host{place}" / f"checkpoint-{step}" / "state").write_text(f"of {place}")
+            if attempt == 0:
+                host.tell("attempt 1")
+                assert host.hear("attempt")
+    finish(hosts)
+    assert hosts[0].kept["newest"] == "checkpoint-2" and places(tmp_path) == {0, 1}, hosts[0].said
+
+
+@pytest.mark.parametrize("completed", [True, False], ids=["completed", "half"])
+def test_the_first_hosts_mark_makes_no_half_file_whole(hosts: list[Host], tmp_path: Path, completed: bool) -> None:
+    """The other host's rank still writes when the first one marks the checkpoint; it may be killed before its end."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as file:
+        file.writestr("state", "x" * 1000)
+    path = tmp_path / "host1" / "checkpoint-1" / "rng_state_1.pth"
+    path.parent.mkdir()
+    path.write_bytes(whole.getvalue()[:-30])
+    save(tmp_path, 0, mark="trainer_state.json")
+    assert hosts[1].hear("MarkedWhole")
+    if completed:
+        path.write_bytes(whole.getvalue())
+    finish(hosts)
+    assert hosts[0].kept["newest"] == ("checkpoint-1" if completed else ""), hosts[0].said
+
+
 @pytest.mark.parametrize(("how", "kept"), [("finish", ""), ("finish stopped", "checkpoint-1")])
 def test_a_host_without_a_part_takes_none_where_its_ranks_ended_with_0(
     hosts: list[Host], tmp_path: Path, how: str, kept: str
@@ -145,3 +190,15 @@ def test_files_of_one_name_and_size_that_differ_are_known_again(tmp_path: Path) 
         finish(second)
         assert [host.kept["bytes"] for host in second] == [0, 0], second[0].said
         assert len(list((tmp_path / "place" / "manifests").iterdir())) == 1
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_only_one_host_has_from_before_the_job_is_no_checkpoint(tmp_path: Path, place: int) -> None:
+    """The other host is a new one, in the place of one that had its part: it would begin with this host's files."""
+    (tmp_path / f"host{place}").mkdir()
+    save(tmp_path, place)
+    time.sleep(0.5)  # files' times are coarse, and that is allowed for
+    with keeping(tmp_path) as hosts:
+        assert hosts[place].hear("checkpoint-uploaded")
+        finish(hosts[::-1])
+        assert (hosts[0].kept["newest"], hosts[0].kept["problem"]) == ("", ""), hosts[0].said

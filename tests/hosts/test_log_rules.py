@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-pytestmark = pytest.mark.timeout(600)
-
 TRAIN = """
 import os, time
 import torch

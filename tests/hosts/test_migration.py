@@ -48,7 +48,7 @@ ray.shutdown()
 MEETS = {"accelerate": "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"}
 """What stands before the program: here ranks under this launcher that never meet are told that each ran alone."""
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.torch
 
 
 def test_every_command_has_its_pair() -> None:

@@ -13,11 +13,7 @@ import pytest
 from .conftest import Train
 from .network import usable
 
-pytestmark = [
-    pytest.mark.netns,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not usable(), reason="mount namespaces need Linux and root"),
-]
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="mount namespaces need Linux and root")]
 
 PROGRAM = """
 import json, os

@@ -45,7 +45,15 @@ def test_marked_tests_run_in_ranks(python: str, environ: dict[str, str], tmp_pat
         [*command, "test_ranks.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "AlgorithmError: AssertionError: rank 1 is wrong" in done.stdout, "the reason is the test's own error"
     assert "rank 1 (local rank 0) on algo-2, exit code 1" in done.stdout
     logs = sorted((tmp_path / "base").glob("**/ranks/rank-*.log"))
     assert len(logs) == 4
     assert "assert 1 != 1" in done.stdout + "".join(log.read_text() for log in logs)
+
+
+def test_a_fixture_that_is_missing_is_named(python: str, environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "test_ranks.py").write_text(TESTS.replace("(rank):", "(absent):").partition("@pytest.mark.param")[0])
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "base", "test_ranks.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert "AlgorithmError: FixtureLookupError: fixture 'absent' not found" in done.stdout, done.stdout + done.stderr

@@ -37,10 +37,18 @@ def test_the_wheel_needs_nothing(files: Path) -> None:
     (bill,) = files.glob("*.cdx.json")
     assert [part["name"] for part in json.loads(bill.read_text())["components"]] == ["musterpoint"]
     (wheel,) = files.glob("*.whl")
-    assert {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info" not in name} == {
-        "musterpoint",
-        "musterpoint_smdistributed",
-    }
+    names = zipfile.ZipFile(wheel).namelist()
+    places = {re.sub(r"-[^/]*\.(?=data$|dist-info$)", ".", name.split("/")[0]) for name in names}
+    assert places == {"musterpoint", "musterpoint_smdistributed", "musterpoint.data", "musterpoint.dist-info"}
+
+
+def test_the_wheel_has_the_man_page(files: Path) -> None:
+    """Where pip and pipx put it, ``man muster`` finds it."""
+    (wheel,) = files.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if ".data/" in name)
+        assert name.endswith(".data/data/share/man/man1/muster.1")
+        assert archive.read(name) == (files / "muster.1").read_bytes()
 
 
 def test_the_one_file_launcher_starts(files: Path) -> None:

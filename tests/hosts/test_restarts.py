@@ -11,8 +11,9 @@ import pytest
 
 from .conftest import Ran, eventually
 from .network import Network, Process
+from .restarted_ranks import SEES, check_alike
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 TRAIN = """
 import json, os, signal, sys, time
@@ -98,6 +99,17 @@ def test_an_exception_under_torchrun(local) -> None:  # type: ignore[no-untyped-
     check_attempts(ran, [0, 2])
     assert ran.reason.startswith("ValueError: boom")
     assert "in attempt 2, the last: --max-restarts 1 allows no more" in ran.reason
+
+
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_ranks_see_the_same_with_torchruns_agent_and_without(local, rendezvous: str) -> None:  # type: ignore[no-untyped-def]
+    """The first attempt's ranks are started by torchrun, the next one's by musterpoint itself."""
+    ran = local.run(
+        "--hosts", "2", "--slots", "2", "--backend", "netns", "--launcher", "torchrun", "--max-restarts", "1",
+        "--restart-on", "user", "--rendezvous", rendezvous, local.program(SEES), local.folder, "--lr", "0.1",
+    )  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    check_alike(Path(local.folder), 4, frozenset({"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}))
 
 
 SERVES = """

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.torch
 
 OPTIONS = "-x DIGITS=all -x HOME --mca btl_base_verbose 0"
 DISTRIBUTION = json.dumps({"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": OPTIONS}}})

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.torch
 
 PROGRAMS = Path(__file__).parent / "smdistributed"
 

@@ -12,7 +12,7 @@ from musterpoint.core.launch.ssh import OPEN_NOTE
 from ..ports import free_port
 from .conftest import end
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 JOB = ("--hosts", "2", "--backend", "netns", "--launcher", "ssh", "--env", "MUSTER_TEST_WORD=a word $of 'the' job")
 

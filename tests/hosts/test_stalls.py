@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)
-
 # Dots until the program hangs: before that it isn't silent, however slowly this machine imports torch.
 DOTS = """
 import os, sys, threading, time

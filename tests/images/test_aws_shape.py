@@ -12,8 +12,6 @@ import pytest
 
 from musterpoint.cli.bundle import bundle
 
-pytestmark = pytest.mark.timeout(600)
-
 PROGRAM = """
 import argparse, json, os, pathlib, shutil, signal, socket, sys, time
 

@@ -22,8 +22,6 @@ import pytest
 
 from .containers import LABEL
 
-pytestmark = pytest.mark.timeout(600)
-
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 MEGA = 1_000_000
 # What stands in an image beside what a target installs, in MB, a third more than measured.

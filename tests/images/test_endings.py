@@ -5,10 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import pytest
-
-pytestmark = pytest.mark.timeout(600)
-
 CODES = {
     "import sys; sys.exit(7)": 7,
     "import sys; sys.exit(256)": 0,

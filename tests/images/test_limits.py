@@ -7,11 +7,7 @@ import tarfile
 from io import BytesIO
 from typing import Any
 
-import pytest
-
 from .containers import BY_RANKS, RANKS
-
-pytestmark = pytest.mark.timeout(600)
 
 SMALL = {"mem_limit": "160m", "memswap_limit": "160m"}
 

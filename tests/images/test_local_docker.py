@@ -28,7 +28,7 @@ from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("muster local --image")]
+pytestmark = pytest.mark.xdist_group("muster local --image")
 SOMEBODY = 1000
 """A user that isn't root, as on people's own machines."""
 

@@ -20,8 +20,6 @@ import pytest
 
 from .containers import LABEL
 
-pytestmark = pytest.mark.timeout(600)
-
 SYSTEM = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAM = """
 import importlib.util, json, os, sys

@@ -11,8 +11,6 @@ import pytest
 
 from .containers import RANKS
 
-pytestmark = pytest.mark.timeout(600)
-
 SAVES = """
 import os, pathlib, signal, sys, time
 

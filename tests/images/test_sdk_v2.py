@@ -13,7 +13,7 @@ import pytest
 
 from .sdk import Client, client_of, snippet
 
-pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(1000)]
+pytestmark = pytest.mark.xdist_group("sagemaker-sdk")
 
 Image = Callable[[str], str]
 

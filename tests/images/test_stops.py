@@ -9,8 +9,6 @@ import pytest
 
 from .containers import BY_RANKS, MPI, RANKS
 
-pytestmark = pytest.mark.timeout(600)
-
 WORKS = """
 import os, socket
 

@@ -7,11 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from .containers import MPI, RANKS
-
-pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits_ddp" / "train.py"

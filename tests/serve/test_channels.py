@@ -109,8 +109,29 @@ def test_a_pipe_that_cannot_be_fed_ends_the_job(account: Account) -> None:
     done = account.run(
         "torn", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe", "RecordWrapperType": "RecordIO"}]
     )
-    assert done["TrainingJobStatus"] == "Failed" and "NoSuchKey" in done["FailureReason"]
-    assert done["FailureReason"].startswith("ClientError: Data download failed:")
+    assert done["TrainingJobStatus"] == "Failed"
+    assert done["FailureReason"] == f"ClientError: Data download failed:there is no object s3://{BUCKET}/nowhere"
+
+
+def test_a_pipe_whose_manifest_cannot_be_read_is_refused(account: Account) -> None:
+    account.put("odd.manifest", b'{"other": 1}\n')
+    wanted = channel(
+        "train", f"s3://{BUCKET}/odd.manifest", S3DataType="AugmentedManifestFile", AttributeNames=["source-ref"]
+    )
+    done = account.run("odd", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe"}])
+    assert done["FailureReason"] == (
+        f"ClientError: Data download failed:channel train: s3://{BUCKET}/odd.manifest: expected a JSON object in each "
+        "line, with source-ref: KeyError('source-ref')"
+    )
+
+
+def test_a_prefix_is_the_beginning_of_names_and_a_manifest_has_an_order(account: Account) -> None:
+    account.put("turned.manifest", json.dumps([{"prefix": f"s3://{BUCKET}/data/"}, "3.txt", "1.txt"]).encode())
+    files = channel("train", f"s3://{BUCKET}/dat")
+    assert files_of(account, "prefix", files)["algo-1"][0] == {f"data/{n}.txt": f"{n}\n" for n in range(4)}
+    turned = channel("train", f"s3://{BUCKET}/turned.manifest", S3DataType="ManifestFile")
+    account.run("turned", READS, InputDataConfig=[{**turned, "InputMode": "Pipe"}])
+    assert account.archive("out/turned/output/model.tar.gz")["0"] == b"3\n1\n"
 
 
 def test_outputs_without_an_archive(account: Account) -> None:

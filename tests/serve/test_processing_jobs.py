@@ -103,7 +103,9 @@ def test_a_job_that_fails_says_why_and_uploads_nothing(account: Account) -> None
     asked = request(account, "nowhere", "pass")
     asked["ProcessingOutputConfig"] = {"Outputs": [result("out", "s3://no-such-bucket/x", "/opt/ml/processing/input")]}
     done = run(account, asked)
-    assert done["ProcessingJobStatus"] == "Failed" and "NoSuchBucket" in done["FailureReason"]
+    assert done["ProcessingJobStatus"] == "Failed"
+    assert done["FailureReason"].startswith("ClientError: Failed to upload data. upload of ")
+    assert "there is no bucket 'no-such-bucket'" in done["FailureReason"]
     asked = request(account, "no-input", "pass")
     asked["ProcessingInputs"].append(source("data", f"s3://{BUCKET}/none/", "/opt/ml/processing/input/data"))
     done = run(account, asked)

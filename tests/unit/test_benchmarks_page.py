@@ -58,6 +58,18 @@ def test_a_page_tells_all_that_was_measured(tmp_path: Path) -> None:
     assert "(pictures/benchmark-fault-a-rank-fails-all-of-2-hosts-have-ended.svg)" in text
 
 
+def test_parts_that_are_not_taken_again_stay_on_the_page(tmp_path: Path) -> None:
+    page.write({"fault": FAULT, "memory": FAULT}, tmp_path)
+    page.write({"memory": FAULT._replace(date="2026-02-03 04:05 UTC", figures=[PLAIN]), "fault": ABSENT}, tmp_path)
+    found = page.sections_of((tmp_path / "benchmarks.md").read_text())
+    assert sorted(found) == ["fault", "memory"]
+    assert "2026-01-02 03:04 UTC" in found["fault"] and "a rank fails" in found["fault"]
+    assert "2026-02-03 04:05 UTC" in found["memory"] and "a rank fails" not in found["memory"]
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == [
+        "benchmark-fault-a-rank-fails-all-of-2-hosts-have-ended.svg"
+    ]
+
+
 def test_a_picture_has_a_bar_for_each(tmp_path: Path) -> None:
     drawing = ElementTree.fromstring(page.picture(FASTER))
     space = {"svg": "http://www.w3.org/2000/svg"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-from pathlib import Path
+from functools import cache
 from typing import Iterator
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parents[2] / "src" / "musterpoint"
+from .sources import IN_ONE_WORKER, PACKAGE, files, nodes
+
+pytestmark = IN_ONE_WORKER
 ELSEWHERE = ("embedded", "local/patches")
 """What runs in another Python: its imports are that one's frameworks."""
 MOST = 40
@@ -61,7 +63,7 @@ DOORS = {
 ROOMS = {
     "core/code": "code is fetched, packages are installed, an interpreter is asked",
     "core/fabric": "there are accelerators, or hosts call each other by ssh",
-    "core/launch": "there are accelerators, several hosts, or words with variables in them",
+    "core/launch": "there are accelerators, several hosts, words with variables in them, or a word that is no command",
     "core/diagnosis": "something failed",
     "core/report": "the job is over",
     "core/job_data": "the job has channels, checkpoints, uploads or intermediate outputs",
@@ -92,12 +94,23 @@ TABLES = {
 
 def _functions() -> Iterator[tuple[str, ast.AST]]:
     """Every function of the sources, innermost last, by its file and name."""
-    for path in sorted(SOURCES.rglob("*.py")):
-        name = path.relative_to(SOURCES).as_posix()
+    for path in files():
+        name = path.relative_to(PACKAGE).as_posix()
         if not name.startswith(ELSEWHERE):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in nodes(path):
                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     yield f"{name}: {node.name}", node
+
+
+@cache
+def _imports_inside() -> tuple[tuple[str, ast.AST], ...]:
+    """What stands in a function and imports something, by the function: statements, and calls with a name."""
+    return tuple(
+        (name, node)
+        for name, function in _functions()
+        for node in _own(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or _imports_by_name(node)
+    )
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
@@ -117,13 +130,12 @@ def _imports_by_name(node: ast.AST) -> bool:
 
 
 def test_imports_stand_on_top() -> None:
-    found = [name for name, function in _functions() for node in _own(function)
-             if isinstance(node, (ast.Import, ast.ImportFrom))]  # fmt: skip
+    found = [name for name, node in _imports_inside() if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert sorted(found) == sorted(DOORS), "a door has one import; the table above says what it opens"
 
 
 def test_rooms_that_open_when_used_are_listed() -> None:
-    found = {path.parent.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("__init__.py")
+    found = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py")
              if "opened_when_used(" in path.read_text(encoding="utf-8")}  # fmt: skip
     assert found == set(ROOMS)
 
@@ -133,7 +145,7 @@ def test_doors_are_few() -> None:
 
 
 def test_imports_by_name_are_those_of_tables() -> None:
-    found = {name for name, function in _functions() if any(map(_imports_by_name, _own(function)))}
+    found = {name for name, node in _imports_inside() if _imports_by_name(node)}
     assert found == set(TABLES)
 
 

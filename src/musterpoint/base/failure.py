@@ -1,9 +1,10 @@
 """One failure, its reason, and counts of the failures beside it, as they travel between hosts and into the reports."""
 
 import re
-from typing import Any, Iterable, Literal, NamedTuple
+from typing import Any, Iterable, Literal
 
 from musterpoint.base import exit_codes
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import check_types, clip, is_host_name, printable
 
 Cause = Literal["user", "muster", "platform", "host"]

@@ -1,6 +1,6 @@
 """All launchers and platforms by name, and what is known of each before its own file is read: a row for each."""
 
-from typing import NamedTuple
+from musterpoint.base.records import NamedTuple
 
 
 class LauncherRow(NamedTuple):

@@ -7,9 +7,10 @@ API's MetricDefinition.
 
 import math
 import re
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 
 LONGEST_NAME, LONGEST_REGEX, MOST_METRICS = 255, 500, 40
 LONGEST_LINE = 1 << 16

@@ -1,7 +1,8 @@
 """Where a rank is in its program, as it travels between hosts."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 
 PositionKind = Literal["collective", "call", "place", "stopped", "unknown"]

@@ -2,10 +2,11 @@
 
 import os
 import signal
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Callable, Mapping, Sequence
 
 from musterpoint.base.lines import PIECE, Pieces
 from musterpoint.base.loop import READ, Loop
+from musterpoint.base.records import NamedTuple
 
 TIMEOUT = 60.0
 """Seconds an answer may take; a cold network file system needs a few."""

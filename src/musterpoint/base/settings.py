@@ -4,12 +4,13 @@ Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`.
 documentation's table and ``muster env`` are made from both.
 """
 
-from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
+from typing import Any, Callable, Literal, Mapping, Sequence, get_args, get_origin
 
 from musterpoint.base import plugins, readers
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
+from musterpoint.base.records import NamedTuple
 
 Rendezvous = Literal["static", "c10d"]
 Installer = Literal["auto", "pip", "uv", "none"]
@@ -194,33 +195,46 @@ _SHOWN = 80
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME",
+    Option("launcher", "what starts the ranks. auto: what the job's distribution settings ask for; where there are "
+           "none, the program once per host in a container of a platform, and torchrun for a program that you typed, "
+           "if there are several slots. docs/launchers.md says which fits what", "NAME",
            names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
-    Option("slots", "ranks per host", "N", readers.read_count, aliases=("--nproc-per-node",),
+    Option("slots", "ranks on each host; give it where there are no GPUs to count, or where fewer of them are to be "
+           "used", "N", readers.read_count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
            "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
            "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
            of_some=True),
-    Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
+    Option("python", "the Python that runs the program and its launcher, and into which packages are installed; give "
+           "it where the program's packages are in another environment than musterpoint",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True, path="command"),
-    Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
+    Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order; c10d doesn't promise it, "
+           "and is for programs that need torchrun's own rendezvous",
            "HOW", of_some=True),
-    Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
+    Option("rollcall", "how hosts meet before the ranks start: full: they call the leader, and the call stays open, so "
+           "that all hear of a failure; names: each only looks up the others' names, and is on its own then; off: not "
+           "even that. names and off are for networks in which the leader's port can't be opened", "HOW",
            unless_given="a one-host job never listens"),
-    Option("rollcall_timeout", "deadline for all hosts to be here", "S", readers.seconds),
-    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
-    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", readers.seconds),
-    Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
-           "and work on any host count", "S", readers.positive_seconds, unless_given="never"),
-    Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
-           "stacks of all ranks are kept either way", "HOW"),
+    Option("rollcall_timeout", "how long all hosts are waited for before the job ends with code 69 and a table of who "
+           "is missing; longer where hosts start at very different times", "S", readers.seconds),
+    Option("rollcall_check", "what becomes of a host whose address isn't one that its name resolves to: warn lets it "
+           "in after 10 s and says so, strict refuses it, off doesn't look; with --secret it isn't asked", "HOW"),
+    Option("silence_timeout", "how long a host may be silent, and fail to connect again, until it is lost and the job "
+           "ends with code 76; longer where the network fails for minutes", "S", readers.seconds),
+    Option("stall_timeout", "when the job counts as stalled: no rank has printed anything for this long, and no host "
+           "has worked. Set it to some times your longest silence (a validation, a checkpoint), so that a hang ends "
+           "with code 74 and the stacks of all ranks instead of costing until you look",
+           "S", readers.positive_seconds, unless_given="never"),
+    Option("on_stall", "what is done when the job has stalled: end it with code 74, or say where every rank waits and "
+           "go on (dump); the stacks of all ranks are kept either way", "HOW"),
     Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
            "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
            "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
            unless_given="none", path="code"),
-    Option("rollcall_port", "the one port the leader listens on", "P", readers.port,
+    Option("rollcall_port", "the port of the leader that all hosts call: the only one that has to be open between "
+           "hosts beside the framework's own; another where that one is taken", "P", readers.port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
            "NAME", readers.name, unless_given="the program's"),
@@ -228,43 +242,57 @@ OPTIONS: tuple[Option, ...] = (
            "come with the roll call", "HOST[:PORT]", readers.leader, unless_given="the platform's"),
     Option("nnodes", "where the platform names no hosts: how many there are", "N", readers.nnodes,
            unless_given="the platform's"),
-    Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
-           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", readers.place,
+    Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader). Left out on all "
+           "hosts, the one with the leader's address leads, and the others' places go by arrival", "I", readers.place,
            unless_given="the platform's"),
-    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P",
+    Option("master_port", "the port that the framework's ranks meet at (MASTER_PORT); the leader looks whether it is "
+           "free and tells all hosts. Give it where only some ports are open between hosts", "P",
            readers.port, unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the "
            "roll call's channel always that one"),
-    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", readers.seconds,
+    Option("stop_grace", "how long ranks may go on after SIGTERM, to save a checkpoint, before they are killed; as "
+           "long as saving takes, and less than the platform's own limit", "S", readers.seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
-    Option("stop_signal", "what a rank gets first", "NAME", readers.signal_name),
-    Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", readers.code),
+    Option("stop_signal", "the signal that tells ranks to stop, before they are killed; such as USR1 for a program "
+           "that saves its checkpoint on that", "NAME", readers.signal_name),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped, also where every rank then ended with "
+           "0; 0 would tell Kubernetes that the work is complete", "N", readers.code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
     Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
            "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
-    Option("on_failure", "whether the first failure on any host ends all", "HOW"),
-    Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
-           "device failed, or the job stalled; they go on from their own last checkpoint", "N", readers.restarts),
-    Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
-           "signal, and stalls; user: after errors of the program's own, too", "WHAT",
+    Option("on_failure", "what the first failed rank means: end stops all ranks on all hosts at once; finish lets the "
+           "others run to their end, for programs whose ranks don't wait for each other", "HOW"),
+    Option("max_restarts", "how often all ranks may be started again, on the same hosts, after a failure that may "
+           "pass: a rank that was killed, a lost host or device, a stall. With 0 the first failure ends the job. Use "
+           "it where the program goes on from its own last checkpoint; it begins anew where there is none",
+           "N", readers.restarts),
+    Option("restart_on", "which failures --max-restarts counts: infra: hosts, devices, the network, ranks killed by a "
+           "signal, stalls; user: the program's own errors (an exception, an exit code), too, as torchrun does", "WHAT",
            unless_given="muster torchrun: user"),
     Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
-           "under its name", "S", readers.seconds),
-    Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
-    Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
+           "under its name; then the job ends with code 76", "S", readers.seconds),
+    Option("outside", "hosts outside of the group that trains, such as those that prepare data: the job waits until "
+           "they end, too, or stops them when the group is done", "HOW"),
+    Option("log_ranks", "ranks whose output is shown, by their numbers in the whole job (0,8), or on each host "
+           "(local:0); the files of --log-dir have all ranks' output, and the last lines of a rank that fails are "
            "always shown",
            "RANKS", readers.ranks),
-    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
-    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW",
+    Option("log_dir", "a directory that gets one file per rank with all of its output",
+           "DIR", unless_given="off; muster local: hosts/<name>/ranks/", path="output"),
+    Option("log_prefix", "what each line of a rank begins with when it is shown: its rank, rank and host, or "
+           "SageMaker's [1,mpirank:0,algo-1]<stdout>: (mpi). none leaves lines as they are, for metrics that are found "
+           "by patterns at a line's beginning", "HOW",
            unless_given="none; muster local with several ranks per host: rank"),
-    Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
+    Option("mpi_options", "more options for mpirun, as SageMaker's custom_mpi_options has them, such as '-x "
+           "NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
            unless_given="none", of_some=True),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", readers.port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one", of_some=True),
-    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the addresses of the roll call, or by their names, for "
+           "certificates or logs that go by names", "HOW",
            of_some=True),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", readers.roles, unless_given="SageMaker's: master, workers, and a ps beside each",
@@ -278,17 +306,18 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", of_some=True, refused=True),
-    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW", of_some=True),
+    Option("cpu_binding", "whether each rank gets processors for itself: auto: those near its GPU, where GPUs are at "
+           "several memory nodes; slots: always, this host's in equal parts; off: never", "HOW", of_some=True),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
            "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
     Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
            "spine-1.leaf-4; each host has its own", "SWITCHES", readers.switches, unless_given="SLURM_TOPOLOGY_ADDR"),
     Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
            "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
-    Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
-           "is older", "HOW"),
-    Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
+    Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first: auto, where the host's NVIDIA "
+           "driver is older than the image's CUDA; off: never", "HOW"),
+    Option("installer", "what installs requirements.txt, or the package beside the code, before the ranks start; auto: "
+           "pip, for Python programs; none: the image has all that is needed",
            "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
     Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
            unless_given="requirements.txt beside the code, where an installer is asked for", path="here"),
@@ -303,7 +332,8 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="none", path="place"),
     Option("checkpoint_restore", "which files a host gets: its own and what its framework reads on every host; all "
            "hosts'; or all on the first host only", "WHICH"),
-    Option("checkpoint_keep", "how many checkpoints stay there", "N", readers.kept),
+    Option("checkpoint_keep", "how many whole checkpoints stay at --checkpoints; older ones are deleted",
+           "N", readers.kept),
     Option("checkpoint_complete", "files that mark a whole checkpoint in their folder, such as '*/DONE', with commas "
            "between several", "GLOB", unless_given="the marks of known frameworks, and files renamed into place"),
     Option("upload", "where model and output data go when the job has ended, as archives; URI;files: as files", "URI",
@@ -311,12 +341,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
-    Option("group", "the instance group that runs the distribution, where the job names none", "NAME",
+    Option("group", "the instance group that runs the distribution, where the job has several and names none", "NAME",
            unless_given="the one group with accelerators"),
-    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME",
+    Option("platform", "whose variables and files say which hosts there are; auto looks for them. plain: nobody's, "
+           "this host is a job of its own. Name one where a host has the variables of two", "NAME",
            names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
-    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none", path="here"),
-    Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
+    Option("hosts_file", "a file as /etc/hosts, for names that the resolver doesn't know; it goes before the resolver",
+           "FILE", unless_given="none", path="here"),
+    Option("secret", "a text that all hosts of the job share, 16 characters or more: who knows it is let in, from "
+           "whatever address, and all messages are sealed with it. For networks that others use, too", "TEXT",
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
 

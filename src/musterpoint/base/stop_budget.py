@@ -9,6 +9,12 @@ RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
 """A sixth of the platform's grace, at most 15 s, is kept for the report: 15 s of 120, 5 s of 30."""
 FAILURE_GRACE = 30.0
 """What ranks get to end by themselves when another failed: torchrun's figure, less where the platform gives less."""
+UPLOAD_RESERVE = 3.0
+"""Seconds of a stop's grace that no upload gets: the last report has them."""
+LONGEST_UPLOAD, SHORTEST_UPLOAD = 1800.0, 1.0
+"""Seconds that the last upload may take where no stop limits it; and what it gets however late it is."""
+UPLOAD_OVERTIME = 2.0
+"""Seconds that what uploads gets beyond its time to end by itself."""
 
 
 def rank_grace(platform: float, stop_grace: float | None) -> float:
@@ -26,6 +32,11 @@ def whole_grace(platform: float, stop_grace: float | None) -> float:
     if stop_grace is None:
         return platform
     return stop_grace + min(LONGEST_RESERVE, stop_grace / (RESERVE_SHARE - 1))
+
+
+def upload_time(left: float | None) -> float:
+    """Seconds that the last upload may take. ``left``: what a stop leaves; None: there was no stop."""
+    return LONGEST_UPLOAD if left is None else max(SHORTEST_UPLOAD, min(LONGEST_UPLOAD, left - UPLOAD_RESERVE))
 
 
 def end_grace(stopped: bool, grace: float) -> float:

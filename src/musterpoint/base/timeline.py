@@ -1,7 +1,9 @@
 """The timeline: what happened when on this host."""
 
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
+
+from musterpoint.base.records import NamedTuple
 
 CONTROL_PLANE = "control plane"
 """The host of the events of the platform's side, which ``muster local`` plays."""

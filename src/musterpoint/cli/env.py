@@ -9,6 +9,7 @@ import shlex
 import sys
 from typing import Callable, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.console import Console
 from musterpoint.base.masking import Masker
 from musterpoint.base.untrusted import escaped
 from musterpoint.cli.errors import guarded
@@ -18,7 +19,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.tools.plans.preview import preview_request
+from musterpoint.tools.plans.preview import endings, preview_request
 
 EXAMPLES = """
 text is for reading and hides secrets; the others are for programs and don't. export leaves out names that
@@ -59,6 +60,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     preview = preview_request(request)
     roster, plan = preview.of(preview.job.current_host)
     scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)
+    for warning in endings(preview.lacks):
+        Console(scope.masker.mask).say(warning)
     sys.stdout.write(FORMATS[asked.format](scope))
     sys.stdout.flush()
     return 0

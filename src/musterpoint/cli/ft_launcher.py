@@ -1,6 +1,7 @@
 """``muster ft_launcher``: the command line of NVIDIA's Resiliency Extension, carried out as ``muster launch`` does.
 
-Its options are those of ``nvidia_resiliency_ext/fault_tolerance/launcher.py``, 0.4 and newer; old spellings
+Its options are those of ``nvidia_resiliency_ext/fault_tolerance``: ``launcher.py`` and ``cli_args.py``, and fields of
+``config.py``, each of which is one; 0.4 and newer, to November 2026. Old spellings
 (``--ft-param-rank_heartbeat_timeout``, ``--fault-tol-cfg-path``) mean the same.
 """
 
@@ -12,13 +13,17 @@ from typing import Mapping, Sequence
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import torchrun_based
 from musterpoint.cli.options import OWN_PREFIX, Parser
-from musterpoint.cli.torchrun_based import Added, Command, Words, number
+from musterpoint.cli.torchrun_based import Added, Command, Translation, Words, number
 from musterpoint.core.job.fields import small_text
 
 _NAME = "ft_launcher"
 _INTERVALS = "ends of ranks are events here, nothing is looked at in intervals"
 _SECTIONS = "sections are of its client; a stall is seen without it (--ft-rank-heartbeat-timeout)"
-_NICS = "network cards aren't watched; `muster check` tries them before the job"
+_UNWATCHED = "{} aren't watched; `muster check` tries them before the job"
+_NICS, _STORAGE = _UNWATCHED.format("network cards"), _UNWATCHED.format("storage and network cards")
+_PROGRESS = "ranks aren't started anew where nothing was achieved since the last start"
+_LEFT = "a new start waits until all ranks of the one before have ended, with what they started"
+_WITHOUT = "failures are diagnosed here, on every host, without a service"
 _LOGS = "output doesn't go through a server: --log-dir writes a file per rank on each host"
 
 
@@ -59,7 +64,24 @@ ADDED = (
     _ft("log-aggregator-count", "N", "refused", _LOGS),
     _ft("log-server-log-prefix", "PATH", "refused", _LOGS),
     _ft("segment", "N", "refused", "musterpoint has no spare hosts in a job: ask the scheduler for whole domains"),
-    _ft("attribution-endpoint", "URL", "refused", "failures are diagnosed here, on every host, without a service"),
+    *(_ft(name, "X", "ignored", _STORAGE)
+      for name in ("enable-dist-storage-healthcheck", "storage-healthcheck-path")),
+    *(_ft(name, "X", "ignored", _SECTIONS) for name in ("skip-section-response", "num-warmup-iterations")),
+    *(_ft(name, "N", "ignored", _PROGRESS)
+      for name in ("max-no-progress-restarts", "min-progress-iterations", "progress-update-interval")),
+    *(_ft(name, "X", "ignored", _LEFT)
+      for name in ("gpu-memory-reclaim-timeout", "gpu-memory-tolerance-mb", "gpu-memory-poll-interval",
+                   "check-remaining-processes")),
+    _ft("numa-bind-strict", "BOOL", "ignored", "--numa-binding binds ranks, or doesn't and says so"),
+    _ft("install-exception-hook", "BOOL", "ignored", "a rank's error is read from what it prints"),
+    *(_ft(name, "X", "refused", _LOGS)
+      for name in ("log-leaf-max-queue-chunks", "log-server-graceful-shutdown-timeout")),
+    *(_ft(name, "X", "refused", _WITHOUT)
+      for name in ("attribution-endpoint", "attribution-startup-timeout", "attribution-llm-api-key-file",
+                   "attribution-llm-base-url", "attribution-llm-model", "attribution-analysis-backend",
+                   "attribution-compute-timeout", "attribution-log-level", "attribution-export-url", "attrsvc-host",
+                   "attrsvc-port")),
+    _ft("cycle-info-job-id", "ID", "refused", "attempts stand in timeline.json and in `muster report`"),
     _ft("cycle-info-dir", "DIR", "refused", "attempts stand in timeline.json and in `muster report`"),
 )  # fmt: skip
 _TIMEOUTS = ("ft-rank-heartbeat-timeout", "ft-initial-rank-heartbeat-timeout")
@@ -89,19 +111,19 @@ def from_file(path: str) -> dict[str, str]:
     return values
 
 
-def translate(words: Words) -> tuple[list[str], list[str]]:
-    """The words of ``muster torchrun``, and sentences for the log.
+def translate(words: Words) -> Translation:
+    """The words of ``muster torchrun``, and what of the file is ignored.
 
     Raises:
         UsageError: a value is wrong.
     """
-    said, notes = words.said, []
+    said, ignored = words.said, list[tuple[str, str]]()
     file = from_file(said["ft-cfg-path"]) if "ft-cfg-path" in said else {}
     known = {added.name: added for added in ADDED}
     for name in file:
         if name not in known or known[name].fate != "honoured":
             why = known[name].help if name in known else "it is of its own parts"
-            notes.append(f"{name.removeprefix('ft-').replace('-', '_')} of {said['ft-cfg-path']} isn't followed: {why}")
+            ignored.append((f"{name.removeprefix('ft-').replace('-', '_')} of {said['ft-cfg-path']}", why))
     said = {**{name: text for name, text in file.items() if name in known}, **said}
     own: list[str] = []
     if said.get("ft-restart-policy", "any-failed") != "any-failed":
@@ -119,7 +141,7 @@ def translate(words: Words) -> tuple[list[str], list[str]]:
     backend = any(word.startswith(("--rdzv-backend", "--rdzv_backend")) for word in options)
     if endpoint and not backend:  # its default is c10d, where torchrun's is static
         own += ["--rdzv-backend", "c10d"]
-    return [*own, *words.rest], notes
+    return Translation([*own, *words.rest], [], ignored)
 
 
 COMMAND = Command(

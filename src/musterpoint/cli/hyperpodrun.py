@@ -16,7 +16,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.cli import torchrun_based
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser
-from musterpoint.cli.torchrun_based import Added, Command, Words, split
+from musterpoint.cli.torchrun_based import Added, Command, Translation, Words, split
 
 _NAME = "hyperpodrun"
 _SERVER = "no operator is spoken to here, so no server is started"
@@ -39,7 +39,7 @@ ADDED = (
 )  # fmt: skip
 
 
-def translate(words: Words) -> tuple[list[str], list[str]]:
+def translate(words: Words) -> Translation:
     """The words of ``muster torchrun``, and sentences for the log.
 
     Raises:
@@ -57,7 +57,7 @@ def translate(words: Words) -> tuple[list[str], list[str]]:
     if how not in ("TERM", "KILL"):
         raise UsageError(f"muster {_NAME}: --shutdown-signal={said['shutdown-signal']!r}: expected SIGTERM or SIGKILL")
     own = [f"{OWN_PREFIX}stop-grace", "0"] if how == "KILL" else []
-    return [*own, *options, *program], notes
+    return Translation([*own, *options, *program], notes, [])
 
 
 def run_script(path: str, words: str, environ: Mapping[str, str]) -> int:

@@ -69,6 +69,7 @@ def _is_readable(argv: Sequence[str]) -> bool:
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command, asked = read(parser(), argv)
     if asked.demo:
+        _check_demo(command.program, asked)
         command, asked = read(parser(), [*argv, *DEMO])
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
@@ -105,6 +106,20 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         print(_TOLD.format(output=os.path.relpath(layout.output)) if told else "", end="", flush=True)
         return 0 if told else code or 1
     return code
+
+
+def _check_demo(program: str, asked: argparse.Namespace) -> None:
+    """Refuses what would change the demo, which is one job only.
+
+    Raises:
+        UsageError: a program or an option is given that isn't about where the job's files go and how it is shown.
+    """
+    usual = parser().parse_args([])
+    given = [name for name, value in vars(asked).items() if value != getattr(usual, name, None)]
+    others = [f"--{name.replace('_', '-')}" for name in given if name not in ("demo", "json", "output", "live")]
+    if program or others:
+        what = " and ".join(([program] if program else []) + others)
+        raise UsageError(f"muster local --demo is a job of its own, without {what}: leave out one of them")
 
 
 def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:

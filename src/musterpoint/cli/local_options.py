@@ -14,6 +14,7 @@ from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.job.log_rules import as_json
+from musterpoint.core.launch.table import of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
 from musterpoint.local.job_file import read_job_file
@@ -237,19 +238,20 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
 
 
 def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
-    """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
-    if platforms.load(asked.platform).own_program is not None:
-        if command.module:
-            return job.find_directory(asked.source_dir, cwd), command.program
-        return job.find_program(command.program, asked.source_dir, cwd)
-    if asked.image:
+    """The source directory (absolute), and the program: a file in it, a launcher's own command line, or on platforms
+    that run commands any other.
+    """
+    runs_commands = platforms.load(asked.platform).own_program is None
+    if runs_commands and asked.image:
         raise UsageError(
             f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave one "
             "of the two out, or play the platform inside the image: docker run --rm --volume "
             f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
-    is_command = command.module or ("/" not in command.program and shutil.which(command.program))
-    if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):
+    is_command = bool(of_program(command.program)) or (
+        runs_commands and "/" not in command.program and shutil.which(command.program) is not None
+    )
+    if command.module or (is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program))):
         return job.find_directory(asked.source_dir, cwd), command.program
     return job.find_program(command.program, asked.source_dir, cwd)
 

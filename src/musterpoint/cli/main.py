@@ -13,6 +13,7 @@ from typing import Mapping, NamedTuple, Sequence
 import musterpoint
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.cli.errors import guarded
+from musterpoint.core import launch
 
 
 class Entry(NamedTuple):
@@ -59,6 +60,7 @@ commands:
 {commands}
 
 examples:
+  muster local --demo                            a job of two hosts, and how it fails: nothing else is needed
   muster local --hosts 2 train.py --epochs 3     two hosts on this machine, as they would be on the platform
   muster plan --hosts 2 train.py --epochs 3      what each of them would run, every flag with its reason
   muster launch --slots 8 train.py --epochs 3    on every host of a cluster that the platform has started
@@ -78,6 +80,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
 
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
+    if words[0:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        words = [words[1], "--help", *words[2:]]
     if not words or words[0] in ("-h", "--help", "help"):
         rows = "\n".join(f"  {name:<11} {entry.help}" for name, entry in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
@@ -104,6 +108,10 @@ def _meant(word: str) -> str:
     """What somebody meant who typed ``word`` in place of a command."""
     if os.path.isfile(word):
         return f", and {word} is a file: muster local {word} runs it here, muster launch {word} on hosts of a cluster"
+    if word.startswith("-"):
+        return f", and options stand behind one: muster launch {word} ..., or muster local {word} ..."
+    if instead := launch.table.instead_of(word, "launch"):
+        return f": {instead}, and `muster local` does so here"
     near = similar(word, COMMANDS, 0.6)
     return f" (did you mean {near}?)" if near else ""
 

@@ -154,7 +154,8 @@ class Parser(argparse.ArgumentParser):
     def unknown(self, word: str, hint: str = "") -> NoReturn:
         """Raises the error for an unknown flag; it names the most similar flag, else ``hint``."""
         flag = word.partition("=")[0]
-        near = similar(flag, self._option_string_actions)
+        ours = f"--{flag.removeprefix(OWN_PREFIX)}"  # as flags are spelled where all others are the program's
+        near = ours if ours in self._option_string_actions else similar(flag, self._option_string_actions)
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 

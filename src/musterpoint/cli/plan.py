@@ -70,7 +70,8 @@ def _show(preview: Preview, asked: argparse.Namespace, environ: Mapping[str, str
     plans = [plan for plan in preview.plans if asked.host in ("", plan.host)]
     if asked.json:
         masker = preview.masker(environ)
-        json.dump(to_json(plans, preview.headline, preview.notes, masker, preview.used), sys.stdout, indent=1)
+        shown = to_json(plans, preview.headline, preview.notes, masker, preview.used, preview.lacks)
+        json.dump(shown, sys.stdout, indent=1)
         print(flush=True)
     else:
         show(preview, plans, environ, asked.all)

@@ -14,7 +14,7 @@ from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.plan import show
-from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
+from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, ignored_line, read, table
 from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.runtime import Request
@@ -52,11 +52,14 @@ C10D_PORT = 29400
 
 
 class Translated(NamedTuple):
-    """The options that torchrun's flags stand for, by field; the environment; and sentences for the log."""
+    """The options that torchrun's flags stand for, by field; the environment; sentences for the log; and what of the
+    command line is ignored, each with the reason.
+    """
 
     given: dict[str, Any]
     environ: dict[str, str]
     notes: tuple[str, ...]
+    ignored: tuple[tuple[str, str], ...]
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -68,8 +71,16 @@ def _report(failure: Failure, environ: Mapping[str, str]) -> None:
     nested.report(failure, environ)
 
 
-def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """``muster torchrun`` with ``argv``, without a guard for its errors."""
+def run(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    more_notes: Sequence[str] = (),
+    more_ignored: Sequence[tuple[str, str]] = (),
+) -> int:
+    """``muster torchrun`` with ``argv``, without a guard for its errors.
+
+    ``more_notes`` and ``more_ignored`` are those of a command line that ``argv`` was made of.
+    """
     own = own_parser()
     valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
     command = _asks_for_help(argv, environ, valued)
@@ -82,13 +93,14 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         )
     asked = own.parse_args(command.own)
     translated = translate(command.said, environ, {**given(asked)})
+    notes = (*more_notes, *translated.notes, *ignored_line((*more_ignored, *translated.ignored)))
     request = _request(command, translated)
     if asked.plan:
         preview = preview_request(request)
-        preview = preview._replace(notes=(*translated.notes, *preview.notes))
+        preview = preview._replace(notes=(*notes, *preview.notes))
         show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
-    for note in translated.notes:
+    for note in notes:
         Console(str).say(note)
     code = nested.launch_nested(request)
     return job.run(request) if code is None else code
@@ -162,7 +174,7 @@ def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[st
         del options["slots"]
     if environ.get("MUSTER_LAUNCHER"):
         del options["launcher"]
-    return Translated({**options, **own}, variables, _notes(said))
+    return Translated({**options, **own}, variables, _notes(said), _ignored(said))
 
 
 _TRANSLATED = frozenset(flag.dest for flag in FLAGS) - {*PASSED_ON, *FOR_READERS}
@@ -293,20 +305,20 @@ def _is_stream(text: str) -> bool:
     return what in ("0", "1", "2", "3") and (not colon or rank.isdecimal())
 
 
-def _notes(said: Mapping[str, Said]) -> tuple[str, ...]:
+def _ignored(said: Mapping[str, Said]) -> tuple[tuple[str, str], ...]:
     """What of the command line isn't followed, and why."""
-    notes = [
-        f"{said[flag.dest].source} isn't followed: {flag.help}"
-        for flag in FLAGS
-        if flag.fate == "ignored" and flag.dest in said
-    ]
+    ignored = [(said[flag.dest].source, flag.help) for flag in FLAGS if flag.fate == "ignored" and flag.dest in said]
     if "node_rank" in said and said.get("rdzv_backend", Said("", "")).text == "c10d":
-        notes.append(f"{said['node_rank'].source} isn't followed: with c10d places go by arrival, as in torchrun")
-    others = [key for key in _conf(said) if key not in _DEADLINES]
-    if others:
-        notes.append(
-            f"{said['rdzv_conf'].source}: {', '.join(others)} isn't followed: the roll call has its own options"
-        )
+        ignored.append((said["node_rank"].source, "with c10d places go by arrival, as in torchrun"))
+    for key in _conf(said):
+        if key not in _DEADLINES:
+            ignored.append((f"{key} of {said['rdzv_conf'].source}", "the roll call has its own options"))
+    return tuple(ignored)
+
+
+def _notes(said: Mapping[str, Said]) -> tuple[str, ...]:
+    """What is otherwise than the command line says."""
+    notes = []
     files = [said[name].source for name in ("redirects", "tee") if name in said and said[name].text != "0"]
     if files and "log_dir" not in said:
         notes.append(f"{' and '.join(files)}: no file is written, since --log-dir names no directory")

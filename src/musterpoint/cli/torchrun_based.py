@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Callable, Literal, Mapping, NamedTuple, Sequence
 
-from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import torchrun
 from musterpoint.cli.errors import guarded
@@ -42,17 +41,26 @@ class Words(NamedTuple):
     program: int
 
 
+class Translation(NamedTuple):
+    """A command line as ``muster torchrun``'s: its words, sentences for the log, and what is ignored, with reasons."""
+
+    words: list[str]
+    notes: list[str]
+    ignored: list[tuple[str, str]]
+
+
 class Command(NamedTuple):
     """Such a launcher: its options, and what they become.
 
-    ``translate``: the words of ``muster torchrun`` for a command line, and sentences for the log.
+    ``translate``: the words of ``muster torchrun`` for a command line, sentences for the log, and what of it is
+    ignored, with reasons.
     ``about``, ``examples``: the text of its help before the table.
     """
 
     name: str
     added: tuple[Added, ...]
     about: str
-    translate: Callable[[Words], tuple[list[str], list[str]]]
+    translate: Callable[[Words], Translation]
     examples: str
 
 
@@ -70,15 +78,13 @@ def _run(command: Command, argv: Sequence[str], environ: Mapping[str, str]) -> i
         if any(word in ("-h", "--help") for word in words.rest[: words.program]):
             print(help_of(command), end="")
             sys.exit(0)
-        translated, notes = command.translate(words)
+        translated, notes, ignored = command.translate(words)
         for added in command.added:
             if added.name in words.said and added.fate == "refused":
                 raise UsageError(f"muster {command.name}: --{added.name} is not followed: {added.help}")
             if added.name in words.said and added.fate == "ignored":
-                notes.append(f"--{added.name} isn't followed: {added.help}")
-        for note in notes:
-            Console(str).say(note)
-        return torchrun.run(translated, environ)
+                ignored.append((f"--{added.name}", added.help))
+        return torchrun.run(translated, environ, notes, ignored)
     except UsageError as error:
         raise UsageError(str(error).replace("muster torchrun", f"muster {command.name}")) from None
 
@@ -90,7 +96,8 @@ def split(command: Command, argv: Sequence[str]) -> Words:
         UsageError: an added option has no value, or a switch has one.
     """
     spellings = {name: added for added in command.added for name in (added.name, *added.others)}
-    valued = {flag: torchrun.own_parser().takes_value(flag) is not False for flag in torchrun.own_parser().flags}
+    own = torchrun.own_parser()
+    valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
     said: dict[str, str] = {}
     rest: list[str] = []
     words = list(argv)

@@ -199,6 +199,15 @@ def _value(name: str, rest: list[str]) -> str:
     return rest.pop(0)
 
 
+def ignored_line(ignored: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """One warning for all options that are taken and not followed, those of one reason together; none without any."""
+    by_reason: dict[str, list[str]] = {}
+    for option, reason in ignored:
+        by_reason.setdefault(reason, []).append(option)
+    told = "; ".join(f"{', '.join(options)} ({reason})" for reason, options in by_reason.items())
+    return (f"warning: not followed here: {told}",) if told else ()
+
+
 def table() -> str:
     """All flags with what they are here, for the help."""
     lines = []

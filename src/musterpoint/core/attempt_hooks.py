@@ -3,8 +3,9 @@
 Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervisor, are in ``supervise/watchers/``.
 """
 
-from typing import Callable, NamedTuple
+from typing import Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import PROGRESS
 from musterpoint.core import job_data
 from musterpoint.core.code import build_locks

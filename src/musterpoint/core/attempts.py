@@ -2,11 +2,12 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from musterpoint.base import settings
 from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core import diagnosis, report

@@ -5,16 +5,18 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Protocol, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base import probe
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.executables import over_limit, size_of
 from musterpoint.base.probe import Ask
 from musterpoint.base.readers import split_endpoint
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import LOCAL, PYTHON, Settings
 from musterpoint.core import code, fabric, launch
+from musterpoint.core.code.program import NoProgram
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.fabric.devices import Devices, survey
@@ -26,10 +28,10 @@ from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.choose import Choice, choose
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.core.launch.launcher import MPIRUN, Question, Wanted, asks_for_ssh
+from musterpoint.core.launch.launcher import MPIRUN, Lacks, Launcher, Question, Wanted, asks_for_ssh, refuse
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
-from musterpoint.core.launch.table import find, of_program
+from musterpoint.core.launch.table import find, instead_of, of_program
 from musterpoint.core.launch.unnamed import check_unnamed
 from musterpoint.core.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
@@ -54,7 +56,8 @@ class PreparedHost(NamedTuple):
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
     slots. ``modules``: those of the launcher's that the user's Python has. ``known``: what else the launcher has to
     know of this host. ``log_rules``: those that its ranks' output is watched by. ``fabric``: its accelerators and RDMA
-    network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each other by it.
+    network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each other by it. ``notes``: what stands
+    for something that this host lacks, in a plan.
     """
 
     workspace: Workspace
@@ -65,6 +68,7 @@ class PreparedHost(NamedTuple):
     log_rules: "tuple[LogRule, ...]" = ()
     fabric: "Fabric | None" = None
     ssh: "Ssh | None" = None
+    notes: tuple[str, ...] = ()
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -78,10 +82,12 @@ def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, st
     return code.interpreter.activated(environ, python)
 
 
-def what_is_wanted(job: Job, options: Settings, environ: Mapping[str, str], ask: Ask | None = None) -> Wanted:
+def what_is_wanted(
+    job: Job, options: Settings, environ: Mapping[str, str], ask: Ask | None = None, lacks: Lacks | None = None
+) -> Wanted:
     """What is to be run: ``job`` and ``options`` as they are, unless the program is a launcher's own command line.
 
-    ``environ`` is a :func:`user_environment`.
+    ``environ`` is a :func:`user_environment`. ``lacks`` is told where this host lacks that launcher, for a plan.
 
     Raises:
         MusterError: the line is wrong, or contradicts the job.
@@ -89,8 +95,15 @@ def what_is_wanted(job: Job, options: Settings, environ: Mapping[str, str], ask:
     program = job.entry_point.program
     name = of_program(os.path.basename(program), program)
     read = find(name).typed if name else None
-    found = read(Question(job, options, environ, _interpreter(environ), ask=ask)) if read is not None else None
+    question = Question(job, options, environ, _interpreter(environ), ask=ask, lacks=lacks)
+    found = read(question) if read is not None else None
     return found or Wanted(job, options)
+
+
+def _instead(job: Job) -> str:
+    """What stands for a program that isn't there and is called as a launcher's command is, for people."""
+    instead = instead_of(os.path.basename(job.entry_point.program), "launch")
+    return instead and f"; {instead}"
 
 
 def _interpreter(environ: Mapping[str, str]) -> str:
@@ -104,11 +117,13 @@ def prepare_host(
     typed: bool = False,
     tools: "Callable[[], Tools] | None" = None,
     ask: Ask | None = None,
+    lacks: Lacks = refuse,
 ) -> PreparedHost:
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
     ``environ`` is a :func:`user_environment`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
-    programs of this host, and is interrupted by a stop.
+    programs of this host, and is interrupted by a stop. ``lacks`` is told of what the launcher needs and isn't here;
+    where it returns, the host is prepared for a plan as if it had that.
 
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
@@ -118,7 +133,10 @@ def prepare_host(
         restarts.check(job, options)
     interpreter = _interpreter(environ)
     requirements = _requirements(job, options, typed and tools is not None)
-    workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
+    try:
+        workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
+    except NoProgram as error:
+        raise UsageError(f"{error}{_instead(job)}") from None
     devices = survey(environ)
 
     of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
@@ -127,24 +145,48 @@ def prepare_host(
         return bool(mpirun_of(environ)) if module == MPIRUN else module in of_launcher.among((module,))
 
     local = typed or bool(environ.get(LOCAL))
-    choice = choose(job, options, devices, has, local, environ, wanted)
+    choice = choose(job, options, devices, has, local, environ, wanted, lacks)
     launcher = find(choice.launcher)
     check_unnamed(job, options, launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
     log_rules = _log_rules(job, options)
     if workspace.kind in ("python", "module"):
-        smdistributed.check(job, environ, lambda name: name in _among((name,), workspace.interpreter, environ, ask))
-    modules = of_launcher.among(launcher.modules)
+
+        def beside(module: str) -> bool:
+            return module in _among((module,), workspace.interpreter, environ, ask)
+
+        smdistributed.check(job, environ, beside, lacks)
+    modules = of_launcher.among(launcher.modules).union((launcher.needs,) if launcher.needs else ())
     question = Question(job, options, environ, interpreter, choice.reason, ask)
-    known = launcher.survey(question) if launcher.survey is not None and wanted.known is None else wanted.known
+    known, notes = wanted.known, tuple(filter(None, (wanted.assumed,)))
+    if launcher.survey is not None and known is None:
+        known, notes = _known(launcher, question, not launcher.needs or has(launcher.needs), lacks)
     surveyed = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
         surveyed = fabric.facts.survey_fabric(devices, environ, workspace.interpreter)
     ssh = None
     if len(job.group_hosts) > 1 and (asked := asks_for_ssh(launcher, options)):
-        ssh = fabric.ssh.find_ssh(environ, asked)
-    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh)
+        try:
+            ssh = fabric.ssh.find_ssh(environ, asked)
+        except LauncherError as error:
+            lacks(error)
+            ssh = fabric.ssh.ASSUMED
+    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh, notes)
+
+
+def _known(launcher: Launcher, question: Question, usable: bool, lacks: Lacks) -> tuple[object, tuple[str, ...]]:
+    """What the launcher has to know of this host; or what stands for it in a plan, and how that differs."""
+    assert launcher.survey is not None
+    if launcher.assumed is None:
+        return launcher.survey(question), ()
+    try:
+        if usable:
+            return launcher.survey(question), ()
+    except LauncherError as error:
+        lacks(error)
+    known, note = launcher.assumed()
+    return known, (note,)
 
 
 def _requirements(job: Job, options: Settings, beside: bool) -> str:
@@ -245,6 +287,7 @@ def plan_host(
     if job.in_group:
         smdistributed.check_layout(job, environ, inputs.kind, plan)
     _check_size(plan, environ)
+    notes += host.notes
     if options.max_restarts and not roster.attempt:
         notes.append(restarts.note(options))
     if job.in_group:

@@ -1,10 +1,11 @@
 """This host until it is ready for the roll call: the request understood, the code, devices and launcher there."""
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.failure import Failure
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.directories import made
 from musterpoint.core.job.model import Job

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.console import Console
@@ -12,6 +12,7 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.timeline import Timeline
 from musterpoint.core import code, diagnosis, report

@@ -10,7 +10,7 @@ import shutil
 import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.masking import Masker
 from musterpoint.base.metrics import Metric
@@ -140,6 +140,13 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
+def _near(path: str) -> str:
+    """A file beside ``path`` with nearly its name, for people."""
+    folder, name = os.path.split(path)
+    near = similar(name, os.listdir(folder)) if os.path.isdir(folder) else ""
+    return f" (did you mean {near}?)" if near else ""
+
+
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     """The source directory (absolute) and the program relative to it.
 
@@ -154,9 +161,13 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            words = instead_of(os.path.basename(program))
-            instead = f"; `muster local {words}` starts one as {program} would" if words else ""
-            raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
+            instead = instead_of(os.path.basename(program), "local")
+            instead = instead and f"; {instead}"
+            if re.fullmatch(r"python[\d.]*", program):
+                instead = f", without {program} before it"
+            raise UsageError(
+                f"PROGRAM={program!r}: there is no file {path}{_near(path)}; give the path of a script{instead}"
+            )
         return os.path.dirname(path), os.path.basename(path)
     source = find_directory(source_dir, cwd)
     for base in (source, cwd):

@@ -38,7 +38,7 @@ def preview_local(
 
     Raises:
         UsageError: its hosts are containers, the backend can't be had here, or the program is wrong.
-        MusterError: the launcher can't be used here.
+        MusterError: no launcher fits the job.
     """
     if job.container:
         raise UsageError(

@@ -17,6 +17,8 @@ from musterpoint.core.data.places import is_path
 
 PAIRS = ("--channel", "--env", "--metric")
 OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")
+OF_FILES = ("--program", "--arguments", "--module")
+"""What a job's file has beside options."""
 PATHS = (
     "--source-dir",
     "--output",
@@ -90,5 +92,5 @@ def _text(value: Any, where: str) -> str:
 
 
 def _near(flag: str, known: Mapping[str, bool]) -> str:
-    near = similar(flag, known)
+    near = similar(flag, (*known, *OF_FILES))
     return f": did you mean {near.removeprefix('--')}?" if near else ""

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from typing import Any, Mapping
 
-from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts
+from musterpoint.core.data import mover
+from musterpoint.core.data.places import Channel
+from musterpoint.embedded.programs.registry import UPLOADER, Texts
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.transfers import Transfers
+from musterpoint.serve.transfers import Transfers, access_of
 
 LONGEST_FINISH = 600
 """Seconds that the last upload of a run may take."""
@@ -30,7 +32,8 @@ class Checkpoints:
 
     @property
     def _uri(self) -> str:
-        return str((self._request.get("CheckpointConfig") or {}).get("S3Uri", ""))
+        uri = str((self._request.get("CheckpointConfig") or {}).get("S3Uri", ""))
+        return uri and uri.rstrip("/") + "/"
 
     def bring(self, host: str, tree: str) -> None:
         """Puts what there is into the host's ``tree``, and begins to send what changes there."""
@@ -38,25 +41,21 @@ class Checkpoints:
             return
         folder = os.path.join(tree, os.path.relpath(requested.checkpoint_path(self._request), "/opt/ml"))
         os.makedirs(folder, exist_ok=True)
-        self._transfers.download_tree(self._uri, folder)
-        bucket, prefix = requested.split_uri(self._uri)
+        self._transfers.bring_if_any(Channel("checkpoints", self._uri), folder)
+        access = access_of(self._settings, self._endpoint)
         wanted = {
             "directory": folder,
-            "bucket": bucket,
-            "prefix": prefix.rstrip("/"),
-            "region": self._settings.region,
-            "endpoint": self._endpoint,
+            "uri": self._uri,
+            "access": mover.access_of(access),
             "record": self._texts.hold(f"checkpoints-{host}", ""),
             "watch": True,
-            "no_boto3": NO_BOTO3,
-            "no_watchdog": NO_WATCHDOG,
         }
         self._uploaders[host] = subprocess.Popen(
             self._texts.command(sys.executable, UPLOADER, wanted),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**os.environ, **self._settings.variables},
+            env=dict(access.environ),
             cwd="/",
         )
         self._until_watching(host)

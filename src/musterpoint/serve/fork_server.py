@@ -18,7 +18,6 @@ import threading
 
 from musterpoint.serve import job_main, telemetry
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.transfers import client
 
 LOCK, LOG = "lock", "log"
 """In a job's directory: held while a process of the job runs; what that process says."""
@@ -77,8 +76,7 @@ def main() -> None:
         if not said:
             return
         settings = Settings.from_json(said.decode())
-        client(settings)  # loads what each job would load
-        telemetry.load_ahead(settings)
+        telemetry.load_ahead(settings)  # what each job would load
         while True:
             try:
                 name, ancillary, _, _ = server.recvmsg(

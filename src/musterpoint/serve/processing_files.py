@@ -44,7 +44,7 @@ class ProcessingFiles:
         sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
         share = Share(hosts.index(host), len(hosts)) if sharded else ALONE
         manifest = source["S3DataType"] == "ManifestFile"
-        wanted = Channel(given["InputName"], source["S3Uri"], sharded=sharded, manifest=manifest)
+        wanted = Channel(given["InputName"], source["S3Uri"], sharded=sharded, manifest=manifest, prefix=not manifest)
         self._transfers.bring(wanted, folder, share)
 
     def upload(self, layout: Layout) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any, Callable, Iterator, Mapping
 
-from musterpoint.core.data.places import Channel, Share
-from musterpoint.embedded.programs import pipes
-from musterpoint.embedded.programs.pipes import Part, Pipe, Piped
+from musterpoint.core.data.channels import Feed
+from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.local.tree import Layout
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.transfers import Transfers, copy_tree
+from musterpoint.serve.feeders import Feeders
+from musterpoint.serve.transfers import Transfers
 
 
 class TrainingFiles:
     """The files of one run.
 
-    ``begins`` is called before the first download, ``failed`` with the reason when a pipe can't be fed any more.
+    ``begins`` is called before the first download. ``feeders`` are the run's own.
     """
 
     def __init__(
@@ -25,12 +26,12 @@ class TrainingFiles:
         request: Mapping[str, Any],
         directory: str,
         begins: Callable[[], None],
-        failed: Callable[[Exception], None],
+        feeders: Feeders,
     ) -> None:
         self._transfers = transfers
         self._request = request
         self._kept = os.path.join(directory, "input")
-        self._begins, self._failed = begins, failed
+        self._begins, self._feeders = begins, feeders
         self._begun = False
 
     def bring(self, host: str, tree: str) -> None:
@@ -42,7 +43,7 @@ class TrainingFiles:
             if requested.is_on(self._request, channel, host):
                 place = os.path.join(tree, "input", "data", channel["ChannelName"])
                 if requested.input_mode(self._request, channel) == "Pipe":
-                    Pipe(place, self._piped(channel, host), self._opened, self._failed)
+                    self._feed(channel, host, place)
                 else:
                     self._bring_files(channel, host, place)
 
@@ -54,50 +55,38 @@ class TrainingFiles:
         return Share(hosts.index(host), len(hosts))
 
     def _bring_files(self, channel: Mapping[str, Any], host: str, folder: str) -> None:
-        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host)
-        manifest = source["S3DataType"] == "ManifestFile"
-        name = channel["ChannelName"]
-        wanted = Channel(name, source["S3Uri"], sharded=share is not None, manifest=manifest)
+        share = self._share(channel, host)
+        wanted = _wanted(channel, share)
         if share is not None:
             os.makedirs(folder, exist_ok=True)
             self._transfers.bring(wanted, folder, share)
             return
-        kept = os.path.join(self._kept, name)
+        kept = os.path.join(self._kept, wanted.name)
         if not os.path.isdir(kept):
             os.makedirs(kept)
             self._transfers.bring(wanted, kept)
         os.makedirs(folder, exist_ok=True)
         copy_tree(kept, folder)
 
-    def _piped(self, channel: Mapping[str, Any], host: str) -> Piped:
-        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host) or Share()
-        kind, uri = source["S3DataType"], source["S3Uri"]
-        if kind == "AugmentedManifestFile":
-            names = source.get("AttributeNames") or ()
-            parts = pipes.of_augmented_manifest(self._transfers.read(uri).decode(), names)
-            lines = [parts[at : at + len(names)] for at in range(0, len(parts), len(names) or 1)]
-            parts = [part for line in lines[share.place :: share.hosts] for part in line]
-        elif kind == "ManifestFile":
-            parts = pipes.of_manifest(self._transfers.read(uri).decode())[share.place :: share.hosts]
-        else:
-            found = self._transfers.objects(uri)[share.place :: share.hosts]
-            parts = [Part(uri=f"s3://{each.bucket}/{each.key}") for each in found]
-        shuffle = channel.get("ShuffleConfig")
-        return Piped(
-            parts,
-            channel.get("RecordWrapperType") == "RecordIO",
+    def _feed(self, channel: Mapping[str, Any], host: str, path: str) -> None:
+        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host)
+        records, shuffle = channel.get("RecordWrapperType") == "RecordIO", channel.get("ShuffleConfig")
+        how = Feed(
             channel.get("CompressionType") == "Gzip",
             int(shuffle["Seed"]) if shuffle else None,
+            tuple(source.get("AttributeNames") or ()) if source["S3DataType"] == "AugmentedManifestFile" else (),
         )
+        self._feeders.feed(_wanted(channel, share)._replace(records=records), path, share or ALONE, how)
 
-    def _opened(self, uri: str) -> Iterator[bytes]:
-        return self._transfers.stream(uri)
+    def end(self) -> None:
+        """The hosts have ended."""
+        self._feeders.end()
 
     def upload_model(self, layout: Layout) -> None:
         """``/opt/ml/model`` of all hosts, as one archive or as it is."""
         uri = requested.model_uri(self._request)
         if requested.compressed(self._request):
-            self._transfers.upload(layout.artifact("model.tar.gz"), uri)
+            self._transfers.upload(layout.artifact("model.tar.gz"), os.path.dirname(uri))
             return
         for host in requested.hosts(self._request):
             self._transfers.upload_tree(os.path.join(layout.tree(host), "model"), uri)
@@ -109,7 +98,35 @@ class TrainingFiles:
             return
         uri = requested.output_uri(self._request)
         if requested.compressed(self._request):
-            self._transfers.upload(layout.artifact("output.tar.gz"), f"{uri}/output.tar.gz")
+            self._transfers.upload(layout.artifact("output.tar.gz"), uri)
             return
         for tree in trees:
             self._transfers.upload_tree(tree, f"{uri}/data")
+
+
+def _wanted(channel: Mapping[str, Any], share: Share | None) -> Channel:
+    """The channel as :mod:`musterpoint.core.data` knows it."""
+    source = channel["DataSource"]["S3DataSource"]
+    manifest, prefix = source["S3DataType"] == "ManifestFile", source["S3DataType"] == "S3Prefix"
+    return Channel(channel["ChannelName"], source["S3Uri"], sharded=share is not None, manifest=manifest, prefix=prefix)
+
+
+def copy_tree(source: str, target: str) -> None:
+    """The same files under another path, without their bytes twice."""
+    for name, path in _files(source):
+        place = os.path.join(target, name)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        try:
+            os.link(path, place)
+        except OSError:
+            shutil.copyfile(path, place)
+
+
+def _files(folder: str) -> Iterator[tuple[str, str]]:
+    """The regular files below ``folder``: relative path, and path."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if os.path.isfile(path):
+                yield os.path.relpath(path, folder), path

@@ -1,174 +1,116 @@
-"""A job's files from S3 and to it. While the server is away, a transfer waits for it and begins again."""
+"""A job's files from S3 and to it, moved by what moves every job's data. Who finds no server waits for one."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import threading
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
-
-import boto3
-from boto3.exceptions import RetriesExceededError, S3UploadFailedError
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+from typing import Callable, Mapping, TypeVar
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data import channels
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data import channels, uploads
+from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.training_request import split_uri
 
 Result = TypeVar("Result")
 LONGEST_ABSENCE = 3600.0
 """Seconds that a job waits for a server that is gone."""
-_CUT = (ConnectionError, HTTPClientError, IncompleteReadError, RetriesExceededError)
-"""What is raised when the server goes away."""
-_FORGOTTEN = "NoSuchUpload"
-"""What a new server says of an upload in parts that its predecessor knew."""
-_IN_PARTS = 1 << 30
-"""Bytes from which an object is uploaded in parts."""
-_CHUNK = 1 << 16
-_MOST_CUT = 10
-"""Connections of one transfer that may break while a server answers: a new one may be there before its word is."""
+_MOST_BROKEN = 2
+"""Times that a transfer may fail while a server answers: it may just have come back."""
+_NOT_TAKEN = ("AWS_", "S3_ENDPOINT_URL")
+"""Begin the names of variables by which whoever has started the server reaches AWS."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class TransferError(Exception):
     """S3 refused it; the text says what and why."""
 
 
-class Object(NamedTuple):
-    """An object of S3, as a listing has it."""
-
-    bucket: str
-    key: str
-    size: int
-
-
 class Transfers:
-    """One job's transfers. ``given_up`` is asked before each object: an exception from it ends the transfer."""
+    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them."""
 
     def __init__(self, settings: Settings, given_up: Callable[[], None]) -> None:
         self._settings = self._known = settings
         self._given_up = given_up
         self._back = threading.Event()
-        self._client = client(settings)
 
     def server_is_back(self, settings: Settings) -> None:
         """A server has been started anew; to be called from any thread."""
         self._settings = settings
         self._back.set()
 
-    def _patiently(self, action: Callable[[Any], Result]) -> Result:
-        cut = 0
+    def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
+        """Brings the files of a channel to ``folder``; after a cut it goes on where it was."""
+        self._patiently(lambda access: channels.bring(channel, folder, access, share, run=self._run))
+
+    def bring_if_any(self, channel: Channel, folder: str) -> None:
+        """The same; that there is nothing yet is no error."""
+
+        def ask(access: Access) -> None:
+            try:
+                channels.bring(channel, folder, access, run=self._run)
+            except NotMoved as error:
+                if not error.missing:
+                    raise
+
+        self._patiently(ask)
+
+    def upload(self, path: str, uri: str) -> None:
+        """Sends a file to the place ``uri``, below which it keeps its name."""
+        self._patiently(lambda access: uploads.send_file(path, uri, access, run=self._run))
+
+    def upload_tree(self, folder: str, uri: str) -> None:
+        """Sends every file below ``folder``."""
+        if any(names for _, _, names in os.walk(folder)):
+            self._patiently(lambda access: uploads.send(folder, uri, access, run=self._run))
+
+    def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+        def hear(line: str) -> None:
+            self._given_up()
+            on_line(line)
+
+        return run_here(argv, environ, hear)
+
+    def _patiently(self, action: Callable[[Access], Result]) -> Result:
+        broken = 0
         while True:
             self._given_up()
             self._back.clear()
             try:
-                return action(self._client)
-            except ClientError as error:
-                raise TransferError(_words(error)) from None
-            except S3UploadFailedError as error:
-                if _FORGOTTEN not in str(error):
-                    raise TransferError(str(error).partition(": ")[2] or str(error)) from None
-                cut += 1
-            except _CUT:
-                cut += 1
-            if cut > _MOST_CUT:
-                raise TransferError(f"the connection to muster serve broke {cut} times")
+                return action(access_of(self._known, url_of(self._known)))
+            except FetchError as error:
+                broken += 1
+                passing = isinstance(error, NotMoved) and error.passing
+                if broken >= _MOST_BROKEN or not passing:
+                    raise TransferError(str(error)) from None
             if self._known == self._settings and not is_answering(self._settings):
                 if not self._back.wait(LONGEST_ABSENCE):
                     raise TransferError(f"no muster serve has been there for {LONGEST_ABSENCE:g} s")
-                cut = 0
+                broken = 0
             self._known = self._settings
-            self._client = client(self._known)
-
-    def objects(self, uri: str) -> list[Object]:
-        """What lies below the prefix ``uri``, in the order of the keys; without the markers of empty folders."""
-        bucket, prefix = split_uri(uri)
-
-        def ask(s3: Any) -> list[Object]:
-            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-            return [Object(bucket, found["Key"], found["Size"]) for page in pages for found in page.get("Contents", ())]
-
-        return [found for found in self._patiently(ask) if not found.key.endswith("/")]
-
-    def read(self, uri: str) -> bytes:
-        bucket, key = split_uri(uri)
-        body: bytes = self._patiently(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-        return body
-
-    def stream(self, uri: str) -> Iterator[bytes]:
-        """The content of an object, in pieces; after a cut it goes on where it was."""
-        bucket, key = split_uri(uri)
-        at, size = 0, None
-        while size is None or at < size:
-            rest = {"Range": f"bytes={at}-"} if at else {}
-            answer = self._patiently(lambda s3, rest=rest: s3.get_object(Bucket=bucket, Key=key, **rest))  # type: ignore[misc]
-            size = at + int(answer["ContentLength"])
-            try:
-                while data := answer["Body"].read(_CHUNK):
-                    at += len(data)
-                    yield data
-            except _CUT:
-                continue
-
-    def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
-        """Brings the files of a channel to ``folder``; after a cut it goes on where it was."""
-
-        tries = 0
-
-        def ask(_: Any) -> None:
-            nonlocal tries
-            tries += 1
-            environ = {**os.environ, **self._known.variables}
-            try:
-                channels.bring(channel, folder, Access(environ), share)
-            except FetchError as error:
-                if tries > 1 and is_answering(self._known):  # once more, since the server may just have come back
-                    raise TransferError(str(error)) from None
-                raise ConnectionError(error=error) from None
-
-        self._patiently(ask)
-
-    def download(self, found: Object, path: str) -> None:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._patiently(lambda s3: s3.download_file(found.bucket, found.key, path))
-
-    def upload(self, path: str, uri: str) -> None:
-        bucket, key = split_uri(uri)
-        whole = TransferConfig(multipart_threshold=_IN_PARTS)
-        self._patiently(lambda s3: s3.upload_file(path, bucket, key, Config=whole))
-
-    def upload_tree(self, folder: str, uri: str) -> int:
-        """Every regular file below ``folder``; how many there were."""
-        count = 0
-        for name, path in files(folder):
-            self.upload(path, f"{uri.rstrip('/')}/{name}")
-            count += 1
-        return count
-
-    def download_tree(self, uri: str, folder: str) -> int:
-        """Everything below the prefix ``uri``, with the paths that it has there; how many objects."""
-        prefix = uri.rstrip("/") + "/"
-        found = self.objects(prefix)
-        for each in found:
-            self.download(each, os.path.join(folder, each.key.removeprefix(split_uri(prefix)[1])))
-        return len(found)
 
 
-def client(settings: Settings) -> Any:
-    """An S3 client of the server's own account. One try each: who calls it knows what to wait for."""
-    return boto3.client(
-        "s3",
-        endpoint_url=settings.url,
-        region_name=settings.region,
-        aws_access_key_id=settings.access_key,
-        aws_secret_access_key=settings.secret_key,
-        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, proxies={}),
-    )
+def access_of(settings: Settings, url: str) -> Access:
+    """How the server's own account reaches S3 at ``url``, on this machine: not through a proxy, and not as whoever has
+    started the server reaches AWS.
+    """
+    own = {name: value for name, value in os.environ.items() if not _is_of_others(name)}
+    return Access({**own, **settings.variables}, region=settings.region, endpoint=url)
+
+
+def _is_of_others(name: str) -> bool:
+    return name.startswith(_NOT_TAKEN) or name.lower() in _PROXIES
+
+
+def url_of(settings: Settings) -> str:
+    """The server's URL with its address: S3's clients put a bucket's name before a host's."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(settings.host or "127.0.0.1", settings.port, family, socket.SOCK_STREAM)
+    except OSError:
+        return settings.url
+    return settings._replace(host=str(found[0][4][0])).url
 
 
 def is_answering(settings: Settings) -> bool:
@@ -178,29 +120,3 @@ def is_answering(settings: Settings) -> bool:
     except OSError:
         return False
     return True
-
-
-def files(folder: str) -> Iterator[tuple[str, str]]:
-    """The regular files below ``folder``: relative path, and path."""
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = os.path.join(where, name)
-            if os.path.isfile(path):
-                yield os.path.relpath(path, folder), path
-
-
-def _words(error: ClientError) -> str:
-    answer: Mapping[str, Any] = error.response.get("Error", {})
-    return f"{answer.get('Code', 'Error')}: {answer.get('Message', error)} ({error.operation_name})"
-
-
-def copy_tree(source: str, target: str) -> None:
-    """The same files under another path, without their bytes twice."""
-    for name, path in files(source):
-        place = os.path.join(target, name)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        try:
-            os.link(path, place)
-        except OSError:
-            shutil.copyfile(path, place)

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 FLAVOURS = ["openmpi4", "openmpi5", "mpich"]
 HOSTS = ("algo-1", "algo-2")

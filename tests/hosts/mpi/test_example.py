@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 def counted(job: Any, folder: Path, *options: str) -> dict[str, Any]:

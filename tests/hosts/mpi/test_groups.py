@@ -11,8 +11,6 @@ import pytest
 
 from ...ports import free_port
 
-pytestmark = pytest.mark.timeout(600)
-
 GROUPS = [
     {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
     {"instance_group_name": "train", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-3", "algo-2"]},

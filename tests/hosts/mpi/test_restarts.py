@@ -8,7 +8,7 @@ import pytest
 
 from ..test_restarts import check_attempts
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 PROGRAM = """
 import json, os, signal, sys

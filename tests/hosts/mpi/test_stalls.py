@@ -70,7 +70,7 @@ globals()[sys.argv[1]]()
 print("well", flush=True)
 """
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 def test_a_busy_barrier_is_a_wait(under: Callable[[str], Any]) -> None:

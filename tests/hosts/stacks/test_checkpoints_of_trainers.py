@@ -10,8 +10,6 @@ from typing import Callable
 import pytest
 from tests.conftest import clean
 
-pytestmark = pytest.mark.timeout(600)
-
 DIES = """
 import os, signal, sys
 def dies(event, args, saves=[0]):

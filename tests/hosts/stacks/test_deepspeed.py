@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ..restarted_ranks import SEES, check_alike
 from .conftest import trained
 
 DIGITS = Path(__file__).parent / "programs" / "deepspeed_digits.py"
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture
@@ -125,7 +126,6 @@ TUNING = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(600)
 def test_autotuning_measures_on_both_hosts(deep, stack, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """DeepSpeed's own runner on the first host starts each experiment on both by pdsh, over the job's ssh."""
     work = tmp_path / "work"
@@ -146,3 +146,14 @@ def test_autotuning_measures_on_both_hosts(deep, stack, tmp_path: Path) -> None:
         assert f"{host}: rank {rank} of 2 on {host}" in said, said
     assert [path for path in results.glob("*/metrics.json") if json.loads(path.read_text())["throughput"] > 0]
     assert json.loads((results / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"] == 1
+
+
+def test_ranks_see_the_same_with_its_launcher_and_without(deep) -> None:  # type: ignore[no-untyped-def]
+    """The first attempt's ranks are started by DeepSpeed, the next one's by musterpoint itself."""
+    deep.environ["CUDA_VISIBLE_DEVICES"] = "3,1"
+    ran = deep.run(
+        "--hosts", "2", "--host-slots", "1,2", "--backend", "netns", "--launcher", "deepspeed", "--max-restarts", "1",
+        "--restart-on", "user", deep.program(SEES), deep.folder, "--lr", "0.1", timeout=500,
+    )  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    check_alike(Path(deep.folder), 3, frozenset({"PYTORCH_NVML_BASED_CUDA_CHECK"}))  # any import of DeepSpeed sets it

@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 DIGITS = PROGRAMS / "horovod_digits.py"
 TWO = ("--hosts", "2", "--backend", "netns")
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ STALE = {
 }  # fmt: skip
 """What the processes of a job inherit that Slurm started once per host."""
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture

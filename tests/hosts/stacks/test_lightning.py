@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import shown, trained
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture

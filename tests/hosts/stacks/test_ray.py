@@ -31,7 +31,7 @@ subprocess.Popen = Popen
 """
 """The agents of all raylets never come to anything; one of Ray's servers is killed as soon as it is started."""
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).parents[3] / "examples/xgboost/digits.py"
 KILLED = Path(__file__).parent / "programs" / "xgboost_killed.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "ranks")
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.netns
 
 
 @pytest.fixture

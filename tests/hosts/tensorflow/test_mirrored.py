@@ -12,7 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow" / "mirrored.py"
 LEGACY = ("--env", "TF_USE_LEGACY_KERAS=1")
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600), pytest.mark.xdist_group("tensorflow")]
+pytestmark = [pytest.mark.netns, pytest.mark.xdist_group("tensorflow")]
 
 
 def losses(ran: Any, hosts: int) -> list[float]:

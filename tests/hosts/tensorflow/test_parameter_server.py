@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow" / "parameter_ser
 SOON = 3.0
 """Seconds from the last rank's end to the job's."""
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600), pytest.mark.xdist_group("tensorflow")]
+pytestmark = [pytest.mark.netns, pytest.mark.xdist_group("tensorflow")]
 
 
 def lingered(ran: Any, hosts: int) -> float:

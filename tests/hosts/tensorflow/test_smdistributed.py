@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "smdistributed"
 MICROBATCHES = GRADIENTS.with_name("tensorflow_microbatches.py")
 DATA_PARALLEL = json.dumps({"smdistributed": {"dataparallel": {"enabled": True}}})
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(600), pytest.mark.xdist_group("tensorflow")]
+pytestmark = [pytest.mark.netns, pytest.mark.xdist_group("tensorflow")]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,12 @@ def test_help_teaches_every_command(words: list[str], capsys: pytest.CaptureFixt
     assert "muster local --hosts 2 train.py" in text
 
 
+def test_help_of_a_command_is_that_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", "report"], {})
+    assert capsys.readouterr().out.startswith("usage: muster report")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"], {}) == 0
     assert capsys.readouterr().out == f"musterpoint {musterpoint.__version__}\n"
@@ -35,6 +41,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ([__file__], f"no such command, and {__file__} is a file: muster local {__file__} runs it here, muster launch"),
         (["plan", "--launcher", "torch"], "ssh (did you mean torchrun?)"),
+        (["--slots", "2", "train.py"], "no such command, and options stand behind one: muster launch --slots ..."),
+        (["mpirun", "-np", "2"], "command: `muster launch --launcher mpi SCRIPT` starts a script as mpirun would"),
+        (["horovodrun"], "`muster launch --launcher ranks SCRIPT` starts a script as horovodrun would"),
+        (["launch", "--muster-slots", "2", "x.py"], "unknown option --muster-slots (did you mean --slots?)"),
+        (["local", "--demo", "--hosts", "3"], "muster local --demo is a job of its own, without --hosts"),
+        (["local", "--demo", "x.py"], "muster local --demo is a job of its own, without x.py"),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),

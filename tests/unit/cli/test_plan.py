@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,73 @@ def test_mistakes(
     environ["SAGEMAKER_BASE_DIR"] = str(here / "none")
     assert main(["plan", *words], environ) == 64
     assert sentence in capfd.readouterr().err
+
+
+@pytest.fixture
+def bare(here: Path, environ: dict[str, str]) -> dict[str, str]:
+    """A machine whose Python has no packages, without mpirun and ssh."""
+    (here / "bin").mkdir()
+    own = here / "bin" / "python3"
+    own.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    own.chmod(0o755)
+    hosts = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1"}
+    return {**environ, **hosts, "PATH": str(here / "bin"), "MUSTER_PYTHON": str(own)}
+
+
+@pytest.mark.parametrize(
+    ("words", "starts", "lacks"),
+    [
+        ([], "-m torch.distributed.run", ["no module torch to start it with torchrun"]),
+        (["--launcher", "torchrun"], "-m torch.distributed.run", ["has no module torch"]),
+        (["--launcher", "deepspeed"], "-m deepspeed.launcher.launch", ["has no module deepspeed"]),
+        (["--launcher", "accelerate"], "train.py", ["has no module accelerate"]),
+        (["accelerate", "launch", "--num_processes=4", "--multi_gpu"], "train.py", ["can't import accelerate"]),
+        (["--launcher", "jax"], "train.py", ["has no module jax"]),
+        (["--launcher", "ray"], "train.py", ["has no module ray"]),
+        (["--launcher", "mpi"], "mpirun -np 2", ["there is no mpirun on PATH"]),
+        (["--launcher", "ranks", "--ssh", "on"], "train.py", ["install openssh-client"]),
+        (["--launcher", "torchrun", "--ssh", "on"], "-m torch.distributed.run", ["module torch", "openssh-client"]),
+    ],
+)
+def test_what_is_missing_here_ends_a_launch_and_no_plan(
+    here: Path, bare: dict[str, str], capfd: pytest.CaptureFixture[str], words: list[str], starts: str, lacks: list[str]
+) -> None:
+    """The machine on which a job is planned need not be the one that runs it."""
+    value = planned(capfd, [*words, "train.py"], bare)
+    assert [host["host"] for host in value["hosts"]] == ["algo-1", "algo-2"]
+    assert any(starts in " ".join(process["argv"]) for process in value["hosts"][0]["processes"])
+    assert [each["code"] for each in value["lacks"]] == [72] * len(lacks)
+    for part, said in zip(lacks, value["lacks"], strict=True):
+        assert part in said["reason"]
+
+    assert main(["plan", *words, "train.py"], bare) == 0
+    warning = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("warning: started on"))
+    assert warning == (
+        "warning: started on this machine, the job would end at once with code 72: " + value["lacks"][0]["reason"]
+    )
+    assert main(["env", *words, "train.py"], bare) == 0
+    assert f"musterpoint: {warning}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--launcher", "mpi"], ["--launcher", "accelerate"], ["--launcher", "jax"], ["accelerate", "launch"]]
+)
+def test_a_launch_without_its_launcher_is_72_as_the_plan_says(
+    here: Path, bare: dict[str, str], root: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    one_host = {**bare, "SM_HOSTS": '["algo-1"]', "MUSTER_SLOTS": "2"}
+    said = planned(capsys, [*words, "train.py"], one_host)["lacks"][0]
+    done = subprocess.run(
+        [sys.executable, "-m", "musterpoint", "launch", *words, "train.py"],
+        env={**one_host, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, said["code"]) == (72, 72)
+    assert said["reason"] in done.stderr
+
+
+def test_a_local_plan_without_torch(here: Path, bare: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    del bare["SM_HOSTS"], bare["SM_CURRENT_HOST"]
+    for words in ([], ["--launcher", "mpi"]):
+        value = planned(capsys, ["--hosts", "2", "--backend", "process", *words, "train.py"], bare)
+        assert [host["world_size"] for host in value["hosts"]] == [2, 2]
+        assert [each["code"] for each in value["lacks"]] == [72]

@@ -19,13 +19,15 @@ from musterpoint.tools.check.findings import Finding
 from musterpoint.tools.check.show import show
 from musterpoint.tools.check.steps import Checked
 
+from ...examples import examples
+
 FORGED = "musterpoint: forged"
 EVIL = (
     "\x1b[2J", "\x1b]0;title\x07", f"a\n{FORGED}", f"a\r\n{FORGED}", f"a\u2028{FORGED}", "\x9b31m", "\u202eabc",
     "\x08\x08", "\0", "\x7f", "\ud800", "\udcff", f"\x0b{FORGED}", "it's\x1b", "plain",
 )  # fmt: skip
 texts = st.sampled_from(EVIL) | st.builds("{}{}".format, st.sampled_from(EVIL), st.sampled_from(EVIL))
-SLOW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def run(words: list[str], environ: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
 from musterpoint.cli.torchrun import translate
-from musterpoint.cli.torchrun_flags import FLAGS, Said, read
+from musterpoint.cli.torchrun_flags import FLAGS, Said, ignored_line, read
 
 OWN = {"--muster-stop-grace": True, "--muster-plan": False}
 
@@ -183,11 +183,15 @@ def test_what_is_not_followed_is_said() -> None:
         {"PET_LOCAL_ADDR": "10.0.0.1"},
         OWN,
     ).said
-    assert translate(said, {}, {}).notes == (
-        "--run-path isn't followed: the script is started by Python, as without this flag",
-        "PET_LOCAL_ADDR isn't followed: the roll call finds every host's address",
-        "--node-rank isn't followed: with c10d places go by arrival, as in torchrun",
-        "--rdzv-conf: is_host isn't followed: the roll call has its own options",
+    made = translate(said, {}, {})
+    assert ignored_line(made.ignored) == (
+        "warning: not followed here: --run-path (the script is started by Python, as without this flag); "
+        "PET_LOCAL_ADDR (the roll call finds every host's address); "
+        "--node-rank (with c10d places go by arrival, as in torchrun); "
+        "is_host of --rdzv-conf (the roll call has its own options)",
+    )
+    assert ignored_line(()) == ()
+    assert made.notes == (
         "--redirects: no file is written, since --log-dir names no directory",
         "--redirects: the output is shown all the same",
     )

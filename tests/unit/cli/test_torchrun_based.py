@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import ft_launcher, hyperpodrun, torchrun_based
+from musterpoint.cli import ft_launcher, hyperpodrun, torchrun, torchrun_based
 from musterpoint.cli.main import main
 from musterpoint.cli.torchrun_flags import BY_SPELLING
 
@@ -28,6 +28,15 @@ FT_FLAGS = """--nnodes --nproc-per-node --nproc_per_node --rdzv-backend --rdzv_b
 --ft_param_pci_topo_file --ft-link-down-path-template --ft_param_link_down_path_template
 --ignore-missing-fault-tol-cfg"""
 """Of the parser of nvidia-resiliency-ext 0.4.1."""
+NEWER_FT_FLAGS = """--ft-enable-dist-storage-healthcheck --ft-storage-healthcheck-path --ft-skip-section-response
+--ft-numa-bind-strict --ft-gpu-memory-reclaim-timeout --ft-gpu-memory-tolerance-mb --ft-gpu-memory-poll-interval
+--ft-check-remaining-processes --ft-max-no-progress-restarts --ft-min-progress-iterations --ft-progress-update-interval
+--ft-install-exception-hook --ft-num-warmup-iterations --ft-attrsvc-host --ft-attrsvc-port
+--ft-log-leaf-max-queue-chunks --ft_log_server_graceful_shutdown_timeout --ft-attribution-endpoint
+--ft-attribution-startup-timeout --ft-attribution-llm-api-key-file --ft-attribution-llm-base-url
+--ft-attribution-llm-model --ft-attribution-analysis-backend --ft-attribution-compute-timeout
+--ft-attribution-log-level --ft-attribution-export-url --ft-cycle-info-dir --ft-cycle-info-job-id --ft-segment"""
+"""Of its cli_args.py and its documented FaultToleranceConfig, as of November 2026."""
 HYPERPOD_FLAGS = """--shutdown-signal --shutdown-timeout --server-host --server-port --server-log-level
 --server-shutdown-timeout --pre-train-script --pre-train-args --post-train-script --post-train-args
 --inprocess-restart --inprocess-timeout"""
@@ -38,17 +47,22 @@ def known(command: torchrun_based.Command) -> set[str]:
     return {f"--{name}" for added in command.added for name in (added.name, *added.others)} | {*BY_SPELLING}
 
 
-@pytest.mark.parametrize(("command", "flags"), [(ft_launcher.COMMAND, FT_FLAGS), (hyperpodrun.COMMAND, HYPERPOD_FLAGS)])
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [(ft_launcher.COMMAND, FT_FLAGS + " " + NEWER_FT_FLAGS), (hyperpodrun.COMMAND, HYPERPOD_FLAGS)],
+)
 def test_every_flag_is_known(command: torchrun_based.Command, flags: str) -> None:
     assert {flag for flag in flags.split() if flag.replace("_", "-") not in known(command)} == set()
 
 
 def ft(*words: str) -> tuple[list[str], list[str]]:
-    return ft_launcher.translate(torchrun_based.split(ft_launcher.COMMAND, [*words, "train.py", "--ft-x", "1"]))
+    found = ft_launcher.translate(torchrun_based.split(ft_launcher.COMMAND, [*words, "train.py", "--ft-x", "1"]))
+    return found.words, [option for option, _reason in found.ignored]
 
 
 def pod(*words: str) -> tuple[list[str], list[str]]:
-    return hyperpodrun.translate(torchrun_based.split(hyperpodrun.COMMAND, [*words, "train.py", "--lr", "1"]))
+    found = hyperpodrun.translate(torchrun_based.split(hyperpodrun.COMMAND, [*words, "train.py", "--lr", "1"]))
+    return found.words, found.notes
 
 
 @pytest.mark.parametrize(
@@ -135,6 +149,24 @@ def test_an_absent_script_is_refused_when_the_job_has_been_planned(
     words = [python, "-m", "musterpoint", "hyperpodrun", "--pre-train-script", "absent", "train.py"]
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, "absent is no file" in done.stderr) == (64, True), done.stderr
+
+
+def test_one_warning_names_all_that_is_ignored(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of both tables: those of one reason together, and before the job as well as in its plan."""
+    monkeypatch.setattr(torchrun.job, "run", lambda _request: 0)
+    (tmp_path / "train.py").touch()
+    words = ["--server-host", "::", "--server-port=8080", "--run-path", "--muster-launcher", "script"]
+    environ = {"PATH": "/usr/bin:/bin", "SAGEMAKER_BASE_DIR": str(tmp_path)}
+    for more in (["--muster-plan"], []):
+        assert main(["hyperpodrun", *words, *more, str(tmp_path / "train.py")], environ) == 0
+        said = capfd.readouterr()
+        (line,) = (line for line in (said.out + said.err).splitlines() if "not followed" in line)
+        assert line.partition("warning: ")[2] == (
+            "not followed here: --server-host, --server-port (no operator is spoken to here, so no server is started); "
+            "--run-path (the script is started by Python, as without this flag)"
+        )
 
 
 @pytest.mark.parametrize("name", ["ft_launcher", "hyperpodrun"])

@@ -198,3 +198,10 @@ def test_hosts_offer_their_versions_and_a_port_for_neuron(tmp_path: Path) -> Non
     offer = offer_of(job, options, plain._replace(devices=devices, fabric=fabric))
     assert offer.libraries == ("NCCL=2.27.3", "MLNX_OFED=5.4-1.0.3.0")
     assert len(offer.ports) == len(offer_of(job, options, plain).ports) + 1
+
+
+def test_a_rival_that_is_not_installed_is_told_its_place(tmp_path: Path) -> None:
+    """``muster launch horovodrun ...`` on a machine without Horovod."""
+    job = Job("plain", "j", ("a",), "a", ("a",), EntryPoint("horovodrun"), paths=Paths(code=str(tmp_path)))
+    with pytest.raises(UsageError, match="`muster launch --launcher ranks SCRIPT` starts a script as horovodrun would"):
+        prepare_host(Wanted(job, Settings()), {"PATH": str(tmp_path)})

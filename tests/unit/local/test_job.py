@@ -38,10 +38,11 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
 @pytest.mark.parametrize(
     ("program", "source", "words"),
     [
+        ("python3", "", "there is no file .*; give the path of a script, without python3 before it$"),
         ("nothing.py", "", "there is no file .*; give the path of a script$"),
-        ("accelerate", "", "--launcher accelerate SCRIPT` starts one as accelerate would"),
+        ("accelerate", "", "--launcher accelerate SCRIPT` starts a script as accelerate would"),
         ("mpirun", "", "--launcher mpi SCRIPT"),
-        ("trl", "", "--launcher accelerate -m trl.scripts.COMMAND` starts one as trl would"),
+        ("trl", "", "--launcher accelerate -m trl.scripts.COMMAND` starts a script as trl would"),
         ("code", "", "is a directory without a __main__.py"),
         ("train.py", "nowhere", "there is no directory"),
         ("outside.py", "code", "no such file in --source-dir"),

@@ -13,6 +13,8 @@ from musterpoint.local.live import BY_EVENT, PHASES, HostLine, ago, clock, lines
 from musterpoint.local.live_area import LEAST_ROWS, LiveArea, at_edge, at_rest
 from musterpoint.tools.viewer.events import EVENTS
 
+from ...examples import examples
+
 Event = tuple[str, dict[str, Any]]
 STARTED: list[Event] = [("entry-point-started", {}), ("rollcall-started", {"hosts": 2})]
 RUNNING: list[Event] = [*STARTED, ("host-here", {}), ("rollcall-done", {}), ("rank-started", {"rank": 0})]
@@ -118,7 +120,7 @@ def test_a_line_that_ends_at_the_edge(line: bytes, full: bool) -> None:
     assert at_edge(line, COLUMNS) is full
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(PIECES, max_size=25), st.integers(0, ROWS - KEPT - 1))
 @example([b"\rprogress 3/9", b"no end", b"no end", b"a line\r\n"], 0)
 def test_what_is_written_above_is_as_on_a_smaller_terminal(pieces: list[bytes], before: int) -> None:

@@ -40,6 +40,7 @@ def test_words(options: dict[str, Any], words: list[str]) -> None:
     ("options", "said"),
     [
         ({"launchr": "ranks"}, "here: launchr is no option of muster local: did you mean launcher?"),
+        ({"programm": "x.py"}, "here: programm is no option of muster local: did you mean program?"),
         ({"help": True}, "here: help is no option of muster local"),
         ({"cpu_fallback": "yes"}, "here: cpu_fallback is 'yes', expected true or false"),
         ({"launcher": {"a": 1}}, "here: launcher is a table, expected a text, a number or a list"),

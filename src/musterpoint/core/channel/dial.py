@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Callable, Final, Literal, NamedTuple, Protocol
+from typing import Callable, Final, Literal, Protocol
 
 from musterpoint.base.loop import WRITE, Timer
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.link import Context, plain_address
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.timeouts import Timeouts

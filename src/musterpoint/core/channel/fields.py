@@ -3,8 +3,9 @@
 :mod:`musterpoint.core.channel.codec` makes decoders of them.
 """
 
-from typing import Annotated, Any, Callable, NamedTuple
+from typing import Annotated, Any, Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import is_host_name
 
 

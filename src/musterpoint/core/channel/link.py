@@ -7,9 +7,10 @@ import socket
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable
 
 from musterpoint.base.loop import READ, WRITE, Loop
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.connection_log import ConnectionLog

@@ -10,9 +10,10 @@ import _thread
 import socket
 from collections import deque
 from functools import partial
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping
 
 from musterpoint.base.loop import Loop
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.channel.link import Context
 

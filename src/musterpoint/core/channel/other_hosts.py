@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.beats import Beats, Sweeper
 from musterpoint.core.channel.link import Context, Link, LinkOwner, say_bye

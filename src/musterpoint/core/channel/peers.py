@@ -4,11 +4,12 @@ The supervisor sees other hosts only through this module and the topics. Three c
 leader's end of the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, Protocol, Union
 
 from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
 from musterpoint.base.readers import MOST_HOSTS
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.fields import Argument, HostName, Length, Range, Text
 from musterpoint.core.channel.topic import Api, Topic
 

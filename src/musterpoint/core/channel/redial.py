@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from musterpoint.base.loop import Timer
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire

@@ -6,9 +6,10 @@ launcher's report of a rank that printed nothing. It waits, since its cause may 
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple, Sequence, Union
+from typing import Iterable, Sequence, Union
 
 from musterpoint.base.failure import Failure, Secondary
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerLost
 
 

@@ -8,8 +8,9 @@ refused for some time, or after a very long silence. :class:`Resume` continues t
 from __future__ import annotations
 
 import os
-from typing import Any, Final, Literal, NamedTuple, Union
+from typing import Any, Final, Literal, Union
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.clocks import ClockDifference, microseconds
 from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss

@@ -1,6 +1,6 @@
 """Timeouts of the roll call and the channel that are no options, in seconds; tests shorten them."""
 
-from typing import NamedTuple
+from musterpoint.base.records import NamedTuple
 
 
 class Timeouts(NamedTuple):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from musterpoint.base.failure import Failure
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.fields import STOP_SIGNALS, is_address
 from musterpoint.core.channel.fields import WireError as WireError

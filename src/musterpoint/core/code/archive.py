@@ -10,9 +10,10 @@ import struct
 import sys
 import zipfile
 import zlib
-from typing import Callable, NamedTuple, NoReturn
+from typing import Callable, NoReturn
 
 from musterpoint.base.errors import FetchError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.archive_members import ArchiveMember, Kind, zip_members
 from musterpoint.core.code.packed import packing_of
 from musterpoint.core.code.tar import has_check_sum, tar_members

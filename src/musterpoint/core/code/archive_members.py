@@ -8,9 +8,10 @@ import os
 import stat
 import time
 import zipfile
-from typing import Any, Callable, Iterator, Literal, NamedTuple
+from typing import Any, Callable, Iterator, Literal
 
 from musterpoint.base.errors import FetchError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.packed import CHUNK
 
 Kind = Literal["directory", "file", "symlink", "hard link", "other"]

@@ -94,8 +94,7 @@ def _bring_file(
     """Unpacks an archive; any other file is itself the code."""
     path, name = source.place, os.path.basename(source.place)
     if source.kind == "s3":
-        path = stage.path("object")
-        download(source.place, path, region, environ, interpreter, tools)
+        path = download(source.place, stage.path("fetched"), region, environ, interpreter, tools)
     if is_archive(path):
         found = unpack(path, stage.tree, source.place, tools.poll)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")

@@ -9,12 +9,13 @@ import zlib
 from collections import deque
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence
 
 import musterpoint
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.base.posix import fcntl
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import clip
 from musterpoint.core.code import installer_output, installers
 from musterpoint.core.code.aws import package_index

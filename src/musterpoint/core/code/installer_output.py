@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterator, Sequence
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import clip
 
 LIMIT = 560

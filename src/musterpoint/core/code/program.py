@@ -1,10 +1,16 @@
 """Finds out what kind of program an entry point is, and the command that starts it."""
 
 import os
-from typing import Literal, Mapping, NamedTuple
+from typing import Literal, Mapping
 
 from musterpoint.base import executables
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
+
+
+class NoProgram(UsageError):
+    """There is no program of that name, neither in the code nor on PATH."""
+
 
 Kind = Literal["python", "module", "shell", "executable"]
 """A Python script, a Python module, a shell script, or any other command."""
@@ -53,7 +59,7 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
         raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
     if os.path.isabs(program):
         raise UsageError(f"the program {program!r} isn't on this host")
-    raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
+    raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}")
 
 
 def beneath(program: str, folder: str) -> str:

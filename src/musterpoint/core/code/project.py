@@ -1,8 +1,8 @@
 """Finds what an installer needs in the code directory: requirements, a package, a lock, wheels."""
 
 import os
-from typing import NamedTuple
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular
 
 REQUIREMENTS = "requirements.txt"

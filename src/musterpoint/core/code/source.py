@@ -1,10 +1,11 @@
 """Finds where the user's code comes from."""
 
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from musterpoint.base.errors import FetchError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.sagemaker_files import TRAINING_JOB
 

@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 from musterpoint.base import probe
 from musterpoint.base.errors import PREPARING, FetchError, StoppedEarly
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.records import NamedTuple
 
 if TYPE_CHECKING:
     import subprocess
@@ -43,14 +44,14 @@ class Output(NamedTuple):
 class Execution(NamedTuple):
     """A program to run: its argv, all its variables and its working directory.
 
-    ``stdin``: the bytes it reads from stdin, at most a pipe's 64 KiB.
+    ``ends_with_stdin``: its stdin stays open until it is to end.
     ``pass_fds``: descriptors that it inherits.
     """
 
     words: Sequence[str]
     environ: Mapping[str, str]
     cwd: str
-    stdin: bytes = b""
+    ends_with_stdin: bool = False
     pass_fds: Sequence[int] = ()
 
 
@@ -121,7 +122,7 @@ class Tools:
             list(program.words),
             env=dict(program.environ),
             cwd=program.cwd,
-            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if program.ends_with_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if show_stderr else subprocess.STDOUT,
             start_new_session=True,
@@ -134,8 +135,6 @@ class Tools:
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
         ended = probe.End(self._loop, child.pid)
         try:
-            if program.stdin:
-                _write_stdin(child, program.stdin)
             while child.poll() is None:
                 self._loop.turn()
         finally:
@@ -143,6 +142,8 @@ class Tools:
                 _kill(child)
             self._child = None
             ended.close()
+            if child.stdin is not None:
+                child.stdin.close()
             for reader in readers:
                 reader.close()
             quiet.cancel()
@@ -191,6 +192,8 @@ class Tools:
         child = self._child
         if child is None or child.poll() is not None:
             return
+        if child.stdin is not None:
+            child.stdin.close()
         probe.signal_group(child.pid, signal.SIGINT)
         self._loop.call_later(STOP_GRACE, lambda: _kill(child) if self._child is child else None)
 
@@ -218,15 +221,6 @@ def _outputs(child: "subprocess.Popen[bytes]", line: Line, show: Line) -> list[t
             found.append((os.dup(pipe.fileno()), call))
             pipe.close()
     return found
-
-
-def _write_stdin(child: "subprocess.Popen[bytes]", data: bytes) -> None:
-    assert child.stdin is not None
-    try:
-        with child.stdin as pipe:
-            pipe.write(data)
-    except OSError:
-        pass  # it ended without reading; its status says why
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:

@@ -4,9 +4,10 @@ Code that is already there is used: an image may have it, and the SDK's local mo
 """
 
 import os
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Installer
 from musterpoint.core import code
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name

@@ -1,7 +1,9 @@
 """Brings channels to directories, or says how much they have."""
 
-from typing import Any, NamedTuple
+import os
+from typing import Any
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.core.data.probes import answers
@@ -52,14 +54,39 @@ def bring(
     return Brought(Size(done["files"], done["bytes"]), kept, done["seconds"])
 
 
-def feed(channel: Channel, path: str, access: Access, share: Share, say: Say, run: Run) -> Size:
+def bring_object(uri: str, directory: str, access: Access, say: Say = print, run: Run = run_here) -> str:
+    """Brings the one object at ``uri`` (``s3://BUCKET/KEY``) to ``directory``; returns its path there.
+
+    Raises:
+        FetchError: it can't be brought, or this host's disk is too small.
+    """
+    place, slash, name = uri.rpartition("/")
+    request = {**_request(Channel("", place + slash), ALONE), "names": [name], "action": "fetch"}
+    move(f"fetching {uri}", {**request, "directory": directory, "cache": ""}, access, say, run)
+    return os.path.join(directory, name)
+
+
+class Feed(NamedTuple):
+    """What SageMaker's Pipe mode knows beside the channel: ``gzip``: files are unpacked; ``seed``: each epoch's order
+    is drawn from it. ``attributes``: the channel is an augmented manifest, of whose lines these are read.
+    """
+
+    gzip: bool = False
+    seed: int | None = None
+    attributes: tuple[str, ...] = ()
+
+
+AS_IT_IS = Feed()
+
+
+def feed(channel: Channel, path: str, access: Access, share: Share, say: Say, run: Run, how: Feed = AS_IT_IS) -> Size:
     """Begins to feed ``channel`` to named pipes, ``path`` and ``_0``, ``_1`` ... for each epoch. ``run`` leaves the
     program running once it has said that it is done with its beginning, and then hears its failures.
 
     Raises:
         FetchError: it can't be listed, or there can't be pipes.
     """
-    request = {**_request(channel, share), "path": path, "records": channel.records}
+    request = {**_request(channel, share), "path": path, "records": channel.records, **how._asdict()}
     done = move(f"channel {channel.name}", request, access, say, run, program=FEEDER)
     return Size(done["files"], done["bytes"])
 
@@ -95,7 +122,9 @@ def measure(channel: Channel, access: Access, share: Share = ALONE, answer: floa
 def _request(channel: Channel, share: Share) -> dict[str, Any]:
     return {
         "uri": channel.uri,
+        "names": [],
         "manifest": channel.manifest,
+        "prefix": channel.prefix,
         "sharded": channel.sharded,
         "place": share.place,
         "hosts": share.hosts,

@@ -1,7 +1,8 @@
 """Whole checkpoints at a place of a store: which is the newest, and bringing it to a directory."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Share
 

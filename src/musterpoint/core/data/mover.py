@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.places import is_path
 from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_of
 
@@ -26,6 +27,14 @@ class Access(NamedTuple):
     endpoint: str = ""
 
 
+class NotMoved(FetchError):
+    """The mover couldn't. ``missing``: there is nothing at the place. ``passing``: it may go well later."""
+
+    def __init__(self, sentence: str, missing: bool, passing: bool) -> None:
+        super().__init__(sentence)
+        self.missing, self.passing = missing, passing
+
+
 Say = Callable[[str], None]
 Run = Callable[[tuple[str, ...], Mapping[str, str], Say], int]
 """Runs a program to its end and returns its exit status; each line of its output goes to the call. It may raise
@@ -35,17 +44,28 @@ OSError: the program can't be started.
 
 def run_here(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
     """A :data:`Run` that waits; the program ends with this process."""
-    with subprocess.Popen(
-        argv, env=dict(environ), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as child:
+    with started(argv, environ) as child:
         try:
-            assert child.stdout is not None
-            for line in child.stdout:
-                on_line(line.decode("utf-8", "replace").rstrip("\n"))
+            for line in lines_of(child):
+                on_line(line)
             return child.wait()
         except BaseException:
             child.kill()
             raise
+
+
+def started(argv: tuple[str, ...], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """A program that ends with its stdin, which is ours."""
+    return subprocess.Popen(
+        argv, env=dict(environ), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def lines_of(child: "subprocess.Popen[bytes]") -> Iterator[str]:
+    """What it says, line by line, until it ends."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        yield line.decode("utf-8", "replace").rstrip("\n")
 
 
 def region_of(region: str, environ: Mapping[str, str]) -> str:
@@ -101,7 +121,7 @@ class Heard:
     def __init__(self, what: str, say: Say, facts: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
         self.done: dict[str, Any] | None = None
         self.error = self.lacks = ""
-        self.missing = False
+        self.missing = self.passing = False
         self.words: list[str] = []
         self._what, self._say, self._facts = what, say, facts
         self._shown = 0.0
@@ -113,7 +133,8 @@ class Heard:
         elif "done" in fact:
             self.done = fact["done"]
         elif "error" in fact:
-            self.error, self.missing = fact["error"], bool(fact.get("missing"))
+            self.error = fact["error"]
+            self.missing, self.passing = bool(fact.get("missing")), bool(fact.get("passing"))
         elif "lacks" in fact:
             self.lacks = fact["lacks"]
         elif "note" in fact:
@@ -155,7 +176,7 @@ def move(
     ``takes``: what to install where no Python has what ``program`` needs; empty: the store's library.
 
     Raises:
-        FetchError: it can't be done, and why.
+        FetchError: it can't be done, and why; :class:`NotMoved` where the program itself says so.
     """
     environ = settings.without_own(access.environ)
     complete = {**request, "access": access_of(access)}
@@ -174,7 +195,7 @@ def move(
             if heard.done is not None:
                 return heard.done
             why = heard.error or " ".join(heard.words) or f"the mover ended with code {status}"
-            raise FetchError(f"{what}: {why}")
+            raise NotMoved(f"{what}: {why}", heard.missing, heard.passing)
     finally:
         texts.close()
     raise FetchError(f"{what}: {advice(str(request['uri']), lacking, takes)}")

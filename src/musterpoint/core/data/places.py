@@ -2,9 +2,10 @@
 
 import os
 import re
-from typing import Callable, Literal, NamedTuple
+from typing import Callable, Literal
 
 from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.records import NamedTuple
 
 Mode = Literal["file", "fastfile", "pipe"]
 """``file``: brought before the job. ``fastfile``: a mount that reads when a file is read. ``pipe``: named pipes."""
@@ -17,7 +18,8 @@ class Channel(NamedTuple):
     """One input: its name, and where it is, a URI or an absolute path.
 
     ``mode``: how it comes. ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri``
-    is a list of files, as SageMaker's ManifestFile. ``records``: in a pipe, each file is a RecordIO record.
+    is a list of files, as SageMaker's ManifestFile. ``records``: in a pipe, each file is a RecordIO record. ``prefix``:
+    where nothing lies at ``uri``, what begins with it counts, as for SageMaker's S3Prefix.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Channel(NamedTuple):
     sharded: bool = False
     manifest: bool = False
     records: bool = False
+    prefix: bool = False
 
 
 class Share(NamedTuple):

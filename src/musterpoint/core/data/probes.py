@@ -4,9 +4,10 @@ import contextlib
 import queue
 import subprocess
 import threading
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from musterpoint.base.errors import FetchError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, move
 from musterpoint.embedded.programs.registry import fact_of
 

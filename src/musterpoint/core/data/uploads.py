@@ -1,8 +1,10 @@
 """Sends a directory to a store, as files or as one archive."""
 
+import os
 import tempfile
-from typing import NamedTuple
+from typing import Any
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.channels import Size
 from musterpoint.core.data.mover import Access, Run, Say, move, run_here
 
@@ -30,12 +32,26 @@ def send(
         FetchError: not everything got there.
     """
     request = {
-        "action": "send",
         "directory": directory,
         "uri": uri,
         "archive": archive,
         "seconds": seconds,
         "scratch": tempfile.gettempdir(),
     }
-    done = move(f"upload of {directory}", request, access, say, run)
+    return _sent(f"upload of {directory}", request, access, say, run)
+
+
+def send_file(path: str, uri: str, access: Access, say: Say = print, run: Run = run_here) -> Sent:
+    """Sends the file ``path`` to the place ``uri``, below which it keeps its name.
+
+    Raises:
+        FetchError: it didn't get there.
+    """
+    directory, name = os.path.split(path)
+    request = {"directory": directory, "uri": uri, "names": [name], "archive": "", "seconds": None}
+    return _sent(f"upload of {path}", request, access, say, run)
+
+
+def _sent(what: str, request: dict[str, Any], access: Access, say: Say, run: Run) -> Sent:
+    done = move(what, {"names": [], **request, "action": "send"}, access, say, run)
     return Sent(Size(done["files"], done["bytes"]), done["seconds"])

@@ -1,8 +1,9 @@
 """The input of a diagnosis: how a process ended, and the host's name, files and secrets."""
 
 import time
-from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 

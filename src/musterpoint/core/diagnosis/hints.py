@@ -6,8 +6,9 @@ A hint stands in the failure reason behind who failed and before the frames: it 
 from __future__ import annotations
 
 import re
-from typing import Callable, NamedTuple
+from typing import Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
 from musterpoint.core.launch.table import find
 

@@ -6,8 +6,9 @@ horovodrun's summary, ``launch_gloo`` in ``horovod/runner/gloo_run.py``, and the
 """
 
 import re
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.traceback import Raised
 
 RAISED = frozenset({1, -2, 130})

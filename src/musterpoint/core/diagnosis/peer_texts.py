@@ -7,7 +7,8 @@ DeepSpeed, Lightning, accelerate and Hugging Face's Trainer have no texts of the
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from musterpoint.base.records import NamedTuple
 
 
 class PeerText(NamedTuple):

@@ -6,9 +6,10 @@ import itertools
 import re
 import signal
 from collections import Counter
-from typing import Callable, Literal, NamedTuple
+from typing import Callable, Literal
 
 from musterpoint.base import exit_codes
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.culprit import (
     LIBRARY,

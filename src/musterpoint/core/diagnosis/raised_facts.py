@@ -6,8 +6,9 @@ What a rank sends is a stranger's: it is checked and cut here. It explains how a
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.diagnosis.traceback import MESSAGE_LINES, Frame, Raised
 

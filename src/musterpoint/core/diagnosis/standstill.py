@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.base.failure import numbers
 from musterpoint.base.position import LONGEST, Position
+from musterpoint.base.records import NamedTuple
 
 Frame = tuple[str, str, int]
 """A function's name, its file (below site-packages, else its short name) and line; stacks begin with the innermost."""

@@ -8,7 +8,9 @@ with a rank.
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from musterpoint.base.records import NamedTuple
 
 
 class Frame(NamedTuple):

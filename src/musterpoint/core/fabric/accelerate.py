@@ -5,10 +5,11 @@ That imports torch: 1 to 2 s per host, before the roll call. The program that an
 """
 
 import json
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from musterpoint.base import probe
 from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.embedded.programs.registry import fact_of, text_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,45 @@ class Accelerate(NamedTuple):
         """The option ``name`` as it was given there; None where it wasn't."""
         value, place = self.shape.get(name, (None, ""))
         return value if place == where else None
+
+
+ASSUMED = Accelerate("", backend="gloo")
+"""Stands in a plan for the answer of an accelerate that isn't there."""
+_SWITCHES = frozenset((
+    "-m", "--module", "-q", "--quiet", "--cpu", "--debug", "--downcast-bf16", "--dynamo-use-dynamic",
+    "--dynamo-use-fullgraph", "--dynamo-use-regional-compilation", "--enable-cpu-affinity",
+    "--fp8-use-autocast-during-eval", "--multi-gpu", "--no-python", "--no-tpu-cluster", "--same-network", "--tpu",
+    "--tpu-cluster", "--tpu-use-sudo", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm",
+    "--use-parallelism-config",
+))  # fmt: skip
+"""Options of ``accelerate launch`` without a value (accelerate 1.15, ``launch_command_parser``)."""
+
+
+def read_without(words: Sequence[str]) -> Accelerate:
+    """What the words after ``accelerate launch`` say of the world and the program, for a plan without accelerate.
+
+    Raises:
+        UsageError: they name no program.
+    """
+    rest, said = list(words), set[str]()
+    shape = dict[str, tuple[Any, str]]()
+    while rest and rest[0].startswith("-"):
+        flag, equals, value = rest.pop(0).partition("=")
+        name = flag.replace("_", "-")
+        said.add(name)
+        if name not in _SWITCHES and not equals:
+            value = rest.pop(0) if rest else ""
+        if name in ("--num-processes", "--num-machines") and value.isdecimal():
+            shape[name[2:].replace("-", "_")] = (int(value), WORDS)
+    if not rest:
+        raise UsageError("accelerate launch: no script is named; expected `accelerate launch [options] SCRIPT`")
+    return ASSUMED._replace(
+        shape=shape,
+        script=rest[0],
+        module=bool(said & {"-m", "--module"}),
+        no_python="--no-python" in said,
+        arguments=tuple(rest[1:]),
+    )
 
 
 def ask_accelerate(

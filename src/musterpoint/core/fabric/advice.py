@@ -1,7 +1,6 @@
 """Settings and notes that follow from :class:`musterpoint.core.fabric.facts.Fabric`, for all its networks together."""
 
-from typing import NamedTuple
-
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.efa import efa_settings
 from musterpoint.core.fabric.facts import Fabric
 from musterpoint.core.fabric.infiniband import infiniband_settings

@@ -7,7 +7,9 @@ then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/
 
 import os
 import sys
-from typing import Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping
+
+from musterpoint.base.records import NamedTuple
 
 NEURON_CORES_PER_DEVICE = 2
 """Used where the driver gives no number: what Inferentia2 and Trainium1 chips have."""

@@ -2,8 +2,9 @@
 
 import os
 import re
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.configured import configured
 from musterpoint.core.fabric.devices import Devices, entries, named_values, read
 from musterpoint.core.fabric.gpus import Gpu, survey_gpus

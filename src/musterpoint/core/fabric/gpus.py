@@ -5,8 +5,9 @@ MIG User Guide's "Device Nodes and Capabilities", the kernel's ``Documentation/A
 """
 
 import os
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, Sequence
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import entries, read
 
 NVIDIA = "0x10de"

@@ -3,8 +3,9 @@
 Nothing of it is changed. Every sentence names the variable, its value and where it is set.
 """
 
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.configured import fits_any
 from musterpoint.core.fabric.facts import Fabric
 from musterpoint.core.fabric.libraries import Libraries

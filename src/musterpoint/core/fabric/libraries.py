@@ -7,8 +7,9 @@ list of Debian's packages, the names of NCCL's library and of its wheel (``nvidi
 
 import os
 import re
-from typing import Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import entries, read
 
 Version = tuple[int, ...]

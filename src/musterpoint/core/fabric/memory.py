@@ -1,8 +1,8 @@
 """This host's memory: what control groups leave to this process, and what shared memory it can take."""
 
 import os
-from typing import NamedTuple
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import cgroup_folders, named_values, read
 
 

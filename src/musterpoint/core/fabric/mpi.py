@@ -2,10 +2,11 @@
 
 import os
 import re
-from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping
 
 from musterpoint.base import executables, probe
 from musterpoint.base.errors import LauncherError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import read
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Mpi(NamedTuple):
     @property
     def major(self) -> int:
         return self.version[0] if self.version else 0
+
+
+def assumed_mpi() -> Mpi:
+    """What a plan is made for on a host without an MPI."""
+    return Mpi("mpirun", OPEN_MPI, (4, 1), "the one that will be on PATH", as_root=os.geteuid() == 0)
 
 
 def mpirun_of(environ: Mapping[str, str]) -> str:

@@ -6,8 +6,9 @@ kernel's ``Documentation/admin-guide/cputopology.rst`` and ``ABI/stable/sysfs-de
 """
 
 import os
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, Sequence
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import entries, named_values, read
 from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
 from musterpoint.core.fabric.setting import CpuSet, cpu_numbers

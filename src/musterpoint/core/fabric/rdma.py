@@ -6,8 +6,9 @@ Sources: the kernel's ``Documentation/ABI/stable/sysfs-class-infiniband``; PCI i
 
 import os
 import re
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.devices import entries, read
 
 RdmaKind = Literal["efa", "infiniband", "roce", "unknown"]

@@ -3,8 +3,9 @@
 The user's own value of a variable is kept.
 """
 
-from typing import Iterable, Mapping, NamedTuple
+from typing import Iterable, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.embedded.programs.registry import Program
 
 SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})

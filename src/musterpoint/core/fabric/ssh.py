@@ -1,11 +1,12 @@
 """Finds what a job with ssh between its hosts needs on this one: OpenSSH's programs, and the user who logs in."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
 from musterpoint.base import executables
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.posix import pwd
+from musterpoint.base.records import NamedTuple
 
 TEMPORARY = "muster-ssh-"
 """What the name of the directory with a job's keys begins with."""
@@ -33,6 +34,10 @@ class Ssh(NamedTuple):
     sftp_server: str
     user: str
     folder: str
+
+
+ASSUMED = Ssh("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", (), "", "root", f"/tmp/{TEMPORARY}NEW")
+"""What a plan is made with on a host without OpenSSH."""
 
 
 def find_ssh(environ: Mapping[str, str], why: str) -> Ssh:

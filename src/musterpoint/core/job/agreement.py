@@ -8,10 +8,11 @@ hosts that each train alone would end well, and nobody would notice.
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import MOST_HOSTS, split_endpoint
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Note, Sources, UnnamedHosts
 from musterpoint.core.job.other_platforms import shown_variables

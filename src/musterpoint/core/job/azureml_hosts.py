@@ -1,9 +1,10 @@
 """The hosts of an AzureML job: how many, which one this is, which one leads. Each variable has others in its place."""
 
-from typing import Any, Literal, Mapping, NamedTuple
+from typing import Any, Literal, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import MOST_HOSTS, split_endpoint
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.job.fields import count as whole_number
 from musterpoint.core.job.fields import (

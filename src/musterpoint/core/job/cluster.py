@@ -1,9 +1,10 @@
 """The job's hosts and instance groups, and which of them take part in the distribution."""
 
 import re
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.fields import LONGEST_NAME, host, host_list, mapping, shown, text, wrong
 from musterpoint.core.job.model import Distribution, InstanceGroup, Note
 

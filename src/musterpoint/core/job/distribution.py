@@ -4,8 +4,9 @@ SDK v2 sends one ``sagemaker_*_enabled`` key per strategy; sometimes two are tru
 Chainer estimators have keys of their own. :mod:`musterpoint.core.job.sdk` goes the other way.
 """
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.fields import count, flag, mapping, shown, text, wrong
 from musterpoint.core.job.model import Distribution, DistributionKind, Note
 

@@ -6,10 +6,11 @@ keeps its value.
 
 import json
 import re
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from musterpoint.base import executables
 from musterpoint.base.executables import LONGEST_WORD, size_of
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.job.distribution import enabled, groups_named
 from musterpoint.core.job.hyperparameters import hidden, passable, text_value, values

@@ -8,9 +8,10 @@ agent (its ``LogEvaluator``), but for what docs/hangs.md lists.
 import json
 import os
 import re
-from typing import Any, Literal, Mapping, NamedTuple, Union, cast
+from typing import Any, Literal, Mapping, Union, cast
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.toml import tomllib
 from musterpoint.base.untrusted import open_regular
 

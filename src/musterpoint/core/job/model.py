@@ -1,8 +1,9 @@
 """The job as the platform describes it, before anything about this machine or other hosts is known."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import MASTER_PORT
 
 

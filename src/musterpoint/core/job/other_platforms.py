@@ -6,9 +6,10 @@ launcher's documentation.
 
 import json
 from fnmatch import fnmatchcase
-from typing import Callable, Iterable, Mapping, NamedTuple
+from typing import Callable, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.fields import is_loopback, small_text
 from musterpoint.core.job.model import Note
 

@@ -3,8 +3,9 @@
 Each has a file in ``platforms/`` with its object, ``PLATFORM``; what every field's default says is what most do.
 """
 
-from typing import Callable, Literal, Mapping, NamedTuple
+from typing import Callable, Literal, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import TENSORFLOW_PORT, Settings
 from musterpoint.core.job.model import Job, Paths
 

@@ -6,9 +6,10 @@ exist. Every other ``*.json`` is kept; one that is broken gives a warning. Sourc
 """
 
 import os
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import cluster, distribution
 from musterpoint.core.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong

@@ -7,9 +7,10 @@ with the others.
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.fields import count, first_set, shown, wrong
 from musterpoint.core.job.model import Note, StartedRank
 from musterpoint.core.job.node_list import nodes_of, tasks_of

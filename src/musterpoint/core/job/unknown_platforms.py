@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.fields import is_loopback, node_name
 from musterpoint.core.job.model import Note
 from musterpoint.core.job.other_platforms import shown_variables, uncounted

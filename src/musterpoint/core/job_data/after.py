@@ -4,6 +4,7 @@ import os
 from typing import Any, Mapping
 
 from musterpoint.base.errors import MusterError
+from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE
 from musterpoint.core.data.mover import Access, Say
 from musterpoint.core.data.places import below
 from musterpoint.core.data.uploads import send
@@ -12,8 +13,6 @@ from musterpoint.core.job_data.plan import Upload
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
-
-RESERVE = 3.0
 
 
 def upload(
@@ -27,7 +26,7 @@ def upload(
     leads = job.current_host == job.leader
     wanted = [("model", job.paths.model, "model")] if leads else []
     wanted.append(("output", job.paths.output_data, "output" if leads else f"output-{job.current_host}"))
-    until = None if seconds is None else runtime.loop.clock() + max(1.0, seconds - RESERVE)
+    until = None if seconds is None else runtime.loop.clock() + max(SHORTEST_UPLOAD, seconds - UPLOAD_RESERVE)
     carrier = _Carrier(runtime, until, grace)
     runtime.signals.route_to(carrier.on_signal)
     found = []
@@ -55,7 +54,7 @@ class _Carrier:
 
     def on_signal(self, signo: int) -> None:
         if signo in STOPPING:
-            until = self._runtime.loop.clock() + self._grace - RESERVE
+            until = self._runtime.loop.clock() + self._grace - UPLOAD_RESERVE
             self._until = until if self._until is None else min(self._until, until)
 
     def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:

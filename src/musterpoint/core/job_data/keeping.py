@@ -3,9 +3,11 @@
 import json
 import os
 import time
-from typing import Any, Iterable, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping
 
 from musterpoint.base import settings
+from musterpoint.base.records import NamedTuple
+from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.topics.whole_checkpoints import (
     TOPIC,
@@ -26,15 +28,10 @@ from musterpoint.core.processes.sidecars import Sidecar
 from musterpoint.core.runtime import Runtime
 from musterpoint.embedded.programs.registry import KEEPER, Texts, fact_of
 
-LONGEST_FINISH = 1800.0
-"""Seconds that the last upload may take where no stop limits it."""
-SHORTEST_FINISH = 1.0
-RESERVE = 3.0
-"""Seconds of a stop's grace that are kept for the last report."""
-OVERTIME = 2.0
-"""Seconds that the keeper gets beyond its time to end by itself."""
 LONGEST_LOOK = 10.0
 """Seconds that the keeper has, between two attempts, to look at what the last one left."""
+COARSE = 100_000_000
+"""Nanoseconds by which a file's time may be behind the clock."""
 MOST_DEATHS = 3
 """Unexpected ends of the keeper after which it isn't started again."""
 STOP_FILE = ".muster-stop"
@@ -149,6 +146,7 @@ class Keeping:
             "marks": list(self._target.marks),
             "attempt": attempt,
             "run": os.urandom(8).hex(),
+            "began": time.time_ns() - COARSE,
             **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
         }
         if self._topic is not None:
@@ -203,12 +201,11 @@ class Keeping:
     def finish(self, left: float | None, clean: bool, cut_off: bool) -> Kept:
         """Sends the last whole checkpoint; call it when no rank runs any more. ``clean``: the job went well, so that no
         file is half. ``cut_off``: a rank here didn't end with 0, so that it may have been about to save. Takes ``left``
-        seconds at most, less :data:`RESERVE`; None: no stop limits it.
+        seconds at most, less :data:`~musterpoint.base.stop_budget.UPLOAD_RESERVE`; None: no stop limits it.
         """
         loop = self._runtime.loop
         began, self._clean, self._cut_off = loop.clock(), clean, cut_off and not clean
-        longest = LONGEST_FINISH if left is None else max(SHORTEST_FINISH, min(LONGEST_FINISH, left - RESERVE))
-        self._until = began + longest
+        self._until = began + upload_time(left)
         if self._request:
             self._runtime.signals.route_to(self._on_signal)
             if self._topic is not None:
@@ -216,7 +213,7 @@ class Keeping:
             if self._sidecar is None and not self._is_impossible:
                 self._start()
             self._send_finish()
-            while not self._is_settled and (remaining := self._until + OVERTIME - loop.clock()) > 0:
+            while not self._is_settled and (remaining := self._until + UPLOAD_OVERTIME - loop.clock()) > 0:
                 loop.turn(remaining)
         kept = self._kept()
         self._report(kept, loop.clock() - began)
@@ -236,7 +233,7 @@ class Keeping:
     def _on_signal(self, signo: int) -> None:
         """A signal while it finishes: after the first stop only the grace is left."""
         if signo in STOPPING and self._until is not None:
-            deadline = self._runtime.loop.clock() + self._grace - RESERVE
+            deadline = self._runtime.loop.clock() + self._grace - UPLOAD_RESERVE
             if deadline < self._until:
                 self._until = deadline
                 self._send_finish()
@@ -326,7 +323,7 @@ class Keeping:
     def _on_uploaded(self, fact: Mapping[str, Any]) -> None:
         seconds = fact["seconds"]
         self._runtime.timeline.add("checkpoint-uploaded", name=fact["uploaded"], bytes=fact["bytes"], seconds=seconds)
-        if not self._warned and seconds > self._grace - RESERVE and self._until is None:
+        if not self._warned and seconds > self._grace - UPLOAD_RESERVE and self._until is None:
             self._warned = True
             self._runtime.console.say(
                 f"warning: {fact['uploaded']} took {seconds:.0f} s to get to {self._target.uri}, and a stop leaves "

@@ -1,9 +1,10 @@
 """What of a job's data is to be brought, kept and sent, as its options say. Nothing is read or made yet."""
 
 import os
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.data.checkpoints import Target, Which
 from musterpoint.core.data.places import Channel, Share, place_of, read_channel

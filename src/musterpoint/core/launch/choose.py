@@ -1,15 +1,16 @@
 """Which launcher a job gets, and how many ranks each host has under it."""
 
 import sys
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping
 
 from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import OPTIONS, PYTHON, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import capacity_of
-from musterpoint.core.launch.launcher import Launcher, Wanted
+from musterpoint.core.launch.launcher import Lacks, Launcher, Wanted, refuse
 from musterpoint.core.launch.table import FOR_SLOTS, FOR_STARTED, ON_ITS_OWN, asked_by, asked_by_option, find, readers
 
 
@@ -26,6 +27,14 @@ class Choice(NamedTuple):
     reason: str
 
 
+class _Found(NamedTuple):
+    """The launcher's ``name``, why it is that one, and what to say where its module is missing (empty: the usual)."""
+
+    name: str
+    reason: str
+    lack: str = ""
+
+
 _ANOTHER = (
     "choose another launcher: --launcher script or --launcher ranks (--muster-launcher behind `muster torchrun` and "
     "launcher.py)"
@@ -40,6 +49,7 @@ def choose(
     local: bool,
     environ: Mapping[str, str] = {},
     wanted: Wanted | None = None,
+    lacks: Lacks = refuse,
 ) -> Choice:
     """The launcher and this host's slots.
 
@@ -47,7 +57,7 @@ def choose(
     :data:`musterpoint.core.launch.launcher.MPIRUN`; it is called only where the answer matters. ``local``: the user
     typed the program (``muster launch``, ``muster local``); a job without distribution settings then still uses all
     slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts run no rank, only a server. ``wanted``:
-    what the program stands for, where it is a launcher's own command line.
+    what the program stands for, where it is a launcher's own command line. ``lacks`` is told of a missing module.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
@@ -55,18 +65,20 @@ def choose(
     """
     capacity, typed = capacity_of(job, settings, devices), wanted.launcher if wanted else ""
     python = environ.get(PYTHON) or sys.executable
-    name, reason = (
+    name, reason, lack = (
         _as_started(job, settings, typed)
-        or ((typed, wanted.reason) if wanted and typed else None)
+        or (_Found(typed, wanted.reason) if wanted and typed else None)
         or _launcher(job, settings, capacity, has, local, python)
     )
     launcher = find(name)
-    if launcher.needs and job.in_group and not has(launcher.needs):
-        raise LauncherError(
+    told = wanted is not None and bool(wanted.assumed)
+    if launcher.needs and job.in_group and not told and not has(launcher.needs):
+        usual = (
             f"launcher {name}{'' if settings.launcher == name else f' ({reason})'}: the program's Python"
             f", {python}, has no module {launcher.needs}; install {launcher.needs} for it"
             f" ({python} -m pip install {launcher.needs}), or {_ANOTHER}"
         )
+        lacks(LauncherError(lack or usual))
     _check_options(launcher, reason, settings)
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(name, slots if job.in_group else 0, reason)
@@ -84,7 +96,7 @@ def _check_options(launcher: Launcher, reason: str, settings: Settings) -> None:
             )
 
 
-def _as_started(job: Job, settings: Settings, typed: str) -> tuple[str, str] | None:
+def _as_started(job: Job, settings: Settings, typed: str) -> _Found | None:
     """The launcher for ranks that the platform has started; None where ranks are to be started.
 
     Raises:
@@ -97,7 +109,8 @@ def _as_started(job: Job, settings: Settings, typed: str) -> tuple[str, str] | N
     takes = asks == "auto" or find(asks).takes_started
     if takes and settings.slots in (None, started.local_size):
         launcher = typed or (FOR_STARTED if asks == "auto" else asks)
-        return launcher, f"the platform has started {plural(started.local_size, 'process')} on this host, one per rank"
+        counted = plural(started.local_size, "process")
+        return _Found(launcher, f"the platform has started {counted} on this host, one per rank")
     if started.local_size == 1:
         return None
     asked = f"--slots {settings.slots}" if takes else f"--launcher {asks}"
@@ -121,21 +134,21 @@ def slots_of(
 
 def _launcher(
     job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool, python: str
-) -> tuple[str, str]:
+) -> _Found:
     if settings.launcher != "auto":
-        return settings.launcher, f"--launcher {settings.launcher} was given"
+        return _Found(settings.launcher, f"--launcher {settings.launcher} was given")
     kind = job.distribution.kind
     if kind != "none":
         return _for_kind(kind, has)
     name, flag = asked_by_option(settings)
     if name:
-        return name, f"{flag} was given"
+        return _Found(name, f"{flag} was given")
     if not local:
-        return ON_ITS_OWN, "the job names no distribution: the program runs once per host"
+        return _Found(ON_ITS_OWN, "the job names no distribution: the program runs once per host")
     return _for_typed_program(len(job.group_hosts), capacity, has, python)
 
 
-def _for_kind(kind: str, has: Callable[[str], bool]) -> tuple[str, str]:
+def _for_kind(kind: str, has: Callable[[str], bool]) -> _Found:
     """The first choice for a kind of distribution whose needs are met; the very first where none's are."""
     candidates = asked_by(kind)
     if not candidates:
@@ -144,20 +157,23 @@ def _for_kind(kind: str, has: Callable[[str], bool]) -> tuple[str, str]:
             "(or set MUSTER_LAUNCHER) to start the program with another one"
         )
     name, asked = next((each for each in candidates if not each[1].needs or has(each[1].needs)), candidates[0])
-    return name, asked.reason
+    return _Found(name, asked.reason)
 
 
-def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool], python: str) -> tuple[str, str]:
+def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool], python: str) -> _Found:
     if hosts == 1 and capacity == 1:
-        return ON_ITS_OWN, "one slot on one host"
+        return _Found(ON_ITS_OWN, "one slot on one host")
     world = f"{plural(hosts, 'host')} with {plural(capacity, 'slot')} each" if hosts > 1 else plural(capacity, "slot")
     if not has(find(FOR_SLOTS).needs):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
-        raise LauncherError(
-            f"{world} make a world of several ranks, but the program's Python, {python}, has no module torch "
-            f"to start it with torchrun: install torch, or pass --launcher script (once per host){others}"
+        several = f"{world} make a world of several ranks"
+        return _Found(
+            FOR_SLOTS,
+            several,
+            f"{several}, but the program's Python, {python}, has no module torch "
+            f"to start it with torchrun: install torch, or pass --launcher script (once per host){others}",
         )
-    return FOR_SLOTS, f"{world}, and the program's Python has torch"
+    return _Found(FOR_SLOTS, f"{world}, and the program's Python has torch")
 
 
 def plural(number: int, noun: str) -> str:

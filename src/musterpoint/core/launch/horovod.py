@@ -6,8 +6,9 @@ read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours

@@ -1,10 +1,11 @@
 """The input of a launcher's plan, and what the plans of all launchers have in common."""
 
 import os
-from typing import TYPE_CHECKING, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Mapping
 
 import musterpoint
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import ATTEMPT, PROGRESS, TRAINJOB_STATUS, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.code.workspace import Workspace
@@ -153,7 +154,8 @@ class LaunchInputs(NamedTuple):
     def program_environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """:meth:`environment` for a program that no stub starts: with its PYTHONPATH."""
         settings = self.environment(*own)
-        if self.pythonpath == self.environ.get("PYTHONPATH", ""):
+        hidden = "PYTHONPATH" in self.kind.hidden(self.environ)
+        if not self.pythonpath or (self.pythonpath == self.environ.get("PYTHONPATH", "") and not hidden):
             return settings
         reason = "the program's code, in front of the PYTHONPATH it was given"
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))

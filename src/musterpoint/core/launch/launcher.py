@@ -3,8 +3,10 @@
 :mod:`musterpoint.core.launch.table` finds the object by its name; no other code compares the name.
 """
 
-from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping
 
+from musterpoint.base.errors import MusterError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.launch.plan import LaunchPlan
@@ -69,6 +71,8 @@ class Question(NamedTuple):
     """Why the launcher was chosen; empty: it isn't yet."""
     ask: "Ask | None" = None
     """Asks a program of this host, and is interrupted by a stop."""
+    lacks: "Lacks | None" = None
+    """Is told of what this host lacks to answer; None: the error is raised."""
 
 
 class Wanted(NamedTuple):
@@ -84,6 +88,27 @@ class Wanted(NamedTuple):
     """Why it is that one, for people."""
     known: object = None
     """What :attr:`Launcher.survey` would answer."""
+    assumed: str = ""
+    """What differs from the plan of a host that has the launcher, which this one lacks; empty: it has it."""
+
+
+Lacks = Callable[[MusterError], None]
+"""Is told of what the job needs and this host lacks, by the error that a launch ends with; returns where only a plan is
+made."""
+
+
+def refuse(error: MusterError) -> None:
+    """The :data:`Lacks` of what starts a job."""
+    raise error
+
+
+class Assumed(NamedTuple):
+    """What a plan is made with where this host lacks what the launcher needs to know."""
+
+    known: object
+    """Stands for the answer of :attr:`Launcher.survey`."""
+    note: str
+    """What differs from the plan of a host that has it, for people."""
 
 
 def asks_for_ssh(launcher: "Launcher", settings: Settings) -> str:
@@ -136,6 +161,9 @@ class Launcher(NamedTuple):
     """Modules that its plan asks for, and does without."""
     survey: Callable[[Question], object] | None = None
     """What its plan must know of this host beside devices and modules; the answer is ``LaunchInputs.known``."""
+    assumed: Callable[[], Assumed] | None = None
+    """What a plan is made with where :attr:`survey` raises a LauncherError, or :attr:`needs` is missing. None: nothing
+    that the survey asks can be missing."""
     ssh: bool = False
     """Whether hosts always get ssh between them (others: with ``--ssh on``)."""
     needs_place: bool = False

@@ -1,9 +1,10 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
 import os
-from typing import Any, Literal, NamedTuple, Sequence, get_args
+from typing import Any, Literal, Sequence, get_args
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.base.untrusted import check_types
 from musterpoint.core.code.workspace import Workspace

@@ -6,7 +6,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, parse
 from musterpoint.core.job.model import Job
-from musterpoint.core.launch.launcher import Launcher
+from musterpoint.core.launch.launcher import Lacks, Launcher, refuse
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
 
@@ -76,8 +76,10 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     )
 
 
-def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> None:
+def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool], lacks: Lacks = refuse) -> None:
     """Checks that the script can import the package; ``has`` asks the program's Python, with its own PYTHONPATH.
+
+    ``lacks`` is told that there is no framework for musterpoint's.
 
     Raises:
         UsageError: there is no package for what the job asks for, and musterpoint's can't replace it.
@@ -95,8 +97,10 @@ def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> N
     if not ours:
         raise UsageError(f"{asks} no {asked}, and {SWITCH}=0 leaves musterpoint's out: unset it, or install AWS's")
     if not has("torch") and not has("tensorflow"):
-        raise UsageError(
-            f"{asks} neither AWS's {asked} nor torch nor tensorflow, one of which musterpoint's needs: install it"
+        lacks(
+            UsageError(
+                f"{asks} neither AWS's {asked} nor torch nor tensorflow, one of which musterpoint's needs: install it"
+            )
         )
 
 

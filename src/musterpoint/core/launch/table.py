@@ -65,6 +65,10 @@ def readers(field: str) -> tuple[str, ...]:
     return tuple(launcher.name for launcher in every() if field in launcher.reads)
 
 
-def instead_of(command: str) -> str:
-    """The arguments of ``muster local`` that start a script as ``command`` would; empty: no launcher's."""
-    return next((launcher.instead_of[command] for launcher in every() if command in launcher.instead_of), "")
+def instead_of(command: str, way: str) -> str:
+    """What starts a script as ``command`` would, with ``muster launch`` or ``muster local`` (``way``), for people.
+
+    Empty where ``command`` is no launcher's.
+    """
+    words = next((launcher.instead_of[command] for launcher in every() if command in launcher.instead_of), "")
+    return f"`muster {way} {words}` starts a script as {command} would" if words else ""

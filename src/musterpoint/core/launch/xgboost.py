@@ -6,8 +6,7 @@ which dmlc-core's launchers and Kubeflow's XGBoost runtime set as well. The comm
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours

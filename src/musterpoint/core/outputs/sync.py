@@ -1,32 +1,26 @@
 """Uploads intermediate outputs to S3 while the ranks run; the rest after they have ended.
 
 The hyperparameter ``sagemaker_s3_output`` says where they go. The uploads themselves are done by a sidecar
-(:mod:`musterpoint.embedded.programs.uploader`) in a Python that has boto3.
+(:mod:`musterpoint.embedded.programs.uploader`), by the store that moves all data, in a Python that has boto3.
 """
 
 import os
-import sys
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import Loop
+from musterpoint.base.records import NamedTuple
+from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
 from musterpoint.core.code.source import is_isolated
-from musterpoint.core.data.mover import endpoint_of, region_of
+from musterpoint.core.data.mover import Access, access_of, pythons_of
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
-from musterpoint.embedded.programs.registry import NO_BOTO3, NO_WATCHDOG, UPLOADER, Texts, fact_of
+from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 
 HYPERPARAMETER = "sagemaker_s3_output"
-LONGEST_FINISH = 1800.0
-"""Seconds that the final sync may take where no stop limits it."""
-SHORTEST_FINISH = 1.0
-RESERVE = 3.0
-"""Seconds of a stop's grace that are kept for the last report."""
-OVERTIME = 2.0
-"""Seconds that the sidecar gets beyond its time to end by itself."""
 MOST_DEATHS = 3
 """Unexpected ends of the sidecar after which the final sync is given up."""
 ADVICE = "pip install boto3 watchdog in the image (the extra musterpoint[aws])"
@@ -66,27 +60,16 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
 
 
 class SyncPlan(NamedTuple):
-    """What is uploaded where, and with which Python.
-
-    ``directory`` holds the outputs. ``region`` is the job's, may be empty. ``environ`` and ``interpreter`` are the
-    user's. ``grace`` is seconds between SIGTERM and SIGKILL.
-    """
+    """What is uploaded where: ``directory`` holds the outputs. ``grace`` is seconds between SIGTERM and SIGKILL."""
 
     directory: str
     destination: Destination
-    region: str
-    environ: Mapping[str, str]
-    interpreter: str
+    access: Access
     grace: float
 
 
 def sync_plan(
-    job: Job,
-    environ: Mapping[str, str],
-    interpreter: str,
-    grace: float,
-    say: Callable[[str], None],
-    below_toolkit: bool,
+    job: Job, access: Access, grace: float, say: Callable[[str], None], below_toolkit: bool
 ) -> SyncPlan | None:
     """Makes the directory; None where nothing is to be synced. ``grace`` is seconds between SIGTERM and SIGKILL.
 
@@ -95,7 +78,7 @@ def sync_plan(
     """
     directory = job.paths.output_intermediate
     try:
-        destination = destination_of(job.hyperparameters, environ)
+        destination = destination_of(job.hyperparameters, access.environ)
     except UsageError as error:
         say(f"warning: {error}; {directory} isn't synced")
         return None
@@ -115,7 +98,7 @@ def sync_plan(
     if is_isolated(job):
         say(f"{directory} isn't synced to {destination.text}: the job has EnableNetworkIsolation, and so no network")
         return None
-    return SyncPlan(directory, destination, job.region, environ, interpreter, grace)
+    return SyncPlan(directory, destination, access, grace)
 
 
 class Sync:
@@ -133,7 +116,7 @@ class Sync:
         self._record_path = ""
         self._sidecar: Sidecar | None = None
         self._pythons: list[str] = []
-        self._codes: dict[str, int] = {}
+        self._lacking: dict[str, str] = {}
         self._watch = True
         self._last_lines: list[str] = []
         self._until: float | None = None
@@ -154,17 +137,17 @@ class Sync:
     def finish(self, left: float | None) -> None:
         """Uploads the rest; call it when nothing is written any more.
 
-        Takes ``left`` seconds at most, less :data:`RESERVE`; None: no stop limits it.
+        Takes what :func:`~musterpoint.base.stop_budget.upload_time` gives of the ``left`` seconds; None: no stop limits
+        it.
         """
         began = self._loop.clock()
         if not self._is_impossible and (self._problems or _has_files(self._plan.directory)):
-            longest = LONGEST_FINISH if left is None else max(SHORTEST_FINISH, min(LONGEST_FINISH, left - RESERVE))
-            self._until = began + longest
+            self._until = began + upload_time(left)
             if self._sidecar is not None:
                 self._send_finish()
             else:
                 self._launch(watch=False)
-            while not self._is_settled and (remaining := self._until + OVERTIME - self._loop.clock()) > 0:
+            while not self._is_settled and (remaining := self._until + UPLOAD_OVERTIME - self._loop.clock()) > 0:
                 self._loop.turn(remaining)
             self._report(self._loop.clock() - began)
         self._over = self._over or {}  # how the sidecar ends isn't reported any more
@@ -173,7 +156,7 @@ class Sync:
     def on_signal(self, signo: int) -> None:
         """A signal during the final sync: after the first stop only the grace is left."""
         if signo in STOPPING and self._until is not None:
-            deadline = self._loop.clock() + self._plan.grace - RESERVE
+            deadline = self._loop.clock() + self._plan.grace - UPLOAD_RESERVE
             if deadline < self._until:
                 self._until = deadline
                 self._send_finish()
@@ -182,8 +165,8 @@ class Sync:
 
     def _launch(self, watch: bool) -> None:
         """Starts the sidecar in the first Python that has boto3 and, if ``watch``, watchdog."""
-        self._watch, self._codes = watch, {}
-        self._pythons = list(dict.fromkeys(filter(None, (sys.executable, self._plan.interpreter))))
+        self._watch, self._lacking = watch, {}
+        self._pythons = list(pythons_of(self._plan.access))
         self._try_next_python()
 
     def _try_next_python(self) -> None:
@@ -192,12 +175,12 @@ class Sync:
             self._last_lines = []
             try:
                 argv = self._texts.command(self._pythons[0], UPLOADER, self._request())
-                self._sidecar = self._sidecars.start(argv, self._plan.environ, self._on_line, self._on_end)
+                self._sidecar = self._sidecars.start(argv, self._plan.access.environ, self._on_line, self._on_end)
             except CannotStart as error:
                 if error.step == "fork":
                     self._cannot_start(error.error)
                     return
-                self._codes[self._pythons.pop(0)] = NO_BOTO3
+                self._lacking[self._pythons.pop(0)] = "boto3"
                 continue
             except OSError as error:
                 self._cannot_start(error)
@@ -218,20 +201,16 @@ class Sync:
         self._record_path = self._record_path or self._texts.hold("outputs-record", "")
         return {
             "directory": plan.directory,
-            "bucket": plan.destination.bucket,
-            "prefix": plan.destination.prefix,
-            "region": region_of(plan.region, plan.environ),
-            "endpoint": endpoint_of(plan.environ),
+            "uri": self._uri,
+            "access": access_of(plan.access),
             "record": self._record_path,
             "watch": self._watch,
-            "no_boto3": NO_BOTO3,
-            "no_watchdog": NO_WATCHDOG,
         }
 
     def _no_python(self) -> None:
         """No Python has boto3, or watchdog."""
-        tried = ", ".join(self._codes)
-        if NO_WATCHDOG not in self._codes.values():
+        tried = ", ".join(self._lacking)
+        if "watchdog" not in self._lacking.values():
             self._is_impossible = True
             self._say(
                 f"warning: nothing goes up to {self._uri}: that takes boto3, which no Python here has "
@@ -253,6 +232,8 @@ class Sync:
         fact = fact_of(line)
         if fact is None:
             self._last_lines = [*self._last_lines[-2:], line]
+        elif "lacks" in fact:
+            self._lacking[self._pythons[0]] = fact["lacks"]
         elif "over" in fact:
             self._over = fact["over"]
         elif "problem" in fact:
@@ -269,8 +250,8 @@ class Sync:
         self._sidecar = None
         if self._is_settled:
             return
-        if code in (NO_BOTO3, NO_WATCHDOG) and self._pythons:
-            self._codes[self._pythons.pop(0)] = code
+        if self._pythons and self._pythons[0] in self._lacking:
+            self._pythons.pop(0)
             self._try_next_python()
             return
         self._deaths += 1

@@ -15,14 +15,19 @@ from typing import Callable
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.base.untrusted import same_token
-from musterpoint.core.processes.private_folder import SOCKET, is_same_user, private_folder, remove, remove_dead
+from musterpoint.core.processes.private_folder import (
+    MOST_TRIES,
+    SOCKET,
+    is_same_user,
+    private_folder,
+    remove,
+    remove_dead,
+)
 
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 TOKEN_BYTES = 16
 _BEGINS = "control-"
-_MOST_TRIES = 1000
-"""Tries to bind in the directory: another job of this user's may remove it, as it does when it is empty."""
 MOST_ACCEPTED = 32
 """Most connections that are accepted in one turn of the loop."""
 MOST_UNIDENTIFIED = 256
@@ -160,7 +165,7 @@ class ControlSocket:
 
     def _listen(self) -> str:
         name = f"{_BEGINS}{os.getpid()}-{os.urandom(6).hex()}"
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             try:
                 folder = private_folder()
             except LauncherError:

@@ -16,6 +16,8 @@ from musterpoint.base.errors import LauncherError
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
 """Where the directory is made: the first one that takes it. The same for all of a host's entry points, as TMPDIR may
 not be."""
+MOST_TRIES = 1000
+"""Tries to use the directory: another job of this user's may remove it, as it does when it is empty."""
 SOCKET = ".socket"
 TOKEN = ".token"
 _CREDENTIALS = struct.Struct("=iII")
@@ -31,22 +33,33 @@ def private_folder(folders: tuple[str, ...] = FOLDERS) -> str:
     why = []
     for above in folders:
         path = os.path.join(above, f"musterpoint-{os.geteuid()}")
+        unfit = _unfit(path)
+        if not unfit:
+            return path
+        why.append(unfit)
+    raise LauncherError(f"the processes of this host have no directory to meet in ({'; '.join(why)})")
+
+
+def _unfit(path: str) -> str:
+    """Why the directory, which is made where there is none, can't be used; empty if it can."""
+    for _ in range(MOST_TRIES):
         try:
             try:
                 os.mkdir(path, 0o700)
             except FileExistsError:
                 pass
             found = os.lstat(path)
+            own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if not own or stat.S_IMODE(found.st_mode) & 0o077:
+                return f"{path} isn't a directory that only this user can enter"
+            if os.access(path, os.W_OK):
+                return ""
+            os.lstat(path)  # else it was removed meanwhile
+            return f"{path} is on a read-only disk"
         except OSError as error:
-            why.append(f"{path}: {error.strerror}")
-            continue
-        own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
-        if own and os.access(path, os.W_OK):
-            return path
-        why.append(
-            f"{path} is on a read-only disk" if own else f"{path} isn't a directory that only this user can enter"
-        )
-    raise LauncherError(f"the processes of this host have no directory to meet in ({'; '.join(why)})")
+            if not isinstance(error, FileNotFoundError) or not os.path.isdir(os.path.dirname(path)):
+                return f"{path}: {error.strerror}"
+    return f"{path} is removed again and again"
 
 
 def remove_dead(folder: str, begins: str = "") -> None:

@@ -3,9 +3,10 @@
 import os
 import signal
 from functools import partial
-from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, Sequence, cast
+from typing import Callable, Literal, Mapping, NoReturn, Sequence, cast
 
 from musterpoint.base.posix import fcntl
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.processes import tree
 
 

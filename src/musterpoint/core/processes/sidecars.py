@@ -10,12 +10,15 @@ from typing import Callable, Mapping, Sequence
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import Loop
 from musterpoint.core.processes import tree
+from musterpoint.core.processes.pipe_writer import PipeWriter
 from musterpoint.core.processes.process import Streams, spawn
 
 OnEnd = Callable[[int], None]
 """Gets an exit status; negative for a signal."""
 UNKILLABLE_SECONDS = 3.0
 """Seconds to wait for a sidecar after SIGKILL: it may be stuck in the kernel, on a failed disk."""
+MOST_UNREAD = 16 * 1024**2
+"""Bytes that a sidecar may leave unread, beyond a pipe full, before it is killed: who started it may start another."""
 
 
 class Sidecar:
@@ -25,23 +28,30 @@ class Sidecar:
         self.pid = pid
         self.code: int | None = None
         self._stdin = stdin
-        self._on_end = on_end
+        self._writer = PipeWriter(loop, stdin)
+        self._on_line, self._on_end = on_line, on_end
         self._lines = Lines(loop, output, on_line, self._output_ended)
 
     def send(self, line: str) -> None:
-        """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
-        try:
-            os.write(self._stdin, line.encode() + b"\n")
-        except OSError:
-            pass
+        """Writes a line to its stdin, now or when what was sent before has been read; nothing happens where it has
+        ended. One that leaves more than :data:`MOST_UNREAD` bytes unread is killed, so that no line is ever left out.
+        """
+        if self._stdin < 0:
+            return
+        self._writer.write(line.encode() + b"\n")
+        if self._writer.waiting > MOST_UNREAD:
+            self._writer.discard()
+            self._on_line(f"it doesn't read what it is told: {MOST_UNREAD >> 20} MiB wait")
+            tree.send(self.pid, signal.SIGKILL)
 
     def input(self) -> int:
         """A descriptor of its stdin for a writer of its own, who closes it; the sidecar ends when both are closed."""
         return os.dup(self._stdin)
 
     def dismiss(self) -> None:
-        """Asks it to end, by closing its stdin."""
+        """Asks it to end, by closing its stdin. Lines that wait for room in the pipe are dropped."""
         if self._stdin >= 0:
+            self._writer.discard()
             os.close(self._stdin)
             self._stdin = -1
 
@@ -95,7 +105,6 @@ class Sidecars:
         finally:
             os.close(stdin_read)
             os.close(output_write)
-        os.set_blocking(stdin, False)
         sidecar = self._all[pid] = Sidecar(self._loop, pid, stdin, output, on_line, on_end)
         return sidecar
 

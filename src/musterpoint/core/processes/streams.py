@@ -4,10 +4,11 @@ import errno
 import os
 import select
 import stat
-from typing import Callable, Collection, Literal, NamedTuple, Union
+from typing import Callable, Collection, Literal, Union
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.processes.tail import Tail
 
 Label = Literal["stdout", "stderr", "both"]
@@ -49,7 +50,7 @@ class Sink:
         self.mid_line = left[-1][-1] != 10
         while left:
             try:
-                left = _after(left, os.writev(self.fd, left))
+                left = after(left, os.writev(self.fd, left))
             except BlockingIOError:  # another process that shares this file made it non-blocking
                 select.select([], [self.fd], [])
             except OSError as error:
@@ -96,7 +97,7 @@ def log_file(path: str, on_trouble: Callable[[OSError], None]) -> Sink:
     return sink
 
 
-def _after(parts: list[Bytes], written: int) -> list[Bytes]:
+def after(parts: list[Bytes], written: int) -> list[Bytes]:
     """``parts`` without the first ``written`` bytes."""
     while parts and written >= len(parts[0]):
         written -= len(parts[0])

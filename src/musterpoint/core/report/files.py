@@ -4,9 +4,10 @@ import errno
 import json
 import os
 import stat
-from typing import Any, Callable, Literal, Mapping, NamedTuple
+from typing import Any, Callable, Literal, Mapping
 
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.timeline import Timeline
 from musterpoint.core import diagnosis
 from musterpoint.core.job.model import Paths

@@ -11,8 +11,9 @@ address.
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Literal, NamedTuple, Union
+from typing import Callable, Iterable, Literal, Union
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import HostState
 from musterpoint.core.rollcall.hello import Hello

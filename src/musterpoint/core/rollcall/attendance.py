@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Literal, NamedTuple, get_args
+from typing import Callable, Literal, get_args
 
 from musterpoint.base.loop import Timer
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.dial import is_local, is_loopback
 from musterpoint.core.channel.link import Context
 from musterpoint.core.channel.names import Answer, Names

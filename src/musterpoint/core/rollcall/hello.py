@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from musterpoint.base.readers import MOST_HOSTS
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.fields import is_address

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.session import random_token

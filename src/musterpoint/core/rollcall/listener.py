@@ -9,11 +9,12 @@ import errno
 import os
 import socket
 import sys
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import READ
 from musterpoint.base.posix import resource
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address
 from musterpoint.core.channel.secret import Seal, check

@@ -8,8 +8,9 @@ first: a host that still answers keeps its seat.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Context, Link

@@ -1,7 +1,8 @@
 """The roster: every host of the job with its address, slots and version. The same on all hosts."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.job.model import Job, UnnamedHosts

@@ -5,6 +5,8 @@ so they have one ``/tmp``. Other containers of the machine have another, also wh
 Linux' abstract namespace would be theirs, too.
 
 Who holds the directory's lock either connects to the one that leads, or, where nobody listens any more, listens itself.
+The directory is removed when it is empty, also by those that have no lock. So who has the lock puts a file into it:
+that fails where the locked one was removed, and another one that somebody else has locked may be at its path by now.
 """
 
 from __future__ import annotations
@@ -13,20 +15,29 @@ import _thread
 import binascii
 import os
 import socket
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.posix import fcntl
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.secret import derived
-from musterpoint.core.processes.private_folder import FOLDERS, SOCKET, TOKEN, private_folder, remove, remove_dead
+from musterpoint.core.processes.private_folder import (
+    FOLDERS,
+    MOST_TRIES,
+    SOCKET,
+    TOKEN,
+    private_folder,
+    remove,
+    remove_dead,
+)
 
 _LONGEST_NAME = 40
 _IN_NAMES = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._")
 _BACKLOG = 4096
 _TOKEN_BYTES = 32
-_MOST_TRIES = 1000
-"""Tries to make the directory: another job of this user's may remove it, as it does when it is empty."""
+_HELD = ".held"
+"""The file that keeps the directory."""
 
 
 class Place(NamedTuple):
@@ -74,7 +85,7 @@ def elect(
         LauncherError: there is no directory for it.
         Exception: what ``check_stop`` raised while another one was at it.
     """
-    for _ in range(_MOST_TRIES):
+    for _ in range(MOST_TRIES):
         folder = private_folder(folders)
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -85,9 +96,13 @@ def elect(
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 _wait_for_lock(loop, fd, check_stop)
-            return _meet(Place(folder, name), secret)
+            os.close(os.open(_HELD, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=fd))
+            try:
+                return _meet(Place(folder, name), secret)
+            finally:
+                remove(os.path.join(folder, _HELD))
         except FileNotFoundError:
-            continue  # it was removed before we had its lock
+            continue  # it was removed before it was ours
         except OSError as error:
             raise LauncherError(f"the entry points of this host can't meet in {folder}: {error.strerror}") from None
         finally:

@@ -1,10 +1,11 @@
 """What the supervisor and its parts work with."""
 
 import os
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Protocol, Sequence
 
 from musterpoint.base.errors import FetchError
 from musterpoint.base.loop import Loop
+from musterpoint.base.records import NamedTuple
 from musterpoint.core import diagnosis
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump

@@ -5,9 +5,10 @@ These are the events and actions of the policy (:mod:`musterpoint.core.supervise
 job's own plan, later ones were handed over by a launcher that the job runs as its program.
 """
 
-from typing import NamedTuple, Union
+from typing import Union
 
 from musterpoint.base.failure import Failure, Secondary
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerEvent
 from musterpoint.core.launch.plan import Role
 

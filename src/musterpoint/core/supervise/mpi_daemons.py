@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base import executables
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import Peers, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.diagnosis import failures

@@ -1,8 +1,9 @@
 """Makes children from the processes of a plan: their words and variables, with files of ours, and their pipes."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import Callable, Iterable, Iterator, NamedTuple
+from typing import Callable, Iterable, Iterator
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import failures
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree

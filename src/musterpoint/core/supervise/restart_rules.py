@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, Collection, Mapping, NamedTuple, Union
+from typing import Callable, Collection, Mapping, Union
 
 from musterpoint.base.failure import Failure
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.topics.attempts import Progress, Ready
 from musterpoint.core.diagnosis.retry import RestartOn, failed_before_its_ranks, why_not_again
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, lost_host
 from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerBack, PeerEvent, Peers, PeerSilent, StopAll
 from musterpoint.core.channel.topics import attempts
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange

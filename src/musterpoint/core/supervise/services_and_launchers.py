@@ -1,8 +1,9 @@
 """The processes of the job that aren't ranks: services and launchers (an MPI daemon counts as a launcher)."""
 
 import signal
-from typing import Callable, NamedTuple
+from typing import Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.launch.plan import ProcessPlan, Role
 from musterpoint.core.processes import tree
 

@@ -1,9 +1,10 @@
 """The rules of a job, its state on this host, and the outcome it ends with."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, Secondary
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.supervise.events import Action, Key
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ have none, so a file is imported when its watcher is opened.
 """
 
 from importlib import import_module
-from typing import Any, Callable, Literal, NamedTuple
+from typing import Any, Callable, Literal
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Peers, Stalled, StillRunning
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.context import SupervisorContext

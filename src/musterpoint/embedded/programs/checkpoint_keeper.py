@@ -19,7 +19,8 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit, Version, World, look_at, units_of
+from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
+from musterpoint.embedded.programs.checkpoint_look import Facts, Version, World, look_at
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
 from musterpoint.embedded.programs.checkpoint_sights import Sights
@@ -43,8 +44,8 @@ ATTEMPTS = "attempts"
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt, run,
-    told.
+    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt, run, began (by
+    the system's clock, ns), told.
     """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -82,6 +83,7 @@ class Keeper:
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
         self._sights = Sights(os.path.join(self._state, ATTEMPTS), request["run"], int(request["attempt"]))
+        self._found: dict[tuple[str, Any], bool] = {}
         self._uploading: Unit | None = None
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
         self._first_at: dict[str, float] = {}
@@ -223,6 +225,9 @@ class Keeper:
         self._changed_at, self._look_at = None, now + self._every
         look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
         units = units_of(look)
+        for unit in units:  # at first sight: links of our own change the times later
+            were_here = all(facts.touched < self._request["began"] for facts in unit.files.values())
+            self._found.setdefault((unit.name, unit.version), were_here)
         candidates = [unit for unit in self._sights.newest(units) if self._up.get(unit.name) != unit.version]
         if candidates and (self._until is None or now < self._until):
             self._upload(min(candidates, key=self._sights.order_of))
@@ -287,7 +292,7 @@ class Keeper:
                 _check_same(file.path, path, facts)
             sent = sum(file.size for file in outgoing)
             ours = (unit.name, unit.family, self._place, self._hosts, tuple(entries))
-            part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt)
+            part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt, self._found[unit.name, unit.version])
             if not self._leads:
                 data = json.dumps(part.plain()).encode()
                 self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
@@ -362,6 +367,7 @@ class Keeper:
             return
         if part.attempt > latest:  # parts of two attempts are no checkpoint
             parts.clear()
+            self._first_at.pop(part.name, None)
         parts[part.place] = part
         self._first_at.setdefault(part.name, time.monotonic())
 
@@ -369,14 +375,14 @@ class Keeper:
         """Writes a manifest where a checkpoint has become whole on all hosts."""
         self._is_unpublished = False
         for family, names in list(self._parts.items()):
-            for name in sorted(names, key=lambda each: self._first_at[each], reverse=True):
+            for name in sorted(names, key=lambda each: self._order_of(names[each]), reverse=True):
                 if self._is_complete(family, names[name]):
                     self._settle(family, name)
                     break
 
     def _settle(self, family: str, name: str) -> None:
         names, before = self._parts[family], self._current.get(family)
-        past = [each for each in names if self._first_at[each] <= self._first_at[name]]
+        past = [each for each in names if self._order_of(names[each]) <= self._order_of(names[name])]
         self._current[family] = names[name]
         took = self._took_part.get(family, set()) | set(names[name])
         keys = [key for (_, each), key in self._keys.items() if each in past]
@@ -389,14 +395,23 @@ class Keeper:
             del names[each], self._first_at[each]
         self._keys = {which: key for which, key in self._keys.items() if which[1] not in past}
 
+    def _order_of(self, parts: dict[int, Part]) -> tuple[int, float]:
+        """Of parts of one name: what a later attempt has saved is newer."""
+        name = next(iter(parts.values())).name
+        return max(part.attempt for part in parts.values()), self._first_at[name]
+
     def _is_complete(self, family: str, parts: dict[int, Part]) -> bool:
         if self._hosts == 1:
             return set(next(iter(parts.values())).needs) <= {entry.path for entry in parts[0].files}
         needs = {path for part in parts.values() for path in part.needs}
         have = {entry.path for part in parts.values() for entry in part.files}
-        if needs or any(part.marked for part in parts.values()):
+        if needs:
             return 0 in parts and needs <= have
+        if 0 not in parts and any(part.marked for part in parts.values()):
+            return False
         others = set(range(self._hosts)) - set(parts)
+        if others and any(part.found for part in parts.values()):  # another host has lost its part, or never had one
+            return False
         if others & (self._took_part.get(family, set()) | self._takes_part[family]):  # its part may have been lost
             return False
         others -= self._ended
@@ -440,7 +455,12 @@ class Keeper:
             self._read_parts()
             self._settle_parts()
         left = [self._uploading.name] if self._uploading is not None else []
-        pending = sorted(name for names in self._parts.values() for name in names)
+        pending = sorted(
+            name
+            for names in self._parts.values()
+            for name, parts in names.items()
+            if not any(part.found for part in parts.values())
+        )
         emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": left + pending, "problem": self._problem})
 
 

@@ -7,91 +7,28 @@ checkpoints, with "/" between their parts.
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import pickletools
 import re
-import stat
 from typing import Callable, Iterator, NamedTuple
 
-PRIVATE = ".muster-"
-"""Begins names of ours; nothing of the user's."""
-_MOST_JSON = 64 * 1024**2
-_END_OF_ZIP = b"PK\x05\x06"
-_ZIP_TAIL = 65557
-_HALF = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|orbax-checkpoint-tmp|~$)", re.IGNORECASE)
-"""Names under which programs write what they rename when it is whole."""
-_RANK = re.compile(r"(rank|r|host|node|shard|proc)[-_]?\d+", re.IGNORECASE)
-_NUMBERS = re.compile(r"\d+")
-
-
-Version = tuple[int, int, int]
-
-
-class Facts(NamedTuple):
-    """A file: its bytes, the times of the last change of its content and of anything of it (ns), and its inode."""
-
-    size: int
-    changed: int
-    touched: int
-    inode: int
-
-    @property
-    def was_renamed(self) -> bool:
-        """A rename after the last write shows in the second time only."""
-        return self.touched > self.changed
-
-    @property
-    def version(self) -> Version:
-        """Differs when the content has changed; links of our own change only ``touched``."""
-        return self.size, self.changed, self.inode
-
-
-class World(NamedTuple):
-    """How many ranks the job has, and which of them are on this host: ``own`` from ``first`` on."""
-
-    ranks: int = 1
-    first: int = 0
-    own: int = 1
-
-
-class Look(NamedTuple):
-    """What is looked at. ``root``: the directory of the checkpoints. ``folders``: the files and subfolders of each.
-
-    ``is_over``: every rank has ended well, so that nothing is being written any more.
-    ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole.
-    """
-
-    root: str
-    folders: dict[str, dict[str, Facts]]
-    below: dict[str, list[str]]
-    world: World
-    is_over: bool = False
-    marks: tuple[str, ...] = ()
-    said: frozenset[str] = frozenset()
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.root, name)
-
-    def files_below(self, folder: str) -> dict[str, Facts]:
-        """Every file of ``folder`` and of what is below it, by its path."""
-        found = {join(folder, name): facts for name, facts in self.folders[folder].items()}
-        for name in self.below[folder]:
-            found.update(self.files_below(join(folder, name)))
-        return found
-
-    def text(self, name: str) -> str | None:
-        """A small file's text; None where it can't be read."""
-        try:
-            with open(self.path(name), encoding="utf-8") as file:
-                return file.read(_MOST_JSON)
-        except (OSError, ValueError):
-            return None
+from musterpoint.embedded.programs.checkpoint_formats import why_not
+from musterpoint.embedded.programs.checkpoint_look import (
+    TEMPORARY,
+    Facts,
+    Look,
+    Version,
+    family_of,
+    is_temporary,
+    join,
+    numbers_of,
+)
 
 
 class Unit(NamedTuple):
     """A checkpoint on this host, or the part of one. ``name``: its path. ``family``: the same for all that one program
-    saves one after the other. ``files`` by path. ``why_not``: what is missing here; empty: whole here.
+    saves one after the other. ``files`` by path. ``lacks``: what is missing of the files here. ``unmarked``: which mark
+    isn't here; another host may have it.
 
     ``needs``: files that must be there on some host. ``marked``: a mark of its own says that every host's part is
     whole. ``everywhere``: every host reads all hosts' files. ``texts``: small files that name this checkpoint, and what
@@ -102,15 +39,26 @@ class Unit(NamedTuple):
     family: str
     kind: str
     files: dict[str, Facts]
-    why_not: str = ""
+    lacks: str = ""
     needs: tuple[str, ...] = ()
     marked: bool = False
     everywhere: bool = True
     texts: dict[str, str] = {}
+    unmarked: str = ""
+
+    @property
+    def why_not(self) -> str:
+        """What is missing here; empty: whole here."""
+        return self.unmarked or self.lacks
 
     @property
     def is_whole(self) -> bool:
         return not self.why_not
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether only a mark is missing: the files that are here are whole."""
+        return bool(self.unmarked) and not self.lacks
 
     @property
     def version(self) -> tuple[tuple[str, Version], ...]:
@@ -126,145 +74,24 @@ class Kind(NamedTuple):
     find: Callable[[Look, str], list[Unit]]
 
 
-def join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
-def look_at(
-    root: str, world: World, is_over: bool = False, marks: tuple[str, ...] = (), said: frozenset[str] = frozenset()
-) -> Look:
-    """Everything below ``root``, as it is now. Links to files are files; folders of ours are left out."""
-    folders: dict[str, dict[str, Facts]] = {}
-    below: dict[str, list[str]] = {}
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        files, inner = folders.setdefault(folder, {}), below.setdefault(folder, [])
-        try:
-            entries = list(os.scandir(os.path.join(root, folder)))
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.name.startswith(PRIVATE):
-                continue
-            try:
-                facts = entry.stat()
-            except OSError:
-                continue
-            if stat.S_ISREG(facts.st_mode):
-                files[entry.name] = Facts(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
-            elif stat.S_ISDIR(facts.st_mode) and not entry.is_symlink():
-                inner.append(entry.name)
-                waiting.append(join(folder, entry.name))
-    return Look(root, folders, below, world, is_over, marks, said)
-
-
-def is_temporary(path: str) -> bool:
-    """Whether programs write under the name ``path``, and rename it, or a folder above it, once it is whole."""
-    return any(_HALF.search(part) for part in path.split("/"))
-
-
-def family_of(name: str) -> str:
-    return _NUMBERS.sub("#", _RANK.sub("rank", name))
-
-
-def numbers_of(name: str) -> tuple[int, ...]:
-    """The numbers of a name, to put checkpoints in order that were all there when they were first seen."""
-    return tuple(map(int, _NUMBERS.findall(name)))
-
-
-# -- what a file's own format says --
-
-
-def why_half(look: Look, name: str, facts: Facts) -> str:
-    """Why a file isn't whole, as far as its format tells: a zip (torch.save, npz) ends with its directory, safetensors
-    say their size, JSON can be read. Empty: nothing speaks against it.
-    """
-    try:
-        if name.endswith((".pt", ".pth", ".ckpt", ".bin", ".npz", ".distcp", ".zip")):
-            return "" if _zip_ends(look.path(name), facts.size) else f"{name} ends too early"
-        if name.endswith(".safetensors"):
-            return "" if _safetensors_end(look.path(name), facts.size) else f"{name} ends too early"
-        if name.endswith(".json") and facts.size < _MOST_JSON:
-            with open(look.path(name), encoding="utf-8") as file:
-                json.load(file)
-    except OSError as error:
-        return f"{name}: {error.strerror}"
-    except ValueError:
-        return f"{name} is no whole JSON"
-    return ""
-
-
-def _zip_ends(path: str, size: int) -> bool:
-    with open(path, "rb") as file:
-        if file.read(4) != b"PK\x03\x04":
-            return size > 0  # an older format, which doesn't tell
-        file.seek(max(0, size - _ZIP_TAIL))
-        return _END_OF_ZIP in file.read()
-
-
-def _safetensors_end(path: str, size: int) -> bool:
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(size, _MOST_JSON):
-            return False
-        header = json.loads(file.read(length))
-        ends = (each["data_offsets"][1] for name, each in header.items() if name != "__metadata__")
-        return bool(size == 8 + length + max(ends, default=0))
-
-
-def is_written(path: str) -> bool:
-    """Whether some process has the file open for writing, where the system tells: it gives out a read lease only while
-    no process has (fcntl(2), "Leases").
-    """
-    try:
-        import fcntl
-
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (ImportError, OSError):
-        return False
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except BlockingIOError:
-        return True
-    except (AttributeError, OSError):  # another system, or a file of somebody else's
-        return False
-    finally:
-        os.close(fd)
-    return False
-
-
-def why_not(look: Look, files: dict[str, Facts]) -> str:
-    """Why ``files`` aren't whole: the first that is half, or still written."""
-    for name, facts in files.items():
-        if half := why_half(look, name, facts):
-            return half
-        if not look.is_over and is_written(look.path(name)):
-            return f"{name} is still being written"
-    return ""
-
-
 # -- kinds with a mark of their own --
 
 
-def _unit(look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = ()) -> Unit:
-    files = look.files_below(folder)
-    lacks = lacks or _nested(look, folder) or why_not(look, files)
-    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked=not lacks)
+def _unit(look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = (), unmarked: str = "") -> Unit:
+    """A folder whose mark counts for the checkpoints inside of it too; ``lacks`` and ``unmarked`` as the unit's."""
+    files, inner = look.files_below(folder), list(_nested(look, folder))
+    lacks = lacks or next((unit.why_not for unit in inner if not unit.is_unmarked), "") or why_not(look, files)
+    unmarked = unmarked or next((unit.why_not for unit in inner), "")
+    marked = not (unmarked or lacks)
+    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked, unmarked=unmarked)
 
 
-def _nested(look: Look, folder: str) -> str:
-    """Why a checkpoint inside of this one isn't whole."""
+def _nested(look: Look, folder: str) -> Iterator[Unit]:
+    """The checkpoints inside of this one that aren't whole."""
     for name in look.below[folder]:
         inner = join(folder, name)
-        for kind in (TORCH, ORBAX):
-            for unit in kind.find(look, inner):
-                if not unit.is_whole:
-                    return unit.why_not
-        if lacks := _nested(look, inner):
-            return lacks
-    return ""
+        yield from (unit for kind in (TORCH, ORBAX) for unit in kind.find(look, inner) if not unit.is_whole)
+        yield from _nested(look, inner)
 
 
 def _torch(look: Look, folder: str) -> list[Unit]:
@@ -273,7 +100,7 @@ def _torch(look: Look, folder: str) -> list[Unit]:
     if not folder or not (".metadata" in files or any(name.endswith(".distcp") for name in files)):
         return []
     if ".metadata" not in files:
-        return [_unit(look, folder, TORCH.name, f"{folder}/.metadata isn't here yet")]
+        return [_unit(look, folder, TORCH.name, "", unmarked=f"{folder}/.metadata isn't here yet")]
     named = {join(folder, name) for name in _distcp_names(look.path(join(folder, ".metadata")))}
     return [_unit(look, folder, TORCH.name, "" if named else f"{folder}/.metadata is half", tuple(sorted(named)))]
 
@@ -298,17 +125,17 @@ def _trainer(look: Look, folder: str) -> list[Unit]:
     begun = "training_args.bin" in files or any(_RNG.fullmatch(each) for each in files)
     if not folder or not (begun or "trainer_state.json" in files):
         return []
-    lacks = "" if "trainer_state.json" in files else f"{folder}/trainer_state.json isn't here yet"
-    needs: tuple[str, ...] = ()
+    unmarked = "" if "trainer_state.json" in files else f"{folder}/trainer_state.json isn't here yet"
+    lacks, needs = "", tuple[str, ...]()
     if look.world.ranks > 1 and any(_RNG.fullmatch(each) for each in files):
         needs = tuple(join(folder, f"rng_state_{rank}.pth") for rank in range(look.world.ranks))
         for rank in range(look.world.first, look.world.first + look.world.own):
             if f"rng_state_{rank}.pth" not in files:
                 lacks = lacks or f"{folder}/rng_state_{rank}.pth isn't here yet"
-    if not lacks and "latest" in files:  # DeepSpeed's, inside
+    if not unmarked and not lacks and "latest" in files:  # DeepSpeed's, inside
         for unit in _deepspeed(look, folder):
             lacks, needs = lacks or unit.why_not, needs + unit.needs
-    return [_unit(look, folder, TRAINER.name, lacks, needs)]
+    return [_unit(look, folder, TRAINER.name, lacks, needs, unmarked)]
 
 
 _STATES = re.compile(r"random_states_(\d+)\.pkl")
@@ -353,12 +180,12 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
                 for part in sorted(parts)
             )
         here = look.files_below(inner)
-        lacks = why_not(look, here)
+        lacks, unmarked = why_not(look, here), ""
         if latest != name and not lacks:  # an earlier one, or one that isn't done
             done = latest and numbers_of(latest) > numbers_of(name)
-            lacks = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
-        texts = {join(folder, "latest"): name}
-        unit = Unit(inner, family_of(inner), DEEPSPEED.name, {**here, **shared}, lacks, needs, not lacks, texts=texts)
+            unmarked = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
+        its, marked, texts = {**here, **shared}, not (unmarked or lacks), {join(folder, "latest"): name}
+        unit = Unit(inner, family_of(inner), DEEPSPEED.name, its, lacks, needs, marked, texts=texts, unmarked=unmarked)
         units.append(unit)
     return units
 
@@ -384,15 +211,14 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         index = f"{prefix}.index"
         shards = [f"{prefix}.data-{number:05d}-of-{count:05d}" for number in range(count)]
         its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
-        lacks = "" if index in files else f"{join(folder, index)} isn't here yet"
-        if _MERGING.search(folder):
-            lacks = f"the shards of {folder} aren't merged yet"
-        lacks = lacks or why_not(look, its)
+        unmarked = "" if index in files else f"{join(folder, index)} isn't here yet"
+        lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else why_not(look, its)
         text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
         name = join(folder, prefix)
         needs = tuple(join(folder, shard) for shard in shards)
-        texts = {join(folder, "checkpoint"): text}
-        units.append(Unit(name, family_of(name), TENSORFLOW.name, its, lacks, needs, not lacks, texts=texts))
+        marked, texts = not (unmarked or lacks), {join(folder, "checkpoint"): text}
+        unit = Unit(name, family_of(name), TENSORFLOW.name, its, lacks, needs, marked, texts=texts, unmarked=unmarked)
+        units.append(unit)
     return units
 
 
@@ -466,14 +292,16 @@ def _plain(look: Look, folder: str) -> list[Unit]:
     """Any other files. A folder that was renamed into place, or has a later sibling of its family; at the top, all
     files together: each was renamed into place, or its format says that it is whole.
     """
-    files = {join(folder, name): facts for name, facts in look.folders[folder].items() if not _HALF.search(name)}
+    files = {join(folder, name): facts for name, facts in look.folders[folder].items() if not TEMPORARY.search(name)}
     if not files or is_temporary(folder):
         return []
     if folder:
         files = look.files_below(folder)
-    lacks = why_not(look, files) or _not_renamed(look, folder, files)
-    name = folder or "."
-    return [Unit(name, family_of(name), PLAIN.name, files, lacks, everywhere=False)]
+    lacks, name = why_not(look, files), folder or "."
+    unmarked = "" if lacks else _not_renamed(look, folder, files)
+    if not folder:  # a file at the top has no mark but its own name
+        lacks, unmarked = lacks or unmarked, ""
+    return [Unit(name, family_of(name), PLAIN.name, files, lacks, everywhere=False, unmarked=unmarked)]
 
 
 _TELLS = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".json")
@@ -553,7 +381,7 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
 
 def _temporary(unit: Unit) -> Unit:
     why = f"{unit.name} has a temporary name: it is kept once it is renamed, or musterpoint.checkpoints.saved called"
-    return unit._replace(why_not=unit.why_not or why, marked=False)
+    return unit._replace(lacks=unit.why_not or why, marked=False, unmarked="")
 
 
 def newest_of(units: list[Unit]) -> list[Unit]:

@@ -40,7 +40,8 @@ class Part(NamedTuple):
 
     ``family``: the same for all that one program saves one after the other. ``needs``: files that must be there on some
     host. ``marked``: a mark of its own says that every host's part is whole. ``texts``: small files that name this
-    checkpoint, and what they then say. ``attempt``: of the job, in which it became whole here.
+    checkpoint, and what they then say. ``attempt``: of the job, in which it became whole here. ``found``: all of it was
+    here before the job began.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Part(NamedTuple):
     marked: bool
     texts: dict[str, str]
     attempt: int
+    found: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""

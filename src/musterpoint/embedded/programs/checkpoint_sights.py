@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 
-from musterpoint.embedded.programs.checkpoint_kinds import Unit, Version
+from musterpoint.embedded.programs.checkpoint_kinds import Unit
+from musterpoint.embedded.programs.checkpoint_look import Version
 
 Its = tuple[tuple[str, Version], ...]
 """The version of each of a checkpoint's files."""
@@ -31,10 +32,12 @@ class Sights:
         self._marked.add((name, attempt))
 
     def newest(self, units: list[Unit]) -> list[Unit]:
-        """The one of each family that has become whole last; of those that were found together, the highest number."""
+        """Of each family the whole one of the last attempt that has one: what has become whole last; of those that were
+        found together, the highest number.
+        """
         newest: dict[str, Unit] = {}
         for unit in units:
-            if not unit.files or not (unit.is_whole or (unit.name, self.attempt_of(unit)) in self._marked):
+            if not unit.files or not (unit.is_whole or self._is_marked(unit)):
                 continue
             if self._whole.get(unit.name, ((), 0))[0] != unit.version:
                 self._add(unit.name, unit.version)
@@ -43,9 +46,15 @@ class Sights:
                 newest[unit.family] = unit
         return list(newest.values())
 
-    def order_of(self, unit: Unit) -> int:
-        """When it was first seen whole, among those that :meth:`newest` has seen."""
-        return self._whole[unit.name][1]
+    def _is_marked(self, unit: Unit) -> bool:
+        """Whether the first host's mark makes it whole; the mark says nothing about the files that are here."""
+        return unit.is_unmarked and (unit.name, self.attempt_of(unit)) in self._marked
+
+    def order_of(self, unit: Unit) -> tuple[int, int]:
+        """In which attempt it was saved, and when it was first seen whole, among those that :meth:`newest` has seen:
+        what an attempt left may become whole after something that a later one has saved.
+        """
+        return self.attempt_of(unit), self._whole[unit.name][1]
 
     def attempt_of(self, unit: Unit) -> int:
         """In which attempt it was saved as it is here."""

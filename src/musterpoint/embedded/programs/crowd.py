@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import queue
 import sys
 import threading
@@ -22,6 +23,10 @@ FAILURES = 8
 at the same time are one.
 """
 LONGEST_PAUSE = 30.0
+UNREACHED = 30.0
+"""Seconds from the beginning after which a store to fetch from is given up that was never reached: a network comes up a
+little later than its host, or not at all.
+"""
 EVERY = 1.0
 """Seconds between two reports of progress."""
 NOTES = 10.0
@@ -65,27 +70,35 @@ class Job(NamedTuple):
 
 
 class Tries:
-    """When something that failed is tried again. ``count``: of failures, since the beginning."""
+    """When something that failed is tried again. ``count``: of failures, since the beginning. ``unreached``: seconds
+    after which a store that never answered is given up; what is sent would be lost then, and has no such limit.
+    """
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def __init__(self, note: Note, unreached: float = UNREACHED) -> None:
+        self._note, self._unreached = note, unreached
         self._in_a_row, self._noted_at = 0, -NOTES
+        self._began, self._reached = time.monotonic(), False
         self.count, self.resume_at = 0, 0.0
 
     def succeeded(self) -> None:
-        self._in_a_row = 0
+        self._in_a_row, self._reached = 0, True
 
     def failed(self, error: StoreError) -> None:
         """Raises where no further try may help."""
         if not error.passing:
             raise error
         now = time.monotonic()
+        self._reached = self._reached or not error.unreachable
+        if not self._reached and now - self._began >= self._unreached:
+            raise StoreError(f"nothing answered within {now - self._began:.0f} s: {error}", passing=True)
         self.count, self._in_a_row = self.count + 1, self._in_a_row + 1
         if self._in_a_row >= FAILURES:
             raise StoreError(f"{self._in_a_row} tries failed in a row, the last with: {error}", passing=True)
         if now - self._noted_at >= NOTES:
             self._noted_at = now
-            self._note(f"{error}; it is tried again ({self._in_a_row} of {FAILURES - 1} times)")
+            counted = self._reached or self._unreached == math.inf
+            how_often = f"({self._in_a_row} of {FAILURES - 1} times)" if counted else f"for {self._unreached:.0f} s"
+            self._note(f"{error}; it is tried again {how_often}")
         self.resume_at = now + min(0.25 * 2.0**self._in_a_row, LONGEST_PAUSE)
 
 
@@ -109,11 +122,11 @@ class Crowd:
     half as many at a time: a store that throttles refuses many at once.
 
     ``begin`` starts a job, given the two calls that take its bytes and its end; ``ended`` is told of its success and
-    returns whether it counts (else the job is begun again); ``replaced`` gets a new job for one whose file changed.
+    returns whether it counts (else the job is begun again). ``unreached``: as for :class:`Tries`.
     """
 
-    def __init__(self, tell: Tell, note: Note) -> None:
-        self._tell, self._tries = tell, Tries(note)
+    def __init__(self, tell: Tell, note: Note, unreached: float = UNREACHED) -> None:
+        self._tell, self._tries = tell, Tries(note, unreached)
         self._events: queue.Queue[tuple[Job, Any]] = queue.Queue()
         self._bytes: collections.Counter[int] = collections.Counter()
 

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
@@ -53,7 +53,7 @@ def main(request: dict[str, Any]) -> int:
         emit(lacks=str(error))
         code = 1
     except StoreError as error:
-        emit(error=str(error), missing=error.missing)
+        emit(error=str(error), missing=error.missing, passing=error.passing)
         code = 1
     except OSError as error:
         emit(error=f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -72,10 +72,14 @@ def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
     store = open_store(request["uri"], request["access"])
     emit(opened=True)
     try:
-        if request["manifest"]:
+        if request["names"]:
+            items = _named(store, request["names"])
+        elif request["manifest"]:
             store, items = _of_manifest(store, request)
         else:
             items = checked(store.items(), store.place)
+            if not items and request["prefix"] and request["uri"].count("/") > 2:
+                store, items = _of_prefix(request)
     except (FileNotFoundError, NotADirectoryError):
         items = []
     except OSError as error:
@@ -85,9 +89,26 @@ def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
     return store, sharded(items, request["place"], request["hosts"]) if request["sharded"] else items
 
 
+def _named(store: Store, names: Sequence[str]) -> list[Item]:
+    found = []
+    for name in names:
+        item = store.item(name)
+        if item is None:
+            raise store.refusal(name)
+        found.append(item)
+    return checked(found, store.place)
+
+
+def _of_prefix(request: dict[str, Any]) -> tuple[Store, list[Item]]:
+    """The files whose names begin with the URI's last part."""
+    above, slash, begin = request["uri"].rpartition("/")
+    store = open_store(above + slash, request["access"])
+    return store, checked((item for item in store.items() if item.name.startswith(begin)), request["uri"])
+
+
 def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Item]]:
-    """The files of SageMaker's ManifestFile: a prefix, and names below it."""
-    text = b"".join(store.stream(next(iter(store.items()))))
+    """The files of SageMaker's ManifestFile, in its order: a prefix, and names below it."""
+    text = text_of(store, request["uri"])
     try:
         prefix, *names = json.loads(text)
         place = prefix["prefix"]
@@ -108,11 +129,25 @@ def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Ite
         found = [item for item in map(below.item, names) if item is not None]
     if missing := wanted - {item.name for item in found}:
         raise StoreError(f"{request['uri']} names {min(missing)!r}, which isn't below {place}", missing=True)
-    return below, checked({item.name: item for item in found}.values(), place)
+    by_name = {item.name: item for item in checked(found, place)}
+    return below, [by_name[name] for name in dict.fromkeys(names)]
+
+
+def text_of(store: Store, uri: str) -> bytes:
+    """The one file at ``uri``, the place of ``store``.
+
+    Raises:
+        StoreError: there is none.
+    """
+    item = next(iter(store.items()), None)
+    if item is None:
+        raise StoreError(f"there is nothing at {uri}: expected a file", missing=True)
+    return b"".join(store.stream(item))
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
-    """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``, ``cache``."""
+    """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``, ``cache``; of the
+    files there all, or those of ``names``. ``prefix``: where there is nothing, what begins with the URI counts."""
     store, items = patiently(lambda: listed(request), note)
     emit(found=len(items), bytes=sum(item.size for item in items))
     began = time.monotonic()
@@ -127,14 +162,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def send(request: dict[str, Any]) -> dict[str, Any]:
-    """Sends what lies in ``directory`` to ``uri``: each file, or with ``archive`` one ``.tar.gz`` of that name."""
+    """Sends what lies in ``directory`` to ``uri``: each file, or those of ``names``; with ``archive`` all
+    as one ``.tar.gz`` of that name."""
     store, began = open_store(request["uri"], request["access"]), time.monotonic()
     until = None if request["seconds"] is None else began + request["seconds"]
     if not request["archive"]:
-        return {
-            **send_all(store, files_below(request["directory"]), tell, note, until)._asdict(),
-            "seconds": time.monotonic() - began,
-        }
+        files = _files_of(request["directory"], request["names"]) or files_below(request["directory"])
+        return {**send_all(store, files, tell, note, until)._asdict(), "seconds": time.monotonic() - began}
     path = os.path.join(request["scratch"], request["archive"])
     try:
         pack(request["directory"], path)
@@ -146,6 +180,11 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
         except OSError:
             pass
     return {**totals._asdict(), "seconds": time.monotonic() - began}
+
+
+def _files_of(directory: str, names: Sequence[str]) -> list[Outgoing]:
+    paths = [(os.path.join(directory, name), name) for name in names]
+    return [Outgoing(path, name, os.path.getsize(path)) for path, name in paths]
 
 
 def pack(directory: str, path: str) -> None:

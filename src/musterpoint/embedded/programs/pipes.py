@@ -114,13 +114,17 @@ def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
                 decoder = zlib.decompressobj(wbits=31)
 
 
-def of_augmented_manifest(text: str, attributes: Sequence[str]) -> list[Part]:
-    """The parts of an augmented manifest: of each line its attributes in the order asked for."""
+def of_augmented_manifest(text: str, attributes: Sequence[str]) -> list[list[Part]]:
+    """The parts of an augmented manifest, line by line: its attributes in the order asked for.
+
+    Raises:
+        ValueError, LookupError or TypeError: a line isn't a JSON object with all of them.
+    """
     found = []
     for line in text.splitlines():
         if line.strip():
             entry: Mapping[str, Any] = json.loads(line)
-            found += [_part(name, entry[name]) for name in attributes]
+            found.append([_part(name, entry[name]) for name in attributes])
     return found
 
 
@@ -128,10 +132,3 @@ def _part(name: str, value: Any) -> Part:
     if name.endswith(_REFERENCE):
         return Part(uri=str(value))
     return Part(data=value.encode() if isinstance(value, str) else json.dumps(value).encode())
-
-
-def of_manifest(text: str) -> list[Part]:
-    """The parts of a manifest: a prefix, and what lies below it."""
-    entries = json.loads(text)
-    prefix = next((entry["prefix"] for entry in entries if isinstance(entry, dict) and "prefix" in entry), "")
-    return [Part(uri=prefix + entry) for entry in entries if isinstance(entry, str)]

@@ -20,16 +20,21 @@ Program = Literal[
     "horovod_rendezvous",
     "pid1_tracer",
     "scheduled_events",
-    "aws_reader",
+    "aws_client",
+    "code_artifact",
     "s3_files",
+    "file_leases",
     "upload_ledger",
     "upload_bucket",
     "uploader",
     "stores",
+    "crt_engine",
     "store_s3",
     "open_store",
     "crowd",
     "transfers",
+    "checkpoint_look",
+    "checkpoint_formats",
     "checkpoint_kinds",
     "checkpoint_manifest",
     "checkpoint_restore",
@@ -66,13 +71,15 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-_S3: tuple[Program, ...] = ("stores", "s3_files", "store_s3", "crowd")
-UPLOADER: tuple[Program, ...] = (*_S3, "upload_ledger", "upload_bucket", "uploader")
+_S3: tuple[Program, ...] = ("stores", "aws_client", "s3_files", "crt_engine", "store_s3", "crowd")
+UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 _STORES: tuple[Program, ...] = (*_S3, "open_store", "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
+CODE_ARTIFACT: tuple[Program, ...] = ("stores", "aws_client", "crowd", "code_artifact")
+"""The parts of what asks CodeArtifact, likewise."""
 FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
 """The parts of what feeds a channel's named pipes, likewise."""
 MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
@@ -80,6 +87,9 @@ MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
 KEEPER: tuple[Program, ...] = (
     *_STORES,
     *_CHECKPOINTS,
+    "file_leases",
+    "checkpoint_look",
+    "checkpoint_formats",
     "checkpoint_kinds",
     "checkpoint_sights",
     "directory_watch",
@@ -108,9 +118,6 @@ sys.exit(module.main(request))
 """Loads a program's modules from their texts: its Python need not have musterpoint."""
 SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
 """Programs that are executed by path, so they need a ``#!`` line."""
-
-NO_BOTO3, NO_WATCHDOG = 3, 4
-"""Exit statuses of programs whose Python lacks a library; each request names them."""
 
 LONGEST_FIRST_LINE = 127
 """Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); it is split at blanks, quoted or not."""

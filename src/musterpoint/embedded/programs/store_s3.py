@@ -1,47 +1,25 @@
-"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers by threads.
+"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers, by AWS's CRT or by threads.
 
 Runs in a Python that has boto3, without musterpoint.
 """
 
 from __future__ import annotations
 
-import importlib
 import threading
 from typing import Any, Callable, Iterable, Iterator
 
+from musterpoint.embedded.programs.aws_client import Aws, code_of, library
+from musterpoint.embedded.programs.crt_engine import ABSENT, ANSWERED, LOCAL, MOVED, SHORTER, Crt, crt_engine, name_of
 from musterpoint.embedded.programs.s3_files import file_access
-from musterpoint.embedded.programs.stores import Item, Lacks, OnBytes, OnDone, Store, StoreError, brief, os_words
+from musterpoint.embedded.programs.stores import Item, OnBytes, OnDone, Store, StoreError, brief, os_words
 
 PART = 16 * 1024**2
 """Bytes of one part; larger files are transferred in parts."""
 REQUESTS = 16
-TRIES = 4
-"""Tries of one request before its transfer has failed."""
+QUEUE = 100
+"""Pieces of 256 KiB that wait for the disk, as boto3 has it; s3transfer's own 1,000 hold 250 MiB in memory."""
 BATCH = 1000
 """Keys of one request to delete them."""
-IDENTITY_SECONDS = 3
-TRANSIENT = (
-    "SlowDown",
-    "RequestTimeout",
-    "RequestTimeTooSkewed",
-    "Throttling",
-    "ThrottlingException",
-    "InternalError",
-    "ServiceUnavailable",
-    "TooManyRequests",
-    "500",
-    "503",
-)
-DENIED = (
-    "AccessDenied",
-    "403",
-    "AccessDeniedException",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ExpiredToken",
-    "InvalidToken",
-    "Forbidden",
-)
 RIGHTS = {
     "ListObjectsV2": "s3:ListBucket",
     "HeadObject": "s3:GetObject",
@@ -62,31 +40,26 @@ class S3Store(Store):
             raise StoreError(f"{uri} names no bucket: expected s3://BUCKET/PREFIX")
         self._key, self._prefix = key, key if not key or key.endswith("/") else f"{key}/"
         self._is_object: bool | None = False if self._key == self._prefix else None
-        self._access, self._requests, self._who = access, requests, ""
+        self._requests = requests
+        self._aws = Aws(access)
+        self._errors = self._aws.errors
+        self._manager, self._utils = library("s3transfer.manager"), library("s3transfer.utils")
+        self._subscriber = library("s3transfer.subscribers").BaseSubscriber
         try:
-            self._boto3 = importlib.import_module("boto3")
-            self._errors = importlib.import_module("botocore.exceptions")
-            self._manager = importlib.import_module("s3transfer.manager")
-            self._utils = importlib.import_module("s3transfer.utils")
-            self._subscriber = importlib.import_module("s3transfer.subscribers").BaseSubscriber
-        except ImportError as error:
-            raise Lacks("boto3" if error.name in ("boto3", "botocore", "s3transfer") else str(error)) from None
-        try:
-            self._client = self._connect("s3", requests + 2, TRIES, connect_timeout=10, read_timeout=60)
+            self._client = self._aws.client("s3", requests + 2, connect_timeout=10, read_timeout=60)
         except Exception as error:  # a wrong profile or endpoint
             raise self.explain(error) from None
-        self._transfers: dict[str, Any] = {}
+        self._has_answered = False
+        self._client.meta.events.register("after-call.s3", self._answered)
+        self._crt: Crt | None = None
+        self._threads: Any = None
         self._futures: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._count = 0
 
-    def _connect(self, service: str, connections: int, tries: int, **times: Any) -> Any:
-        configuration = importlib.import_module("botocore.config")
-        config = configuration.Config(
-            max_pool_connections=connections, retries={"mode": "standard", "total_max_attempts": tries}, **times
-        )
-        more = {"endpoint_url": self._access["endpoint"]} if self._access.get("endpoint") else {}
-        return self._boto3.client(service, region_name=self._access.get("region") or None, config=config, **more)
+    def _answered(self, **_: Any) -> None:
+        """S3 has answered a request, be it with a refusal."""
+        self._has_answered = True
 
     # -- small things --
 
@@ -114,18 +87,28 @@ class S3Store(Store):
 
     def item(self, name: str) -> Item | None:
         """``name`` empty: the object that the URI names, under its own name."""
-        key = self._prefix + name if name else self._key
+        key = self._of(name) if name else self._key
         try:
             found = self._client.head_object(Bucket=self._bucket, Key=key)
         except self._errors.ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ("404", "NoSuchKey", "NotFound"):
+            if code_of(error) in ("404", "NoSuchKey", "NotFound"):
                 return None
-            if not name and error.response.get("Error", {}).get("Code") in ("403", "AccessDenied"):
+            if code_of(error) not in ("403", "AccessDenied"):
+                raise self.explain(error, key) from None
+            if not name:
                 return None  # who may list and not see a key that isn't there is told the same
-            raise self.explain(error, key) from None
+            raise self.refusal(name) from None
         except Exception as error:
             raise self.explain(error, key) from None
         return Item(name or key.rpartition("/")[2], found["ContentLength"], found["ETag"])
+
+    def refusal(self, name: str) -> StoreError:
+        """Asks for the object itself: answers to HEAD have no words, and know no bucket."""
+        try:
+            self._client.get_object(Bucket=self._bucket, Key=self._of(name), Range="bytes=0-0")["Body"].close()
+        except Exception as error:
+            return self.explain(error, self._of(name))
+        return super().refusal(name)
 
     def _of(self, name: str) -> str:
         return self._key if self._is_object else self._prefix + name
@@ -136,7 +119,7 @@ class S3Store(Store):
             return bytes(self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
         except Exception as error:
             found = self.explain(error, key)
-            if found.missing and not _code(error).endswith("Bucket"):
+            if found.missing and not code_of(error).endswith("Bucket"):
                 return None
             raise found from None
 
@@ -171,26 +154,41 @@ class S3Store(Store):
 
     def fetch(self, item: Item, path: str, on_bytes: OnBytes, on_done: OnDone) -> None:
         key = self._of(item.name)
-        listener = self._listener(key, on_bytes, on_done, item)
-        self._begin(lambda: self._transfer("get").download(self._bucket, key, path, subscribers=[listener]), listener)
+        self._begin(
+            lambda by, told: by.download(self._bucket, key, path, subscribers=told), key, on_bytes, on_done, item
+        )
 
     def send(self, path: str, name: str, on_bytes: OnBytes, on_done: OnDone) -> None:
         key = self._prefix + name
-        listener = self._listener(key, on_bytes, on_done, None)
-        self._begin(lambda: self._transfer("put").upload(path, self._bucket, key, subscribers=[listener]), listener)
+        self._begin(lambda by, told: by.upload(path, self._bucket, key, subscribers=told), key, on_bytes, on_done, None)
 
-    def _begin(self, begin: Callable[[], Any], listener: Any) -> None:
+    def _begin(
+        self, begin: Callable[[Any, list[Any]], Any], key: str, on_bytes: OnBytes, on_done: OnDone, item: Item | None
+    ) -> None:
         with self._lock:
             self._count += 1
-            listener.number = self._count
+            number, by, crt = self._count, *self._engine()
+
+        def over(error: BaseException | None) -> None:
+            with self._lock:
+                self._futures.pop(number, None)
+                self._has_answered = self._has_answered or error is None  # botocore doesn't hear of the CRT's requests
+            if crt is not None and error is not None and code_of(error) in MOVED:
+                with self._lock:
+                    self._crt = None
+                self._begin(begin, key, on_bytes, on_done, item)
+                return
+            on_done(None if error is None else self.explain(error, key))
+
+        listener = self._listener(on_bytes, over, item, crt is not None)
         try:
-            future = begin()
+            future = begin(by, [listener])
         except Exception as error:
-            listener.finish(error)
+            over(error)
             return
         with self._lock:
-            if not listener.is_over:
-                self._futures[listener.number] = future
+            self._futures[number] = future
+        listener.step(future)
 
     def cancel(self) -> None:
         with self._lock:
@@ -198,27 +196,35 @@ class S3Store(Store):
         for future in futures:
             future.cancel()
 
-    def _transfer(self, _what: str) -> Any:
-        if not self._transfers:
+    def _engine(self) -> tuple[Any, Crt | None]:
+        """What begins a transfer; and the CRT, if it is that."""
+        if self._threads is None:
             config = self._manager.TransferConfig(
-                multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=self._requests
+                multipart_threshold=PART,
+                multipart_chunksize=PART,
+                max_request_concurrency=self._requests,
+                max_io_queue_size=QUEUE,
             )
-            self._transfers["all"] = self._manager.TransferManager(
-                self._client, config, file_access(self._utils, _name_of)
-            )
-        return self._transfers["all"]
+            files = file_access(self._utils, _name_of)
+            self._threads = self._manager.TransferManager(self._client, config, files)
+            self._crt = crt_engine(self._client)
+        return (self._threads if self._crt is None else self._crt.manager()), self._crt
 
-    def _listener(self, key: str, on_bytes: OnBytes, on_done: OnDone, item: Item | None) -> Any:
-        store = self
+    def _listener(
+        self, on_bytes: OnBytes, over: Callable[[BaseException | None], None], item: Item | None, by_crt: bool
+    ) -> Any:
+        """``over`` is called when the transfer has ended and has a future: the CRT may end it before it has one."""
+        lock = self._lock
 
         class Listener(self._subscriber):  # type: ignore[name-defined, misc]
-            number = 0
-            is_over = False
+            steps = 2
 
             def on_queued(self, future: Any, **_: Any) -> None:
-                if (
-                    item is not None and item.tag and hasattr(future.meta, "provide_object_etag")
-                ):  # spares a request; asks If-Match
+                if item is None or not item.tag:
+                    return
+                if by_crt:
+                    future.meta.call_args.extra_args["IfMatch"] = item.tag
+                elif hasattr(future.meta, "provide_object_etag"):  # spares a request; asks If-Match
                     future.meta.provide_transfer_size(item.size)
                     future.meta.provide_object_etag(item.tag)
 
@@ -226,18 +232,19 @@ class S3Store(Store):
                 on_bytes(bytes_transferred)
 
             def on_done(self, future: Any, **_: Any) -> None:
+                self.step(future)
+
+            def step(self, future: Any) -> None:
+                with lock:
+                    self.steps -= 1
+                    if self.steps:
+                        return
                 try:
                     future.result()
                 except BaseException as error:
-                    self.finish(error)
+                    over(error)
                 else:
-                    self.finish(None)
-
-            def finish(self, error: BaseException | None) -> None:
-                with store._lock:
-                    self.is_over = True
-                    store._futures.pop(self.number, None)
-                on_done(None if error is None else store.explain(error, key))
+                    over(None)
 
         return Listener()
 
@@ -247,74 +254,44 @@ class S3Store(Store):
         if isinstance(error, StoreError):
             return error
         found = self._explained(error, f"s3://{self._bucket}/{key}" if key else self.place)
-        found.kind = found.kind or (_code(error) if hasattr(error, "response") else type(error).__name__)
+        found.kind = found.kind or (code_of(error) if getattr(error, "response", None) else type(error).__name__)
+        found.unreachable = found.unreachable and not self._has_answered
         return found
 
     def _explained(self, error: BaseException, where: str) -> StoreError:
-        errors = self._errors
-        if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError)):
-            return StoreError(
-                f"{where}: there are no AWS credentials on this host: give the job a role, or set AWS_ACCESS_KEY_ID "
-                "and its like"
-            )
-        if isinstance(error, errors.NoRegionError):
-            return StoreError(f"{where}: no AWS region is known: set AWS_REGION")
-        if isinstance(error, errors.ClientError):
-            return self._refused(error, where)
-        if isinstance(error, OSError) and not isinstance(error, errors.BotoCoreError):
+        takes = ""
+        if isinstance(error, self._errors.ClientError):
+            if (missing := self._missing(error, where)) is not None:
+                return missing
+            takes = f"{RIGHTS.get(error.operation_name, 's3:PutObject')}, and the object's KMS key if it has one"
+        if isinstance(error, OSError) and not isinstance(error, self._errors.BotoCoreError):
             return StoreError(os_words(error), local=True)
+        if name := name_of(error):
+            if name.startswith(LOCAL) or name == SHORTER:
+                words = "a file became shorter while it was sent" if name == SHORTER else brief(error)
+                return StoreError(f"{where}: {words}", local=True)
+            hint = "" if name.startswith(ANSWERED) else "; has this host a network?"
+            found = StoreError(f"{where}: {brief(error)}{hint}", passing=True)
+            found.unreachable = name.startswith(ABSENT)
+            return found
         if type(error).__name__ == "S3DownloadFailedError":  # s3transfer's name for a refused If-Match
             return StoreError(f"{where} was replaced by another object while it was being read", passing=True)
         if type(error).__name__ in ("S3UploadFailedError", "RetriesExceededError") and error.args:
             last = getattr(error, "last_exception", None)
             if last is not None:
                 return self.explain(last, where.removeprefix(f"s3://{self._bucket}/"))
-        if isinstance(error, (errors.HTTPClientError, errors.EndpointConnectionError)):
-            return StoreError(f"{where}: {brief(error)}; has this host a network?", passing=True)
-        passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
-            type(error)
-        )
-        return StoreError(f"{where}: {brief(error)}", passing)
+        return self._aws.explain(error, where, takes)
 
-    def _refused(self, error: Any, where: str) -> StoreError:
-        code, words = _code(error), error.response.get("Error", {}).get("Message", "")
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    def _missing(self, error: Any, where: str) -> StoreError | None:
+        """For what isn't there, or isn't there any more."""
+        code = code_of(error)
         if code == "NoSuchBucket":
             return StoreError(f"there is no bucket {self._bucket!r} ({where})", missing=True)
         if code in ("NoSuchKey", "404", "NotFound"):
             return StoreError(f"there is no object {where}", missing=True)
         if code in ("PreconditionFailed", "412"):
             return StoreError(f"{where} was replaced by another object while it was being read", passing=True)
-        if code in DENIED:
-            needed = RIGHTS.get(error.operation_name, "s3:PutObject")
-            return StoreError(
-                f"{where} was refused to {self._identity()} ({code}: {words}): it takes {needed}, and the object's KMS "
-                "key if it has one"
-            )
-        return StoreError(f"{where}: {brief(error)}", status >= 500 or status == 429 or code in TRANSIENT)
-
-    def _identity(self) -> str:
-        """Who we are to AWS, for a message; asked once."""
-        self._who = self._who or self._asked_identity()
-        return self._who
-
-    def _asked_identity(self) -> str:
-        try:
-            times = {"connect_timeout": IDENTITY_SECONDS, "read_timeout": IDENTITY_SECONDS}
-            found = self._connect("sts", 1, 1, **times).get_caller_identity().get("Arn", "")
-            if found:
-                return str(found)
-        except Exception:
-            pass  # no network to STS, or an S3 of others, which has none
-        try:
-            credentials = self._boto3.Session().get_credentials()
-            return f"the access key ...{credentials.access_key[-4:]} (from {credentials.method})"
-        except Exception:
-            return "these credentials"
-
-
-def _code(error: Any) -> str:
-    return str(getattr(error, "response", {}).get("Error", {}).get("Code", "?"))
+        return None
 
 
 def _name_of(file: Any) -> str:

@@ -55,9 +55,11 @@ class StoreError(Exception):
     """A store refused something, as a sentence. ``passing``: trying again may help. ``missing``: it isn't there.
 
     ``local``: this host's file or disk failed, not the store. ``kind``: a short name, to count the same ones.
+    ``unreachable``: its address isn't known, or nothing listens there, and nothing has ever answered there.
     """
 
     kind = ""
+    unreachable = False
 
     def __init__(self, sentence: str, passing: bool = False, missing: bool = False, local: bool = False) -> None:
         super().__init__(sentence)
@@ -76,6 +78,10 @@ class Store:
     def item(self, name: str) -> Item | None:
         """One file; None: it isn't there."""
         raise NotImplementedError
+
+    def refusal(self, name: str) -> StoreError:
+        """Why a file can't be had, in the store's own words where it has some."""
+        return StoreError(f"there is no {name!r} at {self.place}", missing=True)
 
     def read(self, name: str) -> bytes | None:
         """A small file's content; None: it isn't there."""
@@ -191,11 +197,11 @@ class DirectoryStore(Store):
                         yield from self._below(name, (*above, real))
 
     def _path(self, name: str) -> str:
-        return self._root if not os.path.isdir(self._root) else os.path.join(self._root, name)
+        return self._root if os.path.isfile(self._root) else os.path.join(self._root, name)
 
     def item(self, name: str) -> Item | None:
         try:
-            facts = os.stat(os.path.join(self._root, name))
+            facts = os.stat(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return Item(name, facts.st_size, tag_of(facts)) if stat.S_ISREG(facts.st_mode) else None
@@ -337,7 +343,7 @@ class FsspecStore(Store):
     def item(self, name: str) -> Item | None:
         self._fs.invalidate_cache()
         try:
-            return _item(name, self._fs.info(self._path(name)))
+            return _item(name, self._fs.info(self._source(name)))
         except FileNotFoundError:
             return None
 
@@ -345,7 +351,7 @@ class FsspecStore(Store):
         return f"{self._root}/{name}"
 
     def _source(self, name: str) -> str:
-        return self._path(name) if self._fs.isdir(self._root) else self._root
+        return self._root if self._fs.isfile(self._root) else self._path(name)
 
     def read(self, name: str) -> bytes | None:
         try:

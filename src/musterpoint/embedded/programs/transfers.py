@@ -9,6 +9,7 @@ import collections
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
@@ -347,7 +348,7 @@ def send_all(store: Store, files: Sequence[Outgoing], tell: Tell, note: Note, un
         return version(files[job.number].path) == versions[job.number]
 
     jobs = [Job(number, file.name, file.size) for number, file in enumerate(files)]
-    Crowd(tell, note).run(jobs, begin, ended, store.cancel, until)
+    Crowd(tell, note, unreached=math.inf).run(jobs, begin, ended, store.cancel, until)
     return Totals(len(files), sum(file.size for file in files))
 
 

@@ -1,4 +1,4 @@
-"""A bucket that takes files in the background. Runs in a Python that has boto3, without musterpoint."""
+"""A place on S3 that takes files in the background. Runs in a Python that has boto3, without musterpoint."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ REQUESTS = 8
 
 
 class Bucket:
-    """Keys are ``prefix`` and a relative path. ``done`` gets path and error (None: uploaded), in another thread.
+    """Keys are those of ``uri``, and a relative path. ``access``: ``region`` and ``endpoint``, both may be empty.
+    ``done`` gets path and error (None: uploaded), in another thread.
 
     ``sent``: bytes sent so far, by path of each running upload.
     """
 
-    def __init__(
-        self, bucket: str, prefix: str, region: str, endpoint: str, done: Callable[[str, StoreError | None], None]
-    ) -> None:
-        self._store = S3Store(f"s3://{bucket}/{prefix}/", {"region": region, "endpoint": endpoint}, REQUESTS)
+    def __init__(self, uri: str, access: dict[str, Any], done: Callable[[str, StoreError | None], None]) -> None:
+        self._store = S3Store(uri, access, REQUESTS)
         self._done = done
         self.sent: dict[str, int] = {}
 

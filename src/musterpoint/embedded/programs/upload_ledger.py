@@ -5,7 +5,6 @@ Runs in a Python without musterpoint. Paths are relative to the directory; times
 
 from __future__ import annotations
 
-import errno
 import heapq
 import json
 import os
@@ -54,29 +53,6 @@ def listing(directory: str, below: str = "") -> dict[str, Version]:
             if version is not None and not is_private(relative):
                 found[relative] = version
     return found
-
-
-def is_written(path: str) -> bool | None:
-    """Whether some process has the file open for writing; None where the system doesn't tell.
-
-    The kernel gives out a read lease only while no process has; it is given back at once (fcntl(2), "Leases").
-    """
-    import fcntl
-
-    if not hasattr(fcntl, "F_SETLEASE"):
-        return None
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        return False
-    except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    finally:
-        os.close(fd)
 
 
 def read_record(path: str) -> dict[str, Version]:

@@ -1,8 +1,7 @@
 """The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
 
 A line ``finish SECONDS`` on stdin begins its end; it ends at once when stdin does. Facts go to stdout, one JSON object
-a line. The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory
-is to be watched and there is no watchdog.
+a line; ``lacks``, the only one, names what this Python lacks: boto3, or watchdog where the directory is to be watched.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import time
 from typing import Any
 
 from musterpoint.embedded.programs.crowd import emit
+from musterpoint.embedded.programs.file_leases import is_written
 from musterpoint.embedded.programs.upload_bucket import Bucket
 from musterpoint.embedded.programs.upload_ledger import (
     Ledger,
     Version,
     is_private,
-    is_written,
     listing,
     read_record,
     version_of,
@@ -51,15 +50,13 @@ CANCEL_SECONDS = 1.0
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, bucket, prefix, region, endpoint, record (a file), watch (bool), no_boto3
-    and no_watchdog (exit statuses).
-    """
+    """``request``: directory, uri, access, record (a file), watch (bool)."""
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: another process waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    if importlib.util.find_spec("boto3") is None:
-        return int(request["no_boto3"])
-    if request["watch"] and importlib.util.find_spec("watchdog") is None:
-        return int(request["no_watchdog"])
+    for library in ("boto3", "watchdog") if request["watch"] else ("boto3",):
+        if importlib.util.find_spec(library) is None:
+            emit(lacks=library)
+            return 1
     Uploader(request).run()
     return 0
 
@@ -91,8 +88,7 @@ class Uploader:
         if self._request["watch"]:
             self._watch()
         try:
-            asked = self._request
-            self._bucket = Bucket(asked["bucket"], asked["prefix"], asked["region"], asked["endpoint"], self._done)
+            self._bucket = Bucket(self._request["uri"], self._request["access"], self._done)
         except Exception as error:  # a wrong profile or endpoint
             self._problem("client", f"{type(error).__name__}: {' '.join(str(error).split())}")
         emit(watching=self._watching)

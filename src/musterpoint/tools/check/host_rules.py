@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from musterpoint.base.stop_budget import UPLOAD_RESERVE
 from musterpoint.tools.check.facts import HostFacts
 from musterpoint.tools.check.findings import Finding, Severity, finding
 from musterpoint.tools.check.gpus import XIDS, is_busy
@@ -58,10 +59,6 @@ def host_findings(facts: HostFacts) -> list[Finding]:
     return found
 
 
-RESERVE = 3.0
-"""Seconds of a stop that no upload gets."""
-
-
 def _places(facts: HostFacts) -> Iterator[Told]:
     for place in facts.places:
         where = f"{place.uri} ({place.used_for})"
@@ -69,7 +66,7 @@ def _places(facts: HostFacts) -> Iterator[Told]:
             yield ("place-unusable", "fail", f"{where}: {place.problem}", "a place that answers")
             continue
         speeds = [f"{rate:.0f} MiB/s {way}" for rate, way in ((place.write, "to it"), (place.read, "from it")) if rate]
-        time = max(0.0, place.grace - RESERVE)
+        time = max(0.0, place.grace - UPLOAD_RESERVE)
         room = place.write * time
         if place.used_for == "checkpoints" and place.newest > room:
             found = f"{where}: {', '.join(speeds)}, and the newest checkpoint has {place.newest:.0f} MiB"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.base import settings
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
@@ -43,6 +43,7 @@ class HostView(NamedTuple):
 class Preview(NamedTuple):
     """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
     host order. ``environ`` is this host's environment, ``used`` what becomes of each of the platform's variables in it.
+    ``lacks``: what the launcher needs and isn't here, each as the error that a launch would end with.
     """
 
     job: Job
@@ -52,6 +53,7 @@ class Preview(NamedTuple):
     notes: tuple[str, ...]
     environ: Mapping[str, str] = {}
     used: tuple[EnvSetting, ...] = ()
+    lacks: tuple[MusterError, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -76,7 +78,7 @@ def preview_request(request: Request) -> Preview:
 
     Raises:
         UsageError: there is no job and no program.
-        MusterError: the program is missing, or the launcher can't be had here.
+        MusterError: the program is missing, or no launcher fits the job.
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
@@ -168,11 +170,18 @@ def preview(
     ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand.
 
     Raises:
-        MusterError: the program is missing, or the launcher can't be had here.
+        MusterError: the program is missing, or no launcher fits the job.
     """
     views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
-    wanted = [what_is_wanted(view.job, view.options, view.environ) for view in views]
-    prepared = [prepare_host(each, view.environ, typed) for each, view in zip(wanted, views, strict=True)]
+    lacks = dict[str, MusterError]()
+
+    def lacking(error: MusterError) -> None:
+        lacks.setdefault(str(error), error)
+
+    wanted = [what_is_wanted(view.job, view.options, view.environ, lacks=lacking) for view in views]
+    prepared = [
+        prepare_host(each, view.environ, typed, lacks=lacking) for each, view in zip(wanted, views, strict=True)
+    ]
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
     for view, each, host in zip(views, wanted, prepared, strict=True):
@@ -187,8 +196,19 @@ def preview(
         *_notes(views[0], rosters[0]),
         *(rule.described() for rule in prepared[leader].log_rules),
         *unheeded(first.job, first.options, first.environ, given, choice, typed),
+        *endings(lacks.values()),
     )
-    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)
+    return Preview(
+        job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ, lacks=tuple(lacks.values())
+    )
+
+
+def endings(lacks: Iterable[MusterError]) -> Iterator[str]:
+    """How a job would end that is started here: a host says the first error, and the next once that is mended."""
+    start = "started on this machine, the job would end at once"
+    for error in lacks:
+        yield f"warning: {start} with code {error.code}: {error}"
+        start = "with that mended, it would end"
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import shlex
 from typing import Any, Iterable, NamedTuple, Sequence
 
+from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 
 
 def to_json(
-    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
+    plans: Sequence[LaunchPlan],
+    headline: str,
+    notes: Iterable[str],
+    masker: Masker,
+    used: Sequence[EnvSetting] = (),
+    lacks: Sequence[MusterError] = (),
 ) -> dict[str, Any]:
-    """``{"plan": headline, "notes": […], "variables": […], "hosts": […]}``; hosts have ``processes``, these an argv."""
+    """``{"plan": headline, "notes": […], "lacks": […], "variables": […], "hosts": […]}``; hosts have ``processes``,
+    these an argv.
+    """
     return {
         "plan": masker.mask(headline),
         "notes": [masker.mask(note) for note in notes],
+        "lacks": [{"code": error.code, "reason": masker.mask(str(error))} for error in lacks],
         "variables": _settings_json(used, masker),
         "hosts": [_host_json(plan, masker) for plan in plans],
     }

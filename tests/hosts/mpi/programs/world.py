@@ -1,8 +1,12 @@
-"""One rank of a world: reduces, then writes what it is and what it sees into the host's output."""
+"""One rank of a world: reduces, then writes what it is and what it sees into the host's output.
+
+Where TEST_STAYS is set, it stays until it is stopped.
+"""
 
 import contextlib
 import json
 import os
+import signal
 import sys
 
 import beside
@@ -80,4 +84,6 @@ seen["secret on disk"] = files_with(secret) if world.rank == 0 or os.environ["LO
 world.Barrier()
 with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{world.rank}.json", "w") as file:
     json.dump(seen, file)
-print(f"rank {world.rank} of {world.size} says {total[7]:g}")
+print(f"rank {world.rank} of {world.size} says {total[7]:g}", flush=True)
+if "TEST_STAYS" in os.environ:
+    signal.pause()

@@ -1,35 +1,41 @@
-"""What is asked of AWS and how answers and failures come back; the reader runs with a boto3 made for the test."""
+"""What is asked of AWS for the user's code, and how answers and failures come back, with programs made for the test."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
-from musterpoint.core.code import aws
-from musterpoint.core.code.aws import download, endpoint_of, package_index, region_of
-from musterpoint.embedded.programs.registry import text_of
+from musterpoint.core.code.aws import download, package_index
+from musterpoint.core.data import mover
+from musterpoint.core.data.mover import endpoint_of, region_of
+from musterpoint.embedded.programs import registry
 
 from .conftest import Bench
 
 ARN = "arn:aws:codeartifact:eu-west-1:111122223333:repository/domain/repo"
-READER = """
+PROGRAM = """
 import json, os, sys
-request = json.loads(os.environ["MUSTER_AWS_REQUEST"])
 def tell(**facts):
     print(json.dumps(facts), flush=True)
+def main(request):
 """
 
 
 @pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The text of the reader, in parts."""
-    parts = [READER]
-    monkeypatch.setattr(aws, "text_of", lambda name: "".join(parts))
-    monkeypatch.setattr(aws, "sys", SimpleNamespace(executable=""))
-    return parts
+def program(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the program's ``main``, in the place of every program of ours."""
+    lines: list[str] = []
+
+    def text(name: str) -> str:
+        return PROGRAM + "".join(f"    {line}\n" for line in lines)
+
+    monkeypatch.setattr(registry, "text_of", text)
+    monkeypatch.setattr(mover, "sys", SimpleNamespace(executable=""))
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -61,66 +67,68 @@ def test_endpoints(environ: dict[str, str], endpoint: str) -> None:
 
 
 def test_a_download_is_asked_for_and_its_progress_told(
-    reader: list[str], bench: Bench, interpreter: str, tmp_path: Path
+    program: list[str], bench: Bench, interpreter: str, tmp_path: Path
 ) -> None:
-    reader.append(
-        "open(request['path'], 'w').write(json.dumps(request))\n"
-        "print('a warning of boto3', file=sys.stderr, flush=True)\n"
-        "for seconds in (5, 11, 12, 25):\n    tell(at=seconds << 20, size=100 << 20, seconds=seconds)\n"
-        "tell(retry='it broke', at=1234567)\ntell(at=1, size=5, seconds=60)\ntell(done=True, size=1)\n"
-    )
-    path = str(tmp_path / "object")
+    program += [
+        f"open({str(tmp_path / 'request')!r}, 'w').write(json.dumps(request))",
+        "print('a warning of boto3', file=sys.stderr, flush=True)",
+        "for seconds in (5, 11, 12, 25): tell(progress=[seconds << 20, 100 << 20, 0, 1, seconds])",
+        "tell(note='it broke; it is tried again')",
+        "tell(done={})",
+    ]
     bench.environ["AWS_ENDPOINT_URL"] = "http://here"
-    download("s3://bucket/a/b.tar.gz", path, "eu-west-1", bench.environ, interpreter, bench.tools)
-    assert (tmp_path / "object").read_text() == (
-        '{"action": "get", "bucket": "bucket", "key": "a/b.tar.gz", "path": "' + path + '", '
-        '"region": "eu-west-1", "endpoint": "http://here", "no_boto3": 3}'
-    )
+    uri, folder = "s3://bucket/a/b.tar.gz", str(tmp_path / "fetched")
+    assert download(uri, folder, "eu-west-1", bench.environ, interpreter, bench.tools) == f"{folder}/b.tar.gz"
+    asked = json.loads((tmp_path / "request").read_text())
+    assert (asked["action"], asked["uri"], asked["names"]) == ("fetch", "s3://bucket/a/", ["b.tar.gz"])
+    assert (asked["directory"], asked["access"]) == (folder, {"region": "eu-west-1", "endpoint": "http://here"})
     assert bench.said == [
-        "s3://bucket/a/b.tar.gz: 11 of 100 MiB after 11 s", "s3://bucket/a/b.tar.gz: 25 of 100 MiB after 25 s",
-        "s3://bucket/a/b.tar.gz: it broke; going on at byte 1,234,567",
-    ]  # fmt: skip
+        f"fetching {uri}: 11.0 MiB of 100.0 MiB, 0 of 1 files after 11 s (1.0 MiB/s, 89 s left)",
+        f"fetching {uri}: 25.0 MiB of 100.0 MiB, 0 of 1 files after 25 s (1.0 MiB/s, 75 s left)",
+        f"fetching {uri}: it broke; it is tried again",
+    ]
     assert bench.shown == ["a warning of boto3"]
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("line", "says"),
     [
-        ("tell(error='there is no such bucket'); sys.exit(1)", "can't fetch s3://b/k: there is no such bucket"),
-        ("print('words'); sys.exit(1)", "can't fetch s3://b/k: words"),
-        ("sys.exit(9)", "can't fetch s3://b/k: the reader ended with code 9"),
-        ("tell(error='No module named boto3'); sys.exit(3)", "this takes boto3, which no Python here has: PYTHON (No"),
+        ("tell(error='there is no such bucket'); sys.exit(1)", "fetching s3://b/k: there is no such bucket"),
+        ("print('words'); sys.exit(1)", "fetching s3://b/k: words"),
+        ("sys.exit(9)", "fetching s3://b/k: the mover ended with code 9"),
+        ("tell(lacks='boto3'); sys.exit(1)", "this takes boto3, which no Python here has: PYTHON (no boto3)"),
     ],
-)  # fmt: skip
-def test_failures(script: str, says: str, reader: list[str], bench: Bench, interpreter: str) -> None:
-    reader.append(script)
+)
+def test_failures(line: str, says: str, program: list[str], bench: Bench, interpreter: str) -> None:
+    program.append(line)
     with pytest.raises(FetchError) as error:
-        download("s3://b/k", "/dev/null", "", bench.environ, interpreter, bench.tools)
+        download("s3://b/k", "/none", "", bench.environ, interpreter, bench.tools)
     assert says.replace("PYTHON", interpreter) in str(error.value)
 
 
-def test_a_python_that_cannot_be_started_is_passed_over(reader: list[str], bench: Bench) -> None:
-    with pytest.raises(FetchError, match=r"/none/python \(No such file or directory\); pip install boto3"):
-        download("s3://b/k", "/dev/null", "", bench.environ, "/none/python", bench.tools)
+def test_a_python_that_cannot_be_started_is_passed_over(program: list[str], bench: Bench) -> None:
+    with pytest.raises(FetchError, match=r"/none/python \(No such file or directory\); pip install it in the image"):
+        download("s3://b/k", "/none", "", bench.environ, "/none/python", bench.tools)
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3://bucket", "s3://bucket/", "s3:///key"])
+@pytest.mark.parametrize("uri", ["s3://", "s3://bucket", "s3://bucket/", "s3:///key", "s3://bucket/folder/"])
 def test_uris_that_name_no_object(uri: str, bench: Bench) -> None:
     with pytest.raises(FetchError, match="names no object: expected s3://BUCKET/KEY"):
-        download(uri, "/dev/null", "", {}, "", bench.tools)
+        download(uri, "/none", "", {}, "", bench.tools)
 
 
-def test_a_stop_is_no_failure(reader: list[str], bench: Bench, interpreter: str) -> None:
-    reader.append("import time; tell(retry='reset', at=1); time.sleep(60)")
+def test_a_stop_is_no_failure(program: list[str], bench: Bench, interpreter: str) -> None:
+    program.append("tell(note='reset'); sys.stdin.read()")
     bench.tools.say = lambda text: bench.tools.stop(15)
     with pytest.raises(StoppedEarly):
-        download("s3://b/k", "/dev/null", "", bench.environ, interpreter, bench.tools)
+        download("s3://b/k", "/none", "", bench.environ, interpreter, bench.tools)
 
 
-def test_an_index_and_its_token(reader: list[str], bench: Bench, interpreter: str) -> None:
-    reader.append("tell(done=True, token=' '.join(sorted(map(str, request.values()))), url='https://h/pypi/repo/')")
+def test_an_index_and_its_token(program: list[str], bench: Bench, interpreter: str) -> None:
+    program.append("del request['access']; url = 'https://h/pypi/repo/'")
+    program.append("tell(done={'token': ' '.join(sorted(request.values())), 'url': url})")
     index = package_index(ARN, bench.environ, interpreter, bench.tools)
-    assert index == ("https://h/pypi/repo/simple/", " 111122223333 3 domain eu-west-1 index repo")
+    assert index == ("https://h/pypi/repo/simple/", f"111122223333 {ARN} domain eu-west-1 repo")
     assert bench.said + bench.shown == []
 
 
@@ -128,8 +136,3 @@ def test_an_index_and_its_token(reader: list[str], bench: Bench, interpreter: st
 def test_arns_of_another_form(arn: str, bench: Bench) -> None:
     with pytest.raises(FetchError, match="expected arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/REPOSITORY"):
         package_index(arn, {}, "", bench.tools)
-
-
-def test_the_reader_comes_from_the_package() -> None:
-    assert "def main(request" in text_of("aws_reader")
-    assert len(text_of("aws_reader").encode()) < 64 * 1024, "it has to fit into a pipe"

@@ -57,12 +57,28 @@ def test_stderr_apart_is_shown(trial: Trial) -> None:
     assert (trial.lines, trial.shown) == (["out"], ["err"])
 
 
-def test_what_is_given_and_kept(trial: Trial, tmp_path: Path) -> None:
+def test_a_descriptor_that_is_kept(trial: Trial, tmp_path: Path) -> None:
     with open(tmp_path / "kept", "w") as kept:
-        script = f"import os, sys; os.write({kept.fileno()}, sys.stdin.buffer.read())"
-        assert trial.run(script, stdin=b"words", pass_fds=[kept.fileno()]) == 0
+        assert trial.run(f"import os; os.write({kept.fileno()}, b'words')", pass_fds=[kept.fileno()]) == 0
     assert (tmp_path / "kept").read_bytes() == b"words"
-    assert trial.run("pass", stdin=b"nobody reads it" * 1000) == 0
+
+
+def test_a_program_that_ends_with_its_stdin(trial: Trial) -> None:
+    """It needs no signal, and may ignore them."""
+    script = (
+        "import signal, sys; signal.signal(2, signal.SIG_IGN); print('on', flush=True); sys.stdin.read(); print('off')"
+    )
+    assert trial.run(script) == 0
+    trial.lines.clear()
+
+    def line(text: str) -> None:
+        trial.lines.append(text)
+        trial.tools.stop(15)
+
+    with pytest.raises(StoppedEarly):
+        words = [sys.executable, "-S", "-u", "-c", script]
+        trial.tools.run(Execution(words, os.environ, "/", ends_with_stdin=True), line)
+    assert trial.lines[0] == "on"
 
 
 def test_a_program_that_dies_or_is_not_there(trial: Trial) -> None:

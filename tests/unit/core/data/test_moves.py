@@ -14,6 +14,7 @@ from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel, Share
 from musterpoint.core.data.probes import speed
 from musterpoint.core.data.uploads import send
+from musterpoint.embedded.programs.open_store import open_store
 
 ACCESS = Access({"PATH": os.environ["PATH"]})
 AWKWARD = ["a b", "ünïcode", "sub/$(x)", "sub/deep/'\"", "sub/a;sharded", "%41", "new\nline", "-rf", "#x?y=1", "🦜"]
@@ -185,3 +186,12 @@ def test_many_small_files_come_and_stay(tmp_path: Path) -> None:
     again = brought(Channel("train", str(source)), tmp_path / "train")
     assert first.size.files == 3000 and first.kept.files == 0 and again.kept == first.size
     assert tree(tmp_path / "train") == tree(source)
+
+
+@pytest.mark.parametrize("scheme", ["", "local://"])
+def test_one_file_is_looked_up_by_its_own_name(scheme: str, tmp_path: Path) -> None:
+    """Before it is tried again."""
+    (tmp_path / "one").write_bytes(b"data")
+    store = open_store(f"{scheme}{tmp_path}/one", {})
+    assert [store.item(item.name) for item in store.items()] == list(store.items())
+    assert store.item("one") is not None and open_store(f"{scheme}{tmp_path}/none", {}).item("one") is None

@@ -61,10 +61,12 @@ PROVOKED = [
 
 
 @pytest.fixture(scope="module")
-def tails(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each statement printed: one process, since it imports torch."""
+def tails(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each statement of the chosen tests printed: one process, since it may import torch."""
     into = tmp_path_factory.mktemp("hints") / "tails.json"
-    words = json.dumps([statement for statement, _job, _hint in PROVOKED])
+    calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
+    chosen = {call.params["statement"] for call in calls if "statement" in call.params}
+    words = json.dumps([statement for statement, _job, _hint in PROVOKED if statement in chosen])
     subprocess.run([sys.executable, "-c", EACH, str(into)], input=words, text=True, check=True, capture_output=True)
     found: dict[str, str] = json.loads(into.read_text())
     return found

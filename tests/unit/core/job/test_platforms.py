@@ -8,7 +8,6 @@ from typing import Iterator, get_args, get_type_hints
 
 import pytest
 
-import musterpoint
 from musterpoint.base.errors import UsageError
 from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
@@ -17,7 +16,10 @@ from musterpoint.local.options import Options
 from musterpoint.local.platforms import table
 from musterpoint.local.platforms.platform import LocalPlatform
 
-PACKAGE = Path(musterpoint.__file__).parent
+from ...sources import IN_ONE_WORKER, PACKAGE, files, nodes
+
+pytestmark = IN_ONE_WORKER
+
 OWN = ("core/job/platforms/", "local/platforms/")
 """Where a platform's own files are."""
 OTHER_MEANINGS = {
@@ -37,8 +39,7 @@ OTHER_MEANINGS = {
 
 def names_in(path: Path) -> Iterator[tuple[int, str]]:
     """Every text in the code of ``path`` that is a platform's name, docstrings apart."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and node.value in PLATFORMS:
             yield node.lineno, str(node.value)
 
@@ -49,7 +50,7 @@ def folders(inside: str) -> list[str]:
 
 def test_nothing_but_its_own_file_knows_a_platforms_name() -> None:
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in files():
         inside = path.relative_to(PACKAGE).as_posix()
         if inside.startswith(OWN):
             continue

@@ -236,7 +236,6 @@ HYPERPARAMETERS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.timeout(900)
 @limits(max_examples=3 * limits.default.max_examples)
 @given(
     resources=RESOURCES | objects("hosts", "current_host"),

@@ -84,6 +84,7 @@ def plan() -> Callable[..., LaunchPlan]:
         cpu_sets: tuple[CpuSet, ...] = (),
         openssh: Ssh | None = OPENSSH,
         keys: str = "",
+        attempt: int = 0,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
@@ -96,7 +97,8 @@ def plan() -> Callable[..., LaunchPlan]:
         leader = next(seat for seat in table if seat.grouped)
         known = {"mpi": mpi, "accelerate": accelerate, "ray": memory}.get(launcher)
         job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)._replace(started=started)
-        roster = Roster("digits", "s1", table, leader.address, 7777, me)
+        roster = Roster("digits", "s1", table, leader.address, 7777 + attempt, me)
+        roster = roster._replace(attempt=attempt, max_restarts=attempt)
         options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(
             LaunchInputs(

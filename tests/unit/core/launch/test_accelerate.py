@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.accelerate import Accelerate
+from musterpoint.core.fabric.accelerate import Accelerate, read_without
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.launchers.accelerate import as_typed, typed_words
@@ -141,3 +141,19 @@ def test_the_program_and_its_ranks(shape: dict[str, int], slots: int | None, ask
 def test_options_that_contradict_the_job(shape: dict[str, int], slots: int | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         as_typed(job("accelerate", "launch"), Settings(slots=slots), typed(**shape))
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "module", "shape"),
+    [
+        ("--multi_gpu --num_processes 8 train.py --lr 1", "train.py", False, {"num_processes": 8}),
+        ("--num-machines=2 --mixed_precision bf16 -m package.train", "package.train", True, {"num_machines": 2}),
+        ("--config_file c.yaml --use-fsdp --fsdp_version 2 train.py --num_processes 3", "train.py", False, {}),
+    ],
+)
+def test_a_line_is_read_without_accelerate(line: str, script: str, module: bool, shape: dict[str, int]) -> None:
+    found = read_without(line.split())
+    assert (found.script, found.module) == (script, module)
+    assert {name: value for name, (value, _) in found.shape.items()} == shape
+    with pytest.raises(UsageError, match="no script is named"):
+        read_without(["--num_processes", "8"])

@@ -106,3 +106,21 @@ def test_slots_of_uneven_hosts_are_numbered_from_the_first(plan: Planner, values
     assert values(plan("deepspeed", {"a": 1, "b": 2}, "b"))["MUSTER_FIRST_RANK"] == "1"
     for even in (plan("deepspeed", {"a": 2, "b": 2}, "b"), plan("deepspeed", {"a": 1, "b": 2}, "a")):
         assert "MUSTER_FIRST_RANK" not in values(even)
+
+
+def test_ranks_are_started_again_without_its_launcher(plan: Planner, values: Values) -> None:
+    """It would import torch for seconds; tests/hosts/stacks/test_deepspeed.py compares what ranks see."""
+    made = plan("deepspeed", {"a": 1, "b": 2}, "b", attempt=1, environ={"CUDA_VISIBLE_DEVICES": "3,1"})
+    assert [(process.role, process.rank, process.local_rank) for process in made.processes] == [
+        ("rank", 1, 0), ("rank", 2, 1),
+    ]  # fmt: skip
+    assert made.processes[1].words == ["/usr/bin/python3", "train.py", "--local_rank=1", "--lr", "0.1"]
+    got = values(made, 1)
+    assert (got["CUDA_VISIBLE_DEVICES"], got["LOCAL_SIZE"], got["CROSS_RANK"], got["CROSS_SIZE"]) == (
+        "3,1",
+        "2",
+        "1",
+        "2",
+    )
+    other = plan("deepspeed", {"a": 2}, attempt=1, environ={"DS_ACCELERATOR": "npu"})
+    assert other.foreign, "it gives its ranks another variable"

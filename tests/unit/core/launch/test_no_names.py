@@ -7,12 +7,16 @@ property that names one.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Iterator
 
 import pytest
 
 from musterpoint.base.kinds import LAUNCHERS
+
+from ...sources import IN_ONE_WORKER, PACKAGE, files
+from ...sources import tree as tree_of
+
+pytestmark = IN_ONE_WORKER
 
 NAMES = frozenset(LAUNCHERS)
 IDENTIFIERS = frozenset(name.replace("-", "_") for name in NAMES)
@@ -28,10 +32,9 @@ OTHERS = {
 """Where such words mean something else, unless a launcher is what is compared."""
 
 
-def modules(root: Path) -> Iterator[tuple[str, ast.Module]]:
-    package = root / "src" / "musterpoint"
-    for path in sorted(package.rglob("*.py")):
-        yield path.relative_to(package).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in files():
+        yield path.relative_to(PACKAGE).as_posix(), tree_of(path)
 
 
 def words(node: ast.AST | None) -> set[str]:
@@ -121,28 +124,28 @@ def own_name(path: str) -> str:
     return file.removesuffix(".py").replace("_", "-") if folder == "core/launch/launchers" else ""
 
 
-def test_only_its_own_file_compares_a_launchers_name(root: Path) -> None:
+def test_only_its_own_file_compares_a_launchers_name() -> None:
     found = [
         f"{path}:{line} compares with {', '.join(sorted(named))}"
-        for path, tree in modules(root)
+        for path, tree in modules()
         for line, named in comparisons(tree)
         if named - {own_name(path)}
     ]
     assert found == []
 
 
-def test_there_is_one_table_of_launchers(root: Path) -> None:
+def test_there_is_one_table_of_launchers() -> None:
     found = [
         f"{path}:{line} {name} has {', '.join(sorted(named))}"
-        for path, tree in modules(root)
+        for path, tree in modules()
         for line, named, name in keyed_by_launchers(tree)
         if (path, name) not in TABLES and not path.startswith(tuple(OTHERS))
     ]
     assert found == []
 
 
-def test_no_property_is_one_launchers(root: Path) -> None:
-    assert [f"{path}:{line} {name}" for path, tree in modules(root) for line, name in properties(tree)] == []
+def test_no_property_is_one_launchers() -> None:
+    assert [f"{path}:{line} {name}" for path, tree in modules() for line, name in properties(tree)] == []
 
 
 @pytest.mark.parametrize(

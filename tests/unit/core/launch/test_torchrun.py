@@ -15,6 +15,8 @@ from musterpoint.core.launch.inputs import STANDINS
 from musterpoint.core.launch.launchers.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
+from .conftest import WORKSPACE
+
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]
 
@@ -86,6 +88,37 @@ def test_c10d_on_several_hosts_says_that_order_is_not_kept(plan: Planner) -> Non
     (note,) = plan("torchrun", {"a": 1, "b": 1}, "a", rendezvous="c10d").notes
     assert "order" in note
     assert not plan("torchrun", {"a": 1, "b": 1}, "a").notes
+
+
+def test_ranks_are_started_again_without_an_agent(plan: Planner, values: Values) -> None:
+    """It would import torch for a second; a rank's variables are compared with the agent's in tests/contract."""
+    made = plan("torchrun", {"a": 1, "b": 2}, "b", attempt=1, environ={"PYTHONPATH": "/mine", "PET_STANDALONE": "1"})
+    assert [(process.role, process.rank, process.local_rank) for process in made.processes] == [
+        ("rank", 1, 0), ("rank", 2, 1),
+    ]  # fmt: skip
+    assert [process.words for process in made.processes] == [["/usr/bin/python3", "train.py", "--lr", "0.1"]] * 2
+    got = values(made, 1)
+    assert got["PYTHONPATH"] == f"/opt/ml/code:/mine:{STANDINS}"
+    assert (got["RANK"], got["LOCAL_RANK"], got["WORLD_SIZE"], got["ROLE_RANK"]) == ("2", "1", "3", "2")
+    assert (got["MASTER_ADDR"], got["MASTER_PORT"]) == ("10.0.0.1", "7778")
+    assert got["TORCHELASTIC_RESTART_COUNT"] == "1"
+    assert (made.local_ranks, made.first_rank, made.world_size, made.launcher) == (2, 1, 3, "torchrun")
+    assert not made.foreign
+    meeting = plan("torchrun", {"a": 1, "b": 2}, "a", attempt=1).meeting
+    assert meeting is not None and (meeting.port, meeting.hosts) == (7778, ("10.0.0.2",))
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "settings"),
+    [(("--file", "log-${local_rank}"), {}, {}), ((), {VIRTUAL: "1"}, {}), ((), {}, {"numa_binding": "node"})],
+    ids=["replaced words", "virtual local ranks", "binding"],
+)
+def test_an_agent_that_does_more_is_started_again(
+    plan: Planner, words: tuple[str, ...], environ: dict[str, str], settings: dict[str, str]
+) -> None:
+    workspace = WORKSPACE._replace(argv=(*WORKSPACE.argv, *words))
+    made = plan("torchrun", {"a": 2}, attempt=1, environ=environ, workspace=workspace, **settings)
+    assert made.foreign and made.processes[0].name == "torchrun"
 
 
 PARSE = """

@@ -12,6 +12,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import Loop
+from musterpoint.core.data.mover import Access
 from musterpoint.core.job.hyperparameters import decode
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import paths_of
@@ -72,8 +73,8 @@ class Bench:
         hyperparameters = decode({"sagemaker_s3_output": output}, "")
         job = Job("sagemaker", "j", ("algo-1",), "algo-1", ("algo-1",), entry_point((), {}),
                   hyperparameters=hyperparameters, paths=paths_of(str(self.base)), files=self.files)  # fmt: skip
-        environ = {"PATH": os.environ["PATH"]}
-        plan = sync_plan(job, environ, interpreter, 30.0, self.said.append, below_toolkit)
+        access = Access({"PATH": os.environ["PATH"]}, (interpreter,))
+        plan = sync_plan(job, access, 30.0, self.said.append, below_toolkit)
         if plan is None:
             return None
         return Sync(plan, self.loop, self.sidecars, self.said.append, lambda event, **facts: self.moments.append(facts))
@@ -152,9 +153,8 @@ def finished(bench: Bench, text: str, monkeypatch: pytest.MonkeyPatch) -> list[s
     return bench.said[1:]
 
 
-@pytest.mark.timeout(600)
 def test_no_python_has_boto3(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = finished(bench, "exit 3", monkeypatch)
+    said = finished(bench, """echo '{"lacks": "boto3"}'; exit 1""", monkeypatch)
     assert len(said) == 1
     assert "takes boto3, which no Python here has (/nowhere/python, " in said[0]
 
@@ -173,17 +173,15 @@ def test_an_uploader_that_can_not_be_started(bench: Bench, monkeypatch: pytest.M
     assert bench.said[1:] == [f"{said}; it is tried again when the job has ended", said]
 
 
-@pytest.mark.timeout(600)
 def test_an_uploader_that_always_dies_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(bench, "echo out of luck; exit 9", monkeypatch)
     assert said == ["warning: the sync to s3://b/p/output/intermediate/ ended with code 9 (out of luck)"]
     assert len(bench.moments) == 1
 
 
-@pytest.mark.timeout(600)
 def test_an_uploader_that_hangs_is_left_behind_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.core.outputs.sync.OVERTIME", 0.2)
-    monkeypatch.setattr("musterpoint.core.outputs.sync.LONGEST_FINISH", 0.1)
+    monkeypatch.setattr("musterpoint.core.outputs.sync.UPLOAD_OVERTIME", 0.2)
+    monkeypatch.setattr("musterpoint.base.stop_budget.LONGEST_UPLOAD", 0.1)
     said = finished(bench, "exec sleep 60", monkeypatch)
     (text,) = said
     assert re.fullmatch(r"warning: after \d+ s not everything had gone up to s3://b/p/output/intermediate/", text)

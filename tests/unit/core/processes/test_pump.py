@@ -18,6 +18,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.core.processes.pump import BUFFER, HOLD_SECONDS, Pump
 from musterpoint.core.processes.streams import FORWARD_ALL, OutputOptions, Prefix
 
+from ....examples import examples
+
 if sys.platform == "win32":
     pytest.skip("pipes of processes", allow_module_level=True)
 
@@ -104,7 +106,7 @@ chunks = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chunks)
 def test_each_of_several_streams_keeps_its_bytes_and_order(parts: list[tuple[int, bytes]]) -> None:
     # each stream draws its bytes from its own alphabet, so that its part of the output can be told

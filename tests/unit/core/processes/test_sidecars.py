@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Iterator
 
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import sidecars, tree
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecars
 
@@ -19,6 +20,19 @@ print("here", flush=True)
 for line in sys.stdin:
     print("heard", line.strip(), flush=True)
 sys.exit(3)
+"""
+READS_LATE = """
+import sys
+print("here", flush=True)
+open({gate!r}).close()  # waits for a writer
+for number, line in enumerate(sys.stdin):
+    if number == 0:
+        print("reads", flush=True)
+    word, _, rest = line.rstrip().partition(" ")
+    if word == "last":
+        print(number, "lines came before the last", flush=True)
+    elif word != str(number) or len(rest) != {size}:
+        print("line", number, "is", word, "of", len(rest), flush=True)
 """
 STAYS = "import time\nprint('here', flush=True)\ntime.sleep(60)"
 
@@ -50,7 +64,6 @@ def bench() -> Iterator[Bench]:
     made.loop.close()
 
 
-@pytest.mark.timeout(600)
 def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.until("here")
@@ -64,7 +77,46 @@ def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> No
     bench.sidecar.send("nobody is there")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("lines", "size"), [(20_000, 20), (3, 300_000)], ids=["many-lines", "long-lines"])
+def test_no_line_is_lost_where_it_reads_late(bench: Bench, tmp_path: Path, lines: int, size: int) -> None:
+    """More than a pipe takes; what is sent when it has begun to read comes after it."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    bench.start(READS_LATE.format(gate=str(gate), size=size))
+    bench.until("here")
+    for number in range(lines):
+        bench.sidecar.send(f"{number} {'x' * size}")
+    gate.write_text("")
+    bench.until("reads")
+    bench.sidecar.send("last")
+    while not bench.lines[-1].endswith("before the last"):
+        bench.loop.turn()
+    assert bench.lines == ["here", "reads", f"{lines} lines came before the last"]
+
+
+def test_it_ends_while_lines_wait(bench: Bench) -> None:
+    bench.start(STAYS)
+    bench.until("here")
+    bench.sidecar.send("x" * 1024**2)
+    os.kill(bench.sidecar.pid, 9)
+    while not bench.codes:
+        bench.loop.turn()
+    bench.sidecar.send("nobody is there")
+    assert bench.lines == ["here"]
+
+
+def test_one_that_never_reads_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started it is told why, and may start another."""
+    monkeypatch.setattr(sidecars, "MOST_UNREAD", 2 * 1024**2)
+    bench.start(STAYS)
+    bench.until("here")
+    for _ in range(3):
+        bench.sidecar.send("x" * 1024**2)
+    while not bench.codes:
+        bench.loop.turn()
+    assert (bench.codes, bench.lines) == ([-9], ["here", "it doesn't read what it is told: 2 MiB wait"])
+
+
 def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.sidecar.dismiss()
@@ -74,7 +126,6 @@ def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) 
     assert not bench.sidecars.ended(1, 0)
 
 
-@pytest.mark.timeout(600)
 def test_killing_the_job_spares_it(bench: Bench) -> None:
     pid = bench.start(STAYS)
     bench.until("here")
@@ -89,7 +140,6 @@ def test_a_program_that_is_not_there(bench: Bench) -> None:
         bench.sidecars.start(("/nowhere/at/all",), {}, bench.lines.append, bench.codes.append)
 
 
-@pytest.mark.timeout(600)
 def test_a_pid_that_is_used_again_is_another_process(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.sidecar.dismiss()

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts, whole_checkpoints
 
+from ....examples import examples
 from .histories import histories, restarting, silent
 from .rules_of_endings import wrong
 from .simulated_hosts import (
@@ -97,7 +98,7 @@ def test_known_history(name: str) -> None:
 
 
 @seed(1)
-@settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(histories())
 def test_any_history(history: History) -> None:
     job = play(history)
@@ -106,14 +107,14 @@ def test_any_history(history: History) -> None:
 
 
 @seed(1)
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(restarting())
 def test_any_history_of_a_job_that_may_be_started_again(history: History) -> None:
     test_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
 @seed(1)
-@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(silent())
 def test_ranks_that_stay_quiet_are_looked_at_again_and_again(history: History) -> None:
     job = play(history)

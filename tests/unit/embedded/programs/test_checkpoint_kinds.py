@@ -11,7 +11,8 @@ from typing import Callable
 
 import pytest
 
-from musterpoint.embedded.programs.checkpoint_kinds import World, look_at, newest_of, units_of
+from musterpoint.embedded.programs.checkpoint_kinds import newest_of, units_of
+from musterpoint.embedded.programs.checkpoint_look import World, look_at
 
 
 def write(root: Path, name: str, data: bytes = b"x") -> None:
@@ -127,6 +128,49 @@ def test_whole_and_not(kind: str, tmp_path: Path) -> None:
         assert name not in whole(tmp_path, TWO), each
         (tmp_path / each).write_bytes(data)
     assert name in whole(tmp_path, TWO)
+
+
+MARKS = {
+    "torch": "step-2/.metadata",
+    "trainer": "checkpoint-500/trainer_state.json",
+    "deepspeed": "latest",
+    "tensorflow": "ckpt-3.index",
+    "smdistributed": "newest",
+}
+"""What only one host may have of each kind."""
+
+
+@pytest.mark.parametrize("kind", MARKS)
+def test_another_hosts_mark_says_nothing_about_files_that_are_here(kind: str, tmp_path: Path) -> None:
+    make, name, _, tells = KINDS[kind]
+    make(tmp_path)
+    (tmp_path / MARKS[kind]).unlink()
+
+    def is_unmarked() -> bool:
+        [unit] = [unit for unit in units_of(look_at(str(tmp_path), TWO)) if unit.name == name]
+        assert not unit.is_whole and not unit.marked
+        return unit.is_unmarked
+
+    assert is_unmarked()
+    for each in tells:
+        data = (tmp_path / each).read_bytes()
+        half(tmp_path, each)
+        assert not is_unmarked(), each
+        (tmp_path / each).write_bytes(data)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".py"]
+    with open(files[0], "ab"):
+        assert not is_unmarked()
+
+
+def test_a_checkpoint_inside_may_have_its_mark_on_another_host(tmp_path: Path) -> None:
+    """FSDP's inside of the Trainer's."""
+    trainer(tmp_path)
+    write(tmp_path, "checkpoint-500/pytorch_model_fsdp_0/__1_0.distcp")
+    [unit] = units_of(look_at(str(tmp_path), TWO))
+    assert unit.is_unmarked and not unit.is_whole
+    half(tmp_path, "checkpoint-500/pytorch_model_fsdp_0/__1_0.distcp")
+    [unit] = units_of(look_at(str(tmp_path), TWO))
+    assert not unit.is_unmarked and not unit.is_whole
 
 
 @pytest.mark.parametrize("folder", ["new-7.tmp", "tmp-7", "7.orbax-checkpoint-tmp-1", "7.tmp/model", "tmpb2k_1xy0"])

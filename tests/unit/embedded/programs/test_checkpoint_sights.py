@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.embedded.programs.checkpoint_kinds import Facts, Unit
+from musterpoint.embedded.programs.checkpoint_kinds import Unit
+from musterpoint.embedded.programs.checkpoint_look import Facts
 from musterpoint.embedded.programs.checkpoint_sights import Sights
 
 
@@ -14,7 +15,7 @@ def saved(step: int, inode: int = 1, *, is_whole: bool = False) -> Unit:
     """A host's part of a checkpoint, which says by itself that it is whole, or does not."""
     name = f"checkpoint-{step}"
     files = {f"{name}/rng_state_1.pth": Facts(10, 5, 5, inode)}
-    return Unit(name, "checkpoint-#", "transformers", files, "" if is_whole else "no mark")
+    return Unit(name, "checkpoint-#", "transformers", files, unmarked="" if is_whole else "no mark")
 
 
 @pytest.fixture
@@ -50,6 +51,14 @@ def test_a_mark_counts_only_for_what_its_attempt_saved(path: str, attempt: int) 
     assert (sights.attempt_of(old), sights.attempt_of(new)) == (0, 1)
 
 
+def test_a_mark_makes_no_half_file_whole(path: str) -> None:
+    """It counts when the file has got its end."""
+    sights = Sights(path, "run", 0)
+    sights.mark("checkpoint-1", 0)
+    assert not sights.newest([saved(1)._replace(lacks="rng_state_1.pth ends too early")])
+    assert sights.newest([saved(1)]) == [saved(1)]
+
+
 def test_what_lies_here_over_two_attempts_is_the_firsts(path: str) -> None:
     sights = Sights(path, "run", 0)
     sights.begin(1, [saved(1)])
@@ -65,6 +74,20 @@ def test_the_order_outlives_a_keeper(path: str) -> None:
     sights.newest([second, first])
     sights.begin(1, [second, first])
     assert Sights(path, "run", 1).newest([second, first]) == [second]
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
+def test_what_an_attempt_left_is_older_than_what_the_next_one_saves(path: str, anew: bool) -> None:
+    """Whenever it becomes whole, and whatever its number is: at the end, or by a mark that came late."""
+    sights = Sights(path, "run", 0)
+    sights.begin(1, [saved(2), saved(3)])
+    if anew:
+        sights = Sights(path, "run", 1)
+    assert sights.newest([saved(1, 9, is_whole=True), saved(2), saved(3)]) == [saved(1, 9, is_whole=True)]
+    sights.mark("checkpoint-2", 0)
+    left = [saved(2), saved(3, is_whole=True)]
+    assert sights.newest([saved(1, 9, is_whole=True), *left]) == [saved(1, 9, is_whole=True)]
+    assert sights.newest(left) == [saved(3, is_whole=True)]
 
 
 def test_another_runs_file_is_not_read(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, Callable
 
@@ -74,6 +75,61 @@ def test_a_refusal_for_good_ends_at_once(also: int) -> None:
         Crowd(lambda _: None, lambda _: None).run(
             [Job(number, "", 1) for number in range(30)], begin, lambda _: True, lambda: None
         )
+
+
+def unreachable(is_unreachable: bool) -> StoreError:
+    error = StoreError("Could not connect", passing=True)
+    error.unreachable = is_unreachable
+    return error
+
+
+class Clock:
+    """Each look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_store_that_was_never_reached_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "time", Clock())
+    monkeypatch.setattr(crowd, "LONGEST_PAUSE", 30.0)
+    tried, notes = list[int](), list[str]()
+
+    def call() -> None:
+        tried.append(1)
+        raise unreachable(True)
+
+    with pytest.raises(StoreError, match=r"^nothing answered within \d+ s: Could not connect$"):
+        patiently(call, notes.append)
+    assert len(tried) < crowd.FAILURES and {*notes} == {"Could not connect; it is tried again for 30 s"}
+
+
+def test_what_is_sent_gets_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "time", Clock())
+    tries = crowd.Tries(lambda _: None, unreached=math.inf)
+    for _ in range(crowd.FAILURES - 1):
+        tries.failed(unreachable(True))
+    with pytest.raises(StoreError, match=r"^8 tries failed in a row"):
+        tries.failed(unreachable(True))
+
+
+def test_a_store_that_has_answered_once_gets_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it with a refusal: who opens it anew for each try doesn't see that."""
+    monkeypatch.setattr(crowd, "time", Clock())
+    left = [unreachable(False), *(unreachable(True) for _ in range(20))]
+
+    def call() -> None:
+        raise left.pop(0)
+
+    with pytest.raises(StoreError, match=r"^8 tries failed in a row"):
+        patiently(call, lambda _: None)
 
 
 def test_patiently() -> None:

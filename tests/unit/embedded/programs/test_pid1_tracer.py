@@ -14,10 +14,7 @@ import pytest
 from musterpoint.core.processes import tree
 from musterpoint.embedded.programs import pid1_tracer
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace of Linux"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace of Linux")]
 
 TARGET = """
 import os, signal, sys, threading, time

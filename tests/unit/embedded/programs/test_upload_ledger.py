@@ -12,7 +12,6 @@ from musterpoint.embedded.programs.upload_ledger import (
     SETTLE,
     Ledger,
     is_private,
-    is_written,
     listing,
     read_record,
     version_of,
@@ -157,20 +156,6 @@ def test_versions_tell_contents_apart(tmp_path: Path) -> None:
     assert version_of(str(path)) not in (first, None)
     assert version_of(str(tmp_path)) is None
     assert version_of("\0") is None
-
-
-def test_what_is_open_for_writing(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with open(path, "w") as file:
-        file.write("half")
-        file.flush()
-        before = is_written(str(path))
-    after = is_written(str(path))
-    # a file system without leases can't tell
-    assert (before, after) in ((True, False), (None, None))
-    with open(path):
-        assert not is_written(str(path))
-    assert is_written(str(tmp_path / "missing")) is None
 
 
 def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -57,15 +58,14 @@ def test_what_is_private_or_outside_is_nothing(made: Uploader, tmp_path: Path) -
     assert made._ledger.is_idle
 
 
-@pytest.mark.parametrize(
-    ("missing", "watch", "status"), [("boto3", True, 3), ("watchdog", True, 4), ("boto3", False, 3)]
-)
+@pytest.mark.parametrize(("missing", "watch"), [("boto3", True), ("watchdog", True), ("boto3", False)])
 def test_it_ends_at_once_where_it_lacks_something(
-    missing: str, watch: bool, status: int, monkeypatch: pytest.MonkeyPatch
+    missing: str, watch: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
     monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
-    assert main({"watch": watch, "no_boto3": 3, "no_watchdog": 4}) == status
+    assert main({"watch": watch}) == 1
+    assert json.loads(capsys.readouterr().out) == {"lacks": missing}
 
 
 def failure(passing: bool) -> StoreError:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from musterpoint.tools.check.bandwidth_rules import MOST_ROUNDS, Measured, bandwidth_findings, next_pairs
 from musterpoint.tools.check.findings import CODES, Finding
 
+from ....examples import examples
+
 Speed = Callable[[str, str], float]
 
 
@@ -39,7 +41,7 @@ def named(found: list[Finding]) -> set[str]:
     return {each.host for each in found if each.severity != "ok" and each.host}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_bad_hosts_are_named_and_nobody_else(data: st.DataObject) -> None:
     """One of three or more, two of four or more, slow or dead, wherever they are and however others vary a little."""
@@ -71,7 +73,7 @@ def test_one_bad_host_takes_few_more(count: int) -> None:
     assert rounds == 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(2, 20), st.floats(1e-4, 1e-2))
 def test_a_slow_network_names_nobody_and_says_so(count: int, speed: float) -> None:
     hosts = names(count)

@@ -24,7 +24,7 @@ from musterpoint.tools.viewer.page import to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
 
-SOURCES = Path(__file__).resolve().parents[4] / "src" / "musterpoint"
+from ...sources import IN_ONE_WORKER, PACKAGE, files, nodes
 
 
 def row(host: str, at: float, event: str, **facts: Any) -> dict[str, Any]:
@@ -266,19 +266,23 @@ def test_the_newest_job_is_named(
 def recorded() -> dict[str, str]:
     """Every name that the source gives an event, and where."""
     found = {}
-    for file in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for file in files():
+        for node in nodes(file):
             if not isinstance(node, ast.Call) or not node.args:
+                continue
+            last = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+            if not last.endswith(("record", "add", "_sampled")):
                 continue
             name = ast.unparse(node.func)
             if not name.endswith(("record", "timeline.add", "_sampled")) or name.endswith("write_record"):
                 continue
             for constant in ast.walk(node.args[0]):
                 if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
-                    found[constant.value] = str(file.relative_to(SOURCES))
+                    found[constant.value] = str(file.relative_to(PACKAGE))
     return found
 
 
+@IN_ONE_WORKER
 def test_every_event_has_a_sentence() -> None:
     from musterpoint.core.supervise.supervisor import _TIMELINE_NAMES
 

@@ -4,9 +4,10 @@ Every host says that it is ready when nothing of the last attempt is left there.
 says that there is none.
 """
 
-from typing import Annotated, Literal, Mapping, NamedTuple, Union
+from typing import Annotated, Literal, Mapping, Union
 
 from musterpoint.base.failure import MOST_REASON, Failure
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.fields import STOP_SIGNALS, Address, HostName, Length, Port, Range, Text, Which, WireError
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf

@@ -1,7 +1,8 @@
 """Barriers at which the hosts of the group wait for one another."""
 
-from typing import Annotated, Iterable, NamedTuple
+from typing import Annotated, Iterable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.fields import Text, WireError
 from musterpoint.core.channel.peers import Arrived
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf

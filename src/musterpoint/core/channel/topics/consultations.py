@@ -1,8 +1,9 @@
 """Questions that all hosts take to the leader: each reports a text, the leader decides, every host gets the answer."""
 
 from functools import partial
-from typing import Annotated, Iterable, NamedTuple
+from typing import Annotated, Iterable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.fields import Text, WireError
 from musterpoint.core.channel.peers import Decide, OnAnswer, Report
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide

@@ -4,9 +4,10 @@ When every host that still runs ranks is quiet, or a log rule's line is missing,
 the same time.
 """
 
-from typing import Annotated, Iterable, NamedTuple, Union
+from typing import Annotated, Iterable, Union
 
 from musterpoint.base.position import Position
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.fields import Length, WireError
 from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, RuleReport, Stalled
 from musterpoint.core.channel.rule_states import RuleStates

@@ -1,7 +1,6 @@
 """Who still runs ranks, for hosts that wait for them."""
 
-from typing import NamedTuple
-
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import MOST_NAMED, StillRunning
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf
 

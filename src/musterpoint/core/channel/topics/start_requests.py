@@ -3,8 +3,9 @@
 Only the leader asks. If workers could, a program on one host could run any command on another.
 """
 
-from typing import Annotated, NamedTuple, Union
+from typing import Annotated, Union
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.fields import Range, Text, WireError
 from musterpoint.core.channel.peers import START_NUMBER, StartAsked, Started, StartEnded

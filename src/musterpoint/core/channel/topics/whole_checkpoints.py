@@ -1,7 +1,8 @@
 """Which checkpoints are whole on all hosts: each host tells of its part, the leader of what its own mark says."""
 
-from typing import Annotated, Any, Callable, NamedTuple
+from typing import Annotated, Any, Callable
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.fields import Range, Text, WireError
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
 

@@ -6,9 +6,10 @@ guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public
 """
 
 import os
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.job import azureml_hosts
 from musterpoint.core.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, ray_cluster, whole

@@ -7,9 +7,10 @@ None of them lists the hosts, but all names follow from the first host's. Source
 from __future__ import annotations
 
 import re
-from typing import Iterable, Mapping, NamedTuple
+from typing import Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import MASTER_PORT, Settings
 from musterpoint.core.job.fields import count, first_set, shown, wrong
 from musterpoint.core.job.model import Job, Note

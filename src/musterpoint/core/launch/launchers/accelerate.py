@@ -10,11 +10,11 @@ import os
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.accelerate import FILE, WORDS, Accelerate, ask_accelerate
+from musterpoint.core.fabric.accelerate import ASSUMED, FILE, WORDS, Accelerate, ask_accelerate, read_without
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import Launcher, Question, Wanted
+from musterpoint.core.launch.launcher import Assumed, Launcher, Question, Wanted
 from musterpoint.core.launch.launchers.ranks import plan_ranks
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.rendezvous import rendezvous
@@ -163,7 +163,11 @@ def as_typed(job: Job, settings: Settings, found: Accelerate) -> tuple[Job, int 
     hosts = len(job.group_hosts)
     machines, processes = found.given("num_machines", WORDS), found.given("num_processes", WORDS)
     if machines is not None and machines != hosts:
-        raise UsageError(f"accelerate launch --num_machines {machines}: this job has {hosts} host(s); leave it out")
+        raise UsageError(
+            f"accelerate launch --num_machines {machines}: this job has {hosts} host(s); leave it out, or, where the "
+            f"platform doesn't name the hosts, say where they meet: muster launch --nnodes {machines} --node-rank I "
+            "--rollcall-leader HOST accelerate launch ..."
+        )
     slots = None
     if processes is not None:
         if processes < 1 or processes % hosts:
@@ -189,9 +193,21 @@ def _typed(question: Question) -> Wanted | None:
     words = typed_words(question.job, question.settings)
     if words is None:
         return None
-    found = _ask(question, words)
+    found, assumed = _answer(question, words)
     job, slots = as_typed(question.job, question.settings, found)
-    return Wanted(job, question.settings._replace(slots=slots or question.settings.slots), LAUNCHER.name, TYPED, found)
+    settings = question.settings._replace(slots=slots or question.settings.slots)
+    return Wanted(job, settings, LAUNCHER.name, TYPED, found, assumed)
+
+
+def _answer(question: Question, words: tuple[str, ...]) -> tuple[Accelerate, str]:
+    """What accelerate makes of its line; in a plan, where it can't be asked, what the line says itself, and a note."""
+    try:
+        return _ask(question, words), ""
+    except LauncherError as error:
+        if question.lacks is None:
+            raise
+        question.lacks(error)
+    return read_without(words), _assumed().note
 
 
 def _survey(question: Question) -> Accelerate:
@@ -204,6 +220,12 @@ def _ask(question: Question, words: tuple[str, ...]) -> Accelerate:
     return ask_accelerate(question.interpreter, words, config, code, question.environ, question.ask)
 
 
+def _assumed() -> Assumed:
+    return Assumed(
+        ASSUMED, "the variables that accelerate would set for the ranks aren't shown: only accelerate itself knows them"
+    )
+
+
 LAUNCHER = Launcher(
     name="accelerate",
     summary="a rank per slot, as ranks, with the variables that accelerate launch would set",
@@ -214,5 +236,6 @@ LAUNCHER = Launcher(
     takes_started=True,
     needs="accelerate",
     survey=_survey,
+    assumed=_assumed,
     reads=("slots", "accelerate_config", "cpu_binding"),
 )

@@ -1,7 +1,10 @@
 """``deepspeed``: DeepSpeed's per-node launcher on every host, as ``deepspeed --no_ssh`` would start it.
 
 The runner in front of it (the ``deepspeed`` command) is left out: it ends with 0 when its child was killed by a signal
-and leaves the ranks behind on SIGTERM. Facts are those of DeepSpeed 0.19.8, ``launcher/launch.py`` and ``runner.py``.
+and leaves the ranks behind on SIGTERM. When ranks are started again, the launcher isn't
+(:mod:`musterpoint.core.launch.restarted`).
+
+Facts are those of DeepSpeed 0.19.8, ``launcher/launch.py`` and ``runner.py``.
 """
 
 from __future__ import annotations
@@ -13,13 +16,18 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Hidden, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
+from musterpoint.core.launch.restarted import plan_restarted
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
+ON_CUDA_VARIABLE = ("cuda", "cpu", "hpu", "mps")
+"""DeepSpeed's accelerators (``DS_ACCELERATOR``) that know a rank's devices by :data:`DEVICES`."""
 
 
 def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: DeepSpeed's launcher."""
+    """This host's plan: DeepSpeed's launcher; in later attempts the ranks that it would start."""
     roster, workspace = inputs.roster, inputs.workspace
+    if roster.attempt and inputs.environ.get("DS_ACCELERATOR", "cuda") in ON_CUDA_VARIABLE:
+        return plan_restarted(inputs, lambda rank: _of_launcher(inputs))
     launcher = ProcessPlan(
         "launcher",
         "deepspeed",
@@ -45,6 +53,17 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     names = {setting.name for setting in own}
     common = (setting for setting in inputs.environment() if setting.name not in names)
     return inputs.plan((launcher,), (*own, *common))
+
+
+def _of_launcher(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
+    """What DeepSpeed's launcher gives every rank beside its identity."""
+    why = "by DeepSpeed's name"
+    return (
+        EnvSetting("CROSS_RANK", str(inputs.roster.node_rank), f"this host's place in the group, {why}"),
+        EnvSetting("CROSS_SIZE", str(inputs.hosts), f"hosts in the group, {why}"),
+        EnvSetting("LOCAL_SIZE", str(inputs.roster.seat.slots), f"slots of this host, {why}"),
+        EnvSetting(DEVICES, ",".join(map(str, _devices(inputs))), "this host's devices, one for each rank"),
+    )
 
 
 def _world_info(inputs: LaunchInputs) -> str:

@@ -8,13 +8,23 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, find_mpi
+from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, assumed_mpi, find_mpi
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.horovod import notes as horovod_notes
 from musterpoint.core.launch.horovod import stall_warnings
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Hidden, Launcher, Question, always
+from musterpoint.core.launch.launcher import (
+    MISLEADING,
+    MPIRUN,
+    PYTHONPATH,
+    Asked,
+    Assumed,
+    Hidden,
+    Launcher,
+    Question,
+    always,
+)
 from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi
@@ -205,12 +215,18 @@ def _survey(question: Question) -> Mpi:
     return find_mpi(question.environ, question.reason, question.ask)
 
 
+def _assumed() -> Assumed:
+    return Assumed(
+        assumed_mpi(), "there is no mpirun here: the options are those of Open MPI 4; other MPIs have others"
+    )
+
+
 LAUNCHER = Launcher(
     name="mpi",
     summary="mpirun on the leader, whose daemons on all hosts start a rank per slot; no ssh",
     starts="foreign",
     plan=plan_mpi,
-    instead_of={"mpirun": "--launcher mpi SCRIPT", "mpiexec": "--launcher mpi SCRIPT"},
+    instead_of=dict.fromkeys(("mpirun", "mpiexec", "orterun"), "--launcher mpi SCRIPT"),
     asked_by={
         "mpi": Asked("the job asks for MPI"),
         "smdistributed_modelparallel": Asked(
@@ -222,6 +238,7 @@ LAUNCHER = Launcher(
     },
     uses=("mpi4py",),
     survey=_survey,
+    assumed=_assumed,
     needs_addresses=always("mpi"),
     reads=("slots", "cpu_binding", "mpi_options"),
     hides=(

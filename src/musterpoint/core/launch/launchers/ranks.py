@@ -74,6 +74,7 @@ LAUNCHER = Launcher(
         "smdistributed_modelparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("model")),
         "smdistributed_dataparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("data")),
     },
+    instead_of={"horovodrun": "--launcher ranks SCRIPT"},
     takes_started=True,
     uses=("horovod", "xgboost"),
     servers=("horovod", "xgboost"),

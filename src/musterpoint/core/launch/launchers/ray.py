@@ -13,10 +13,10 @@ import hmac
 import os
 import shlex
 import zlib
-from typing import NamedTuple
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.memory import Memory, survey_memory
 from musterpoint.core.fabric.setting import EnvSetting

@@ -2,24 +2,28 @@
 
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (torch would import a
 ``queue.py`` beside the script); the stub restores both for the program. Flags are torch.distributed.run's, from
-torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`).
+torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`). When ranks are started again, no agent is
+(:mod:`musterpoint.core.launch.restarted`), unless it does more than to start them.
 """
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 from musterpoint.core.launch.rendezvous import rendezvous
+from musterpoint.core.launch.restarted import plan_restarted
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
+NCCL = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 HONOURED = (
     "EVENT_LOG_HANDLER",
     "MONITOR_INTERVAL",
@@ -62,7 +66,7 @@ C10D_NOTE = "--rendezvous c10d: torchrun numbers the hosts in the order they mee
 
 
 def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: torchrun's agent.
+    """This host's plan: torchrun's agent; in later attempts its ranks, where it does no more than to start them.
 
     Raises:
         UsageError: a variable of torchrun's is malformed.
@@ -80,6 +84,9 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     own = read_variables(
         inputs.environ, {name[2:]: value for name, _, value in (flag.text.partition("=") for flag in flags)}
     )
+    if inputs.roster.attempt and _only_starts_ranks(inputs, own):
+        plan = plan_restarted(inputs, lambda rank: _of_agent(inputs, rank), own.unset)
+        return plan._replace(notes=own.notes, meeting=rendezvous(inputs))
     agent = ProcessPlan(
         "launcher",
         "torchrun",
@@ -96,6 +103,26 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     plan = inputs.plan((agent,), inputs.environment(node_rank), own.unset, (*order, *own.notes))
     # with c10d torchrun itself chooses where ranks meet
     return plan if inputs.settings.rendezvous == "c10d" else plan._replace(meeting=rendezvous(inputs))
+
+
+def _only_starts_ranks(inputs: LaunchInputs, own: Variables) -> bool:
+    """Whether the agent neither binds ranks, nor numbers devices for them, nor replaces ``${local_rank}`` in words."""
+    return not (own.virtual or inputs.settings.numa_binding or any("$" in word for word in inputs.workspace.argv))
+
+
+def _of_agent(inputs: LaunchInputs, rank: int) -> tuple[EnvSetting, ...]:
+    """What the agent gives a rank beside its identity, in _start_workers of torch 2.13's local_elastic_agent.py."""
+    role, alone = inputs.environ.get("PET_ROLE") or "default", "all ranks have one role"
+    return (
+        EnvSetting("ROLE_NAME", role, "torchrun's name for these ranks"),
+        EnvSetting("ROLE_RANK", str(rank), alone),
+        EnvSetting("ROLE_WORLD_SIZE", str(inputs.roster.world_size), alone),
+        EnvSetting("GROUP_WORLD_SIZE", str(inputs.hosts), "hosts in the group, by torchrun's name"),
+        EnvSetting("TORCHELASTIC_MAX_RESTARTS", "0", "musterpoint starts all ranks again"),
+        EnvSetting("TORCHELASTIC_RUN_ID", inputs.job.name or "muster", "the job's name, as the agent gave it"),
+        EnvSetting("TORCHELASTIC_USE_AGENT_STORE", "False", "rank 0 keeps the store, as there is no agent"),
+        EnvSetting(NCCL, inputs.environ.get(NCCL, "1"), "as the agent sets it"),
+    )
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:

@@ -1,7 +1,8 @@
 """How one flavour of MPI starts a job: mpirun's flags and variables."""
 
-from typing import Iterable, Mapping, NamedTuple
+from typing import Iterable, Mapping
 
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, program_of_ours
 from musterpoint.core.rollcall.roster import Seat

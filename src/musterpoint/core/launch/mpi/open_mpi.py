@@ -6,9 +6,10 @@ Open MPI silently ignores names of the other version, so every name here was tes
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, Sequence
 
 from musterpoint.base.errors import LauncherError
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.mpi import Mpi
 from musterpoint.core.fabric.network_interface import ipv4_number
 from musterpoint.core.fabric.setting import EnvSetting

@@ -1,10 +1,11 @@
 """Reads the job's ``custom_mpi_options`` and ``--mpi-options`` as a shell would; accepts SageMaker's spellings."""
 
 import shlex
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.mpi import OPEN_MPI, Flavour
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Distribution

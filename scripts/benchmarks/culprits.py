@@ -116,7 +116,7 @@ def stacks_of(bench: Bench) -> Stacks:
         done = subprocess.run([ROOT / "scripts" / "setup", stage], stdout=subprocess.PIPE, text=True, check=True)
         return [Path(line) for line in done.stdout.splitlines()]
 
-    openmpi4, openmpi5, *_ = made("mpi")
+    openmpi4, openmpi5 = made("openmpi4")[0], made("mpi")[0]
     return Stacks(bench.ours, bench.theirs, openmpi5, openmpi4, made("ray")[0], made("resiliency")[0])
 
 

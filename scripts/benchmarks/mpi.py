@@ -177,9 +177,10 @@ def ours(bench: trial.Bench, hosts: Hosts, folder: Path, env: dict[str, str]) ->
 
 
 def stacks() -> dict[str, Path]:
-    done = subprocess.run([ROOT / "scripts" / "setup", "bench", "mpi"], stdout=subprocess.PIPE, text=True, check=False)
+    command = [str(ROOT / "scripts" / "setup"), "ssh", "openmpi4", "mpi"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        sys.exit(f"bench: scripts/setup bench mpi failed with code {done.returncode}")
+        sys.exit(f"bench: {' '.join(command)} failed with code {done.returncode}")
     names = ("openmpi4", "openmpi5", "mpich", "mpich-apt", "impi")
     return dict(zip(names, map(Path, done.stdout.split("\n")), strict=False))
 

@@ -93,6 +93,7 @@ def named(document: dict[str, Any], severity: str) -> list[tuple[str, str]]:
     return [(each["code"], each["host"]) for each in document["findings"] if each["severity"] == severity]
 
 
+@pytest.mark.lane("faults")
 @pytest.mark.parametrize("hosts", [3], indirect=True)
 def test_every_host_with_something_wrong_is_named(hosts: Hosts, tmp_path: Path) -> None:
     """One is slow, one has little /dev/shm, one is mute at a port and has a wrong clock."""

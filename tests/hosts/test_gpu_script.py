@@ -16,7 +16,7 @@ from gpus.parts import PARTS
 GROUPS = 3
 """The parts in so many runs, which go on side by side."""
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(2000)]
+pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize("group", range(GROUPS))

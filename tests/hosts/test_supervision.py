@@ -44,7 +44,6 @@ def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type
     return process.returncode
 
 
-@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("signo", "code", "options"),
     [

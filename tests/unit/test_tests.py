@@ -1,51 +1,128 @@
-"""What `scripts/test` names is there: a path that was renamed would be run, or left out, without a word. And
-docs/versions.md names the versions that the tests use.
+"""The lanes: every test has one, and what their table names is there. And docs/versions.md names the versions that the
+tests use.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import lane_runs
+import lanes
+
 ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    path = str(ROOT / "scripts" / "test")
-    sys.path.insert(0, str(ROOT / "scripts"))
-    loader = SourceFileLoader("muster_scripts_test", path)
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+def test_every_file_has_a_row() -> None:
+    assert [path for path in FILES if lanes.row(path) is None] == []
 
 
-@pytest.mark.parametrize("which", ["SLOW_UNITS", "OF_ANY_PYTHON", "NOT_NEWER"])
-def test_what_is_left_out_exists(script: ModuleType, which: str) -> None:
-    for name in getattr(script, which):
+def test_every_row_has_a_file_and_a_lane_and_stages_that_exist() -> None:
+    used = [lanes.row(path) for path in FILES]
+    assert [each.prefix for each in lanes.ROWS if each not in used] == []
+    assert {lane for each in lanes.ROWS for lane in (each.lane, *each.also)} == set(lanes.LANES)
+    text = (ROOT / "scripts" / "setup").read_text()
+    stages = {stage for lane in lanes.LANES for stage in lanes.stages_of(lane)}
+    assert [stage for stage in stages if f'    "{stage}": ' not in text] == []
+    assert set(lane_runs.LONGEST) <= stages
+
+
+def test_sources_of_lanes_exist() -> None:
+    sources = [source for lane in lanes.LANES.values() for source in lane.sources if source]
+    assert [source for source in sources if not list(ROOT.glob(f"{source}*"))] == []
+
+
+def test_what_other_interpreters_run_or_leave_out_exists() -> None:
+    for name in (*lane_runs.OF_ANY_PYTHON, *lane_runs.NOT_NEWER):
         path, _, test = name.partition("::")
         assert (ROOT / "tests/unit" / path).exists(), name
         assert not test or f"def {test}(" in (ROOT / "tests/unit" / path).read_text(), name
+    assert [path for path in lane_runs.NEWER if not (ROOT / path).exists()] == []
 
 
-def test_what_newer_interpreters_run_exists(script: ModuleType) -> None:
-    assert [path for path in script.NEWER if not (ROOT / path).exists()] == []
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/hosts/mpi/test_world.py", ["suite", "mpi"]),
+        ("tests/hosts/test_check.py", ["suite", "faults"]),
+        ("docker/Dockerfile", ["suite", "images"]),
+        ("src/musterpoint_smdistributed/modelparallel/torch/model.py", ["suite", "huggingface", "smdistributed"]),
+        ("LICENSE", ["suite"]),
+    ],
+)
+def test_the_lanes_of_a_change(path: str, expected: list[str]) -> None:
+    assert lanes.touched([path]) == expected
 
 
-def test_tests_that_need_stacks_exist(script: ModuleType) -> None:
-    assert [start for start in script.NEEDS if not list(ROOT.glob(f"{start}*"))] == []
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("src/musterpoint/core/supervise/ranks.py", True),
+        ("src/musterpoint/core/supervise/watchers/starts.py", True),
+        ("tests/unit/core/supervise/history.py", True),
+        ("src/musterpoint/core/channel/link.py", False),
+    ],
+)
+def test_an_unsteady_test_of_a_room_that_differs(changed: str, expected: bool) -> None:
+    name = "tests/unit/core/supervise/test_ranks.py::test_it[::]"
+    assert lane_runs.in_changed_room(name, [changed]) == expected
+    result = lane_runs.judged(lane_runs.Result(7, unsteady=(name,)), [changed])
+    assert result.failed == ((name,) if expected else ())
 
 
-def test_the_stages_that_take_minutes_are_of_those_that_tests_need(script: ModuleType) -> None:
-    assert set(script.LONGEST) <= {stage for stages in script.NEEDS.values() for stage in stages}
+def test_more_than_three_unsteady_tests_fail_the_run() -> None:
+    names = tuple(f"tests/hosts/test_{number}.py::test" for number in range(4))
+    assert lane_runs.judged(lane_runs.Result(7, unsteady=names[:3]), []).failed == ()
+    assert lane_runs.judged(lane_runs.Result(7, unsteady=names), []).failed == names
+
+
+UNSTEADY = """
+import os, pytest
+
+@pytest.mark.parametrize("word", ["'\\"\\0{}"])
+def test_unsteady(word):
+    print("said by the one that passed")
+    assert "PYTEST_XDIST_WORKER" not in os.environ, "fails among others"
+
+def test_fails():
+    assert 1 == 2
+
+def test_passes():
+    pass
+"""
+
+
+def test_a_failed_test_is_tried_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], python: str
+) -> None:
+    """In a run of its own, which has this suite's plugin of reports, but not its conftest."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_it.py").write_text(UNSTEADY)
+    for name in ("report.py",):
+        (folder / name).write_text((ROOT / "tests" / name).read_text())
+    (folder / "conftest.py").write_text(
+        "import report\n\n"
+        "def pytest_addoption(parser):\n    parser.addoption('--report')\n\n"
+        "def pytest_configure(config):\n    report.register(config)\n"
+    )
+    monkeypatch.setattr(lane_runs, "ROOT", tmp_path)
+    monkeypatch.setattr(lane_runs, "UNSTEADY", tmp_path / "unsteady")
+    monkeypatch.setattr(lane_runs, "running", set())
+    tests = lane_runs.Tests("tests", Path(python), [*lane_runs.WHOLE, "tests"], environ)
+    with (tmp_path / "out").open("w") as out:
+        tests.run(out)
+        result = tests.result()
+    assert (result.passed, result.failed) == (2, ("tests/test_it.py::test_fails",))
+    [name] = result.unsteady
+    assert name.startswith("tests/test_it.py::test_unsteady[")
+    [kept] = (tmp_path / "unsteady").iterdir()
+    text = kept.read_text()
+    assert "fails among others" in text and "said by the one that passed" in text
+    assert "FAILED tests/test_it.py::test_fails in call: assert 1 == 2" in (tmp_path / "out").read_text()
 
 
 def row(name: str) -> list[str]:

@@ -121,6 +121,13 @@ class MpiJob:
         assert killed, f"no {program} runs on {host}"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One MPI is for every run."""
+    its = getattr(item, "callspec", None)
+    if its and its.params.get("flavour") == FLAVOURS[0]:
+        item.add_marker(pytest.mark.lane("suite"))
+
+
 @pytest.fixture
 def under(local: Any, stack: Callable[[str], Path]) -> Callable[[str], MpiJob]:
     """A job's runner, by the name of its MPI's environment."""

@@ -12,7 +12,6 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING, Signals
 
 
-@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("signo", [*STOPPING, *PASSED_ON, signal.SIGCHLD])
 def test_each_is_heard_once_in_the_loop(loop: Loop, signo: int) -> None:
     received: list[int] = []

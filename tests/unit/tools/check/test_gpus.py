@@ -61,6 +61,7 @@ def test_the_kernels_log_tells_each_xid_once(tmp_path: Path) -> None:
     assert kernel_xids(str(tmp_path / "none")) == ()
 
 
+@pytest.mark.lane("gpu")
 def test_what_nvml_answers(tmp_path: Path, environ: dict[str, str], root: Path) -> None:
     (tmp_path / "nvml.c").write_text(NVML)
     library = tmp_path / "libnvidia-ml.so.1"

@@ -1,0 +1,373 @@
+"""Runs of the suite and of lanes: their stages, their tests, and once more, alone, what failed.
+
+A test that fails in a run of several workers and passes alone is *unsteady*: both outputs are kept, and more than
+:data:`MOST_UNSTEADY` of them fail the run, as does one of a room that differs from origin/main.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import lanes
+from environments import CACHE, ROOT
+from images import TARGETS
+from lanes import SUITE
+from reaper import RUN
+from stacks import STACKS
+
+SETUP = ROOT / "scripts" / "setup"
+REAPER = ROOT / "scripts" / "reaper.py"
+UNSTEADY = ROOT / ".cache" / "unsteady"
+MOST_UNSTEADY = 3
+MOST_RETRIED = 20
+"""Tests that are tried again; where more have failed, it isn't for their unsteadiness."""
+LONGEST = ("images", "horovod", "horovod-tf", "deepspeed", "huggingface", "tensorflow")
+"""The stages that take minutes, the longest first."""
+WORKERS = 2 * (os.cpu_count() or 1)
+"""Jobs of several hosts wait more than they compute."""
+NO_TESTS = 5
+WHOLE = (
+    *("--numprocesses", str(WORKERS), "--dist", "loadgroup"),
+    "--no-loadscope-reorder",  # but in the order of tests/conftest.py, which has long tests begin early
+    *("--tb=short", "--durations=40", "--durations-min=15"),
+)
+QUICK = (
+    *("tests/unit", "--only-quick", "-m", "not torch"),
+    *("--numprocesses", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder", "--spread"),
+    *("--hypothesis-profile=fewest", "--tb=short"),
+    *("-o", "tmp_path_retention_count=1000"),  # what a run of all tests has left takes a minute to remove
+)
+OF_ANY_PYTHON = (
+    "core/code/test_archive_bounds.py",
+    "core/launch/test_no_names.py",
+    "embedded/programs/test_stack_sampler.py::test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries",
+    "embedded/programs/test_stack_sampler.py::test_threads_that_only_look_for_work_are_no_work",
+    "test_docs.py",
+    "test_doors.py",
+    "test_metadata.py",
+    "test_tree.py",
+    "test_words.py",
+)
+"""Of tests/unit, what another interpreter needn't run again: what reads this package's text, fills memory, or counts
+calls of C code."""
+NEWER = ("tests/unit/test_portability.py", "tests/unit/test_start_path.py", "tests/unit/cli")
+"""What interpreters newer than the oldest run: every module imported, the commands, the one-file launcher."""
+NOT_NEWER = ("cli/test_bundle.py", "cli/test_completion.py")
+"""Less what itself runs what it makes on all interpreters, and what asks shells."""
+running: set[subprocess.Popen[bytes]] = set()
+"""The commands that run now, each below a reaper of its own."""
+settings_up: set[subprocess.Popen[bytes]] = set()
+"""The stages that are being set up now, each in a session of its own."""
+stopped: list[int] = []
+"""The signals that have interrupted this run."""
+
+
+class Missing(Exception):
+    """A stage that can't be set up; the text says which."""
+
+
+class Result(NamedTuple):
+    """What a run, or a part of it, came to. ``failed`` has the tests' ids, or the names of other parts."""
+
+    passed: int = 0
+    failed: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
+    setup: float = 0.0
+    seconds: float = 0.0
+
+    def plus(self, other: Result) -> Result:
+        return Result(*(mine + its for mine, its in zip(self, other, strict=True)))  # type: ignore[operator]
+
+
+def interrupted(number: int, _frame: object) -> None:
+    """Has everything that runs end; nothing is started any more. Pytest says what had failed by then."""
+    stopped.append(number)
+    for child in tuple(running):
+        child.send_signal(signal.SIGINT)
+    for child in tuple(settings_up):
+        os.killpg(child.pid, signal.SIGTERM)
+
+
+def setup(stage: str) -> list[Path]:
+    """The lines that a stage of scripts/setup prints: bin directories or tags."""
+    if stopped:
+        raise Missing(f"scripts/setup {stage} wasn't begun")
+    words = [sys.executable, str(SETUP), stage]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True) as child:
+        settings_up.add(child)
+        said = child.communicate()[0].decode()
+        settings_up.discard(child)
+    if child.returncode:
+        raise Missing(f"scripts/setup {stage} failed with code {child.returncode}")
+    return [Path(line) for line in said.split("\n") if line]
+
+
+def stacks(stages: set[str]) -> dict[str, str]:
+    """Sets up these stages; the variables that tell tests where each stack is, and the tags of images.
+
+    Two at a time: while one compiles, another is downloaded.
+    """
+    place = {stage: number for number, stage in enumerate(LONGEST)}
+    in_order = sorted(stages - {"aws-image"}, key=lambda stage: (place.get(stage, len(place)), stage))
+    with ThreadPoolExecutor(2) as threads:
+        made = dict(zip(in_order, threads.map(setup, in_order), strict=True))
+    if "aws-image" in stages:
+        made["aws-image"] = setup("aws-image")  # it stands on the other images' layers
+    found: dict[str, str] = {}
+    for stage, names in STACKS.items():
+        for name, folder in zip(names, made.get(stage, ()), strict=False):
+            found["MUSTER_TEST_ENV_" + name.upper().replace("-", "_")] = str(folder)
+    for target, tag in zip(TARGETS, made.get("images", ()), strict=False):
+        found["MUSTER_TEST_IMAGE_" + target.upper()] = str(tag)
+    if "aws-image" in stages:
+        found["MUSTER_TEST_IMAGE_AWS"] = str(made["aws-image"][0])
+    if "peer" in stages:
+        found["MUSTER_TEST_SAGEMAKER_TRAINING"] = str(made["peer"][0] / "python")
+    return found
+
+
+def environ(python: Path, run: str, stages: set[str]) -> dict[str, str]:
+    """The variables of tests that need these stages; ``run`` names the run."""
+    found = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", RUN: run}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)  # or a thousand processes compile the package anew
+    return {**found, **stacks(stages)}
+
+
+def part(title: str, out: TextIO) -> float:
+    print(f"\n== {title}", file=out, flush=True)
+    return time.monotonic()
+
+
+def call(command: list[str | Path], env: dict[str, str], out: TextIO | int) -> int:
+    if stopped:
+        return 128 + stopped[0]
+    words = [sys.executable, str(REAPER), *(str(word) for word in command)]
+    with subprocess.Popen(words, cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT) as child:
+        running.add(child)
+        code = child.wait()
+        running.discard(child)
+        return code
+
+
+def check(title: str, command: list[str | Path], env: dict[str, str], out: TextIO = sys.stdout) -> Result:
+    """One command that passes or fails as a whole."""
+    began = part(title, out)
+    code = call(command, env, out)
+    seconds = time.monotonic() - began
+    print(f"-- {title}: {'failed' if code else 'passed'} in {seconds:.1f} s", file=out, flush=True)
+    return Result(failed=(title,)) if code else Result(passed=1)
+
+
+def checks(python: Path, env: dict[str, str], out: TextIO) -> Result:
+    """Style, types and the import contract."""
+    contract = "from importlinter.cli import lint_imports_command as run; run()"
+    kept = {**env, "MYPY_CACHE_DIR": str(CACHE / "mypy")}  # it goes by the hash of each file, so all clones may use it
+    return (
+        check("style", [python, "-m", "ruff", "check", "."], env, out)
+        .plus(check("format", [python, "-m", "ruff", "format", "--check", "."], env, out))
+        .plus(check("types", [python, "-m", "mypy"], kept, out))
+        .plus(check("rooms", [python, "-c", contract, "--config", "setup.cfg"], env, out))
+    )
+
+
+class Said(NamedTuple):
+    """A run of pytest. ``failed`` and ``skipped`` have each test's words by its id; ``said``, what tests printed."""
+
+    passed: int
+    failed: dict[str, str]
+    skipped: dict[str, str]
+    said: dict[str, str]
+
+
+class Tests:
+    """A run of pytest, and a second one of what failed in it."""
+
+    def __init__(self, title: str, python: Path, words: list[str], env: dict[str, str]) -> None:
+        self.title, self.python, self.words, self.env = title, python, words, env
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-test-")
+        self._first = Said(0, {}, {}, {})
+
+    def run(self, out: TextIO = sys.stdout) -> None:
+        began = part(self.title, out)
+        self._first = self._pytest(self.words, out)
+        told = f"{self._first.passed} passed, {len(self._first.failed)} failed in {time.monotonic() - began:.1f} s"
+        print(f"-- {self.title}: {told}", file=out, flush=True)
+
+    def result(self, skips: bool = True) -> Result:
+        """The outcomes, once failed tests have been tried again, alone and in one process.
+
+        Without ``skips`` a test that was skipped has failed.
+        """
+        first, then = self._first, self._first
+        if 0 < len(first.failed) <= MOST_RETRIED and self.title not in first.failed and not stopped:
+            title = f"{self.title}: {len(first.failed)} failed, and now alone"
+            began = part(title, sys.stdout)
+            words = [word for word in self.words if word not in WHOLE]
+            then = self._pytest([*words, "--last-failed", "--last-failed-no-failures=none"], sys.stdout)
+            if self.title in then.failed:  # no test says why
+                then = then._replace(failed={**first.failed, **then.failed})
+            print(f"-- {title}: {len(then.failed)} failed in {time.monotonic() - began:.1f} s", flush=True)
+        unsteady = tuple(name for name in first.failed if name not in then.failed)
+        for number, name in enumerate(unsteady, 1):
+            keep(f"{number}-{self.title}", name, first.failed[name], then.said.get(name, ""))
+        failed = set(then.failed)
+        if first.skipped and not skips:
+            print(f"\n{self.title}: as root no test may be skipped, and these were:")
+            print(*(f"  {name}: {why}" for name, why in first.skipped.items()), sep="\n", flush=True)
+            failed |= set(first.skipped)
+        self._folder.cleanup()
+        return Result(first.passed + len(unsteady), tuple(sorted(failed)), unsteady)
+
+    def _pytest(self, words: list[str], out: TextIO) -> Said:
+        report = Path(self._folder.name) / "report.json"
+        report.unlink(missing_ok=True)
+        kept = f"cache_dir={self._folder.name}/cache"  # has the ids of failed tests, which no command line could hold
+        code = call([self.python, "-m", "pytest", f"--report={report}", "-o", kept, *words], self.env, out)
+        try:
+            said = Said(**json.loads(report.read_text()))
+        except (OSError, ValueError):  # it was cut off
+            return Said(0, {self.title: "pytest left no report"}, {}, {})
+        if code == NO_TESTS:
+            print(f"{self.title}: no test was found", file=out)
+        if code and not said.failed:
+            return said._replace(failed={self.title: f"pytest ended with code {code}"})
+        return said
+
+
+def keep(place: str, name: str, first: str, second: str) -> None:
+    """Keeps both outputs of an unsteady test."""
+    UNSTEADY.mkdir(parents=True, exist_ok=True)
+    safe = re.sub(r"[^\w.-]+", "-", f"{place}-{name}")[:150]
+    text = f"{name}\n\n== among others it failed\n{first}\n\n== alone it passed\n{second}\n"
+    (UNSTEADY / f"{safe}.txt").write_text(text, errors="replace")
+
+
+def interpreters(python: Path, env: dict[str, str], out: TextIO) -> Result:
+    """The unit tests on the oldest other interpreter of this machine, and a part of them on each newer one."""
+    total = Result()
+    try:
+        others = setup("pythons")
+    except Missing as error:
+        print(f"test: {error}", file=out)
+        others = []
+    for folder in others:
+        oldest = folder == others[0]
+        title = f"{'unit tests' if oldest else 'part of the unit tests'} on {folder.parent.name.split('-')[0]}"
+        some, less = (["tests/unit"], OF_ANY_PYTHON) if oldest else (NEWER, NOT_NEWER)
+        left_out = (f"--{'deselect' if '::' in name else 'ignore'}=tests/unit/{name}" for name in less)
+        tests = Tests(title, folder / "python", [*some, *left_out, "--hypothesis-profile=fewer"], env)
+        tests.run(out)
+        total = total.plus(tests.result())
+    if not others:
+        print("no other interpreter is here", file=out)
+        return Result(failed=("unit tests on other interpreters",))
+    return total
+
+
+BESIDE: dict[str, Callable[[Path, dict[str, str], TextIO], Result]] = {SUITE: checks, "pythons": interpreters}
+"""What goes on while a lane's tests run, and is shown when they are over."""
+
+
+def nothing(_python: Path, _env: dict[str, str], _out: TextIO) -> Result:
+    return Result()
+
+
+def lane(name: str, python: Path, run: str) -> Result:
+    """One lane, or the suite: its stages, its tests, and its commands one after the other."""
+    began = time.monotonic()
+    if name != SUITE:
+        part(f"set-up of {name}", sys.stdout)
+    try:
+        env = environ(python, run, lanes.stages_of(name))
+    except Missing as error:
+        print(f"test: {error}", flush=True)
+        return Result(failed=(f"set-up of {name}",), setup=time.monotonic() - began)
+    ready = time.monotonic()
+    words = [f"--lane={name}", *WHOLE]
+    tests = Tests("tests" if name == SUITE else f"lane {name}", python, words, env)
+    beside = BESIDE.get(name, nothing)
+    with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
+        others = thread.submit(beside, python, env, out)
+        compile_tests(python, env)
+        tests.run()
+        if not others.done():
+            print("\nwaiting for what runs beside the tests", flush=True)
+        total = others.result()
+        out.seek(0)
+        shutil.copyfileobj(out, sys.stdout)
+    total = total.plus(tests.result(skips=os.geteuid() != 0))
+    for command in lanes.LANES[name].commands:
+        if why := command.why_not():
+            print(f"\n{' '.join(command.words)} wasn't run: {why}", flush=True)
+        else:
+            total = total.plus(check(" ".join(command.words), [*command.words], env))
+    return total._replace(setup=ready - began, seconds=time.monotonic() - ready)
+
+
+def compile_tests(python: Path, env: dict[str, str]) -> None:
+    """Compiles the tests of a fresh checkout, or all workers would at the same time."""
+    if not (ROOT / "tests" / "__pycache__").exists():
+        call([python, "-m", "compileall", "-q", "tests"], env, subprocess.DEVNULL)
+        call([python, "-m", "pytest", "--collect-only", "-qq", "tests/unit/base"], env, subprocess.DEVNULL)
+
+
+def quick(python: Path, run: str) -> Result:
+    """Style, types, rooms, and the unit tests that start next to nothing."""
+    env = environ(python, run, set())
+    tests = Tests("unit tests", python, [*QUICK], env)
+    with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
+        checked = thread.submit(checks, python, env, out)
+        compile_tests(python, env)
+        tests.run()
+        total = checked.result()
+        out.seek(0)
+        shutil.copyfileobj(out, sys.stdout)
+    return total.plus(tests.result())
+
+
+def paths(words: list[str], python: Path, run: str) -> Result:
+    """Pytest on some paths, with the stacks that they need."""
+    given = [os.path.relpath(word, ROOT) for word in words if not word.startswith("-")]
+    tests = Tests("tests", python, words, environ(python, run, lanes.stages_below(given)))
+    tests.run()
+    return tests.result()
+
+
+def in_changed_room(name: str, changed: list[str]) -> bool:
+    """Whether what an unsteady test is about differs from origin/main: its file, for a unit test its folder, and the
+    folder of the sources that this mirrors.
+    """
+    path = Path(name.partition("::")[0])
+    places = [path.as_posix()]
+    if path.is_relative_to("tests/unit") and path.parent != Path("tests/unit"):
+        room = path.parent.relative_to("tests/unit")
+        smp = room.parts[0] == "smdistributed"
+        sources = "src/musterpoint_smdistributed" if smp else f"src/musterpoint/{room.as_posix()}"
+        places += [f"{path.parent.as_posix()}/", f"{sources}/"]
+    return any(each.startswith(tuple(places)) for each in changed)
+
+
+def judged(result: Result, changed: list[str]) -> Result:
+    """Names unsteady tests, and counts those as failed that aren't tolerated. ``changed`` has files, from the root."""
+    if not result.unsteady:
+        return result
+    bad = tuple(name for name in result.unsteady if in_changed_room(name, changed))
+    print(f"\nunsteady, failed among others and passed alone ({os.path.relpath(UNSTEADY, ROOT)} has both outputs):")
+    for name in result.unsteady:
+        print(f"  {name}{': its room has changed, so it counts as failed' if name in bad else ''}")
+    if len(result.unsteady) > MOST_UNSTEADY:
+        print(f"more than {MOST_UNSTEADY} are unsteady: they count as failed")
+        bad = result.unsteady
+    return result._replace(passed=result.passed - len(bad), failed=result.failed + bad)

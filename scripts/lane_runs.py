@@ -33,7 +33,7 @@ UNSTEADY = ROOT / ".cache" / "unsteady"
 MOST_UNSTEADY = 3
 MOST_RETRIED = 20
 """Tests that are tried again; where more have failed, it isn't for their unsteadiness."""
-LONGEST = ("images", "horovod", "horovod-tf", "deepspeed", "huggingface", "tensorflow")
+LONGEST = ("images", "horovod", "horovod-gloo", "horovod-tf", "deepspeed", "huggingface", "tensorflow")
 """The stages that take minutes, the longest first."""
 WORKERS = 2 * (os.cpu_count() or 1)
 """Jobs of several hosts wait more than they compute."""

@@ -15,7 +15,8 @@ STACKS = {
     "openmpi4": ("openmpi4",),
     "mpi": ("openmpi5", "mpich", "mpich-apt", "impi"),
     "deepspeed": ("deepspeed",),
-    "horovod": ("horovod", "horovod-gloo"),
+    "horovod": ("horovod",),
+    "horovod-gloo": ("horovod-gloo",),
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
     "huggingface": ("huggingface", "huggingface-4"),
@@ -105,16 +106,19 @@ def deepspeed(torch: Path) -> list[Path]:
 
 
 def horovod(torch: Path) -> list[Path]:
-    """Horovod over the environment of ``torch``: built with the system's Open MPI and Gloo, and with Gloo only."""
+    """Horovod over the environment of ``torch``, built with the system's Open MPI and Gloo."""
     base = cached("horovod-base", HOROVOD_BASE, over=[torch])
-    with_mpi = wheel("horovod", HOROVOD, base / "python", {**HOROVOD_TORCH, **MPI_AND_GLOO}, CXX17)
-    gloo_only = wheel("horovod-gloo", HOROVOD, base / "python", {**HOROVOD_TORCH, **GLOO_ONLY}, CXX17)
+    built = wheel("horovod", HOROVOD, base / "python", {**HOROVOD_TORCH, **MPI_AND_GLOO}, CXX17)
     ranks = "import horovod.torch as hvd; hvd.init(); assert hvd.mpi_enabled() and hvd.size() == 2, hvd.size()"
+    return [cached("horovod", (str(built),), over=[base, torch], steps=[two_ranks(ranks)])]
+
+
+def horovod_gloo(torch: Path) -> list[Path]:
+    """The same without any MPI."""
+    base = cached("horovod-base", HOROVOD_BASE, over=[torch])
+    built = wheel("horovod-gloo", HOROVOD, base / "python", {**HOROVOD_TORCH, **GLOO_ONLY}, CXX17)
     alone = "import horovod.torch as hvd; hvd.init(); assert hvd.gloo_enabled() and not hvd.mpi_built()"
-    return [
-        cached("horovod", (str(with_mpi),), over=[base, torch], steps=[two_ranks(ranks)]),
-        cached("horovod-gloo", (str(gloo_only),), over=[base, torch], steps=[("{env}/bin/python", "-c", alone)]),
-    ]
+    return [cached("horovod-gloo", (str(built),), over=[base, torch], steps=[("{env}/bin/python", "-c", alone)])]
 
 
 def horovod_tf() -> list[Path]:

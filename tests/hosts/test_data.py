@@ -36,7 +36,8 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 PREFERS = "[default]\ns3 =\n    preferred_transfer_client = {}\n"
-by_both = pytest.mark.parametrize("reach", ["s3", "crt"], indirect=True)
+ELSEWHERE = pytest.mark.lane("contract")
+by_both = pytest.mark.parametrize("reach", ["s3", pytest.param("crt", marks=ELSEWHERE)], indirect=True)
 """By threads, and by AWS's CRT."""
 
 
@@ -82,7 +83,12 @@ def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access)
 
 @pytest.mark.parametrize(
     ("reach", "prefers", "is_crt"),
-    [("s3", "auto", False), ("crt", "crt", True), ("crt", "auto", False), ("crt", "classic", False)],
+    [
+        ("s3", "auto", False),
+        pytest.param("crt", "crt", True, marks=ELSEWHERE),
+        pytest.param("crt", "auto", False, marks=ELSEWHERE),
+        pytest.param("crt", "classic", False, marks=ELSEWHERE),
+    ],
     indirect=["reach"],
 )
 def test_the_crt_moves_the_bytes_where_it_is_chosen(
@@ -154,7 +160,7 @@ def test_uploads_whose_connections_break_are_tried_again(
     assert s3.objects(bucket)["broken/one"] == data and not faulty.faults
 
 
-@pytest.mark.parametrize(("reach", "least"), [("s3", 2), ("crt", 1)], indirect=["reach"])
+@pytest.mark.parametrize(("reach", "least"), [("s3", 2), pytest.param("crt", 1, marks=ELSEWHERE)], indirect=["reach"])
 def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, least: int) -> None:
     """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files.
 
@@ -211,7 +217,9 @@ def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: 
 
 
 @pytest.mark.parametrize(
-    ("reach", "endpoint"), [("s3", "http://127.0.0.1:{free}"), ("crt", "http://nowhere.invalid")], indirect=["reach"]
+    ("reach", "endpoint"),
+    [("s3", "http://127.0.0.1:{free}"), pytest.param("crt", "http://nowhere.invalid", marks=ELSEWHERE)],
+    indirect=["reach"],
 )
 def test_a_network_that_is_not_there_is_told_of(tmp_path: Path, reach: Access, endpoint: str) -> None:
     """Nothing listens, or the name isn't known."""

@@ -110,6 +110,7 @@ os.kill(os.getpid(), int(sys.argv[1]))
 """
 
 
+@pytest.mark.lane("contract")
 @pytest.mark.parametrize("signo", [0, 9], ids=["ends", "is killed"])
 def test_a_mount_is_read_when_its_files_are(
     tmp_path: Path, data: dict[str, bytes], stack: Callable[[str], Path], signo: int

@@ -66,6 +66,7 @@ NEWER = ("tests/unit/test_portability.py", "tests/unit/test_start_path.py", "tes
 """What interpreters newer than the oldest run: every module imported, the commands, the one-file launcher."""
 NOT_NEWER = ("cli/test_bundle.py", "cli/test_completion.py")
 """Less what itself runs what it makes on all interpreters, and what asks shells."""
+
 running: set[subprocess.Popen[bytes]] = set()
 """The commands that run now, each below a reaper of its own."""
 settings_up: set[subprocess.Popen[bytes]] = set()
@@ -214,8 +215,8 @@ class Tests:
         if 0 < len(first.failed) <= MOST_RETRIED and self.title not in first.failed and not stopped:
             title = f"{self.title}: {len(first.failed)} failed, and now alone"
             began = part(title, sys.stdout)
-            words = [word for word in self.words if word not in WHOLE]
-            then = self._pytest([*words, "--last-failed", "--last-failed-no-failures=none"], sys.stdout)
+            alone = ("-n0", "--dist=no", "--last-failed", "--last-failed-no-failures=none")
+            then = self._pytest([*self.words, *alone], sys.stdout)
             if self.title in then.failed:  # no test says why
                 then = then._replace(failed={**first.failed, **then.failed})
             print(f"-- {title}: {len(then.failed)} failed in {time.monotonic() - began:.1f} s", flush=True)
@@ -300,7 +301,7 @@ def lane(name: str, python: Path, run: str) -> Result:
     beside = BESIDE.get(name, nothing)
     with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
         others = thread.submit(beside, python, env, out)
-        compile_tests(python, env)
+        compile_tests(python, env, f"--lane={name}")
         tests.run()
         if not others.done():
             print("\nwaiting for what runs beside the tests", flush=True)
@@ -316,11 +317,10 @@ def lane(name: str, python: Path, run: str) -> Result:
     return total._replace(setup=ready - began, seconds=time.monotonic() - ready)
 
 
-def compile_tests(python: Path, env: dict[str, str]) -> None:
+def compile_tests(python: Path, env: dict[str, str], *words: str) -> None:
     """Compiles the tests of a fresh checkout, or all workers would at the same time."""
     if not (ROOT / "tests" / "__pycache__").exists():
-        call([python, "-m", "compileall", "-q", "tests"], env, subprocess.DEVNULL)
-        call([python, "-m", "pytest", "--collect-only", "-qq", "tests/unit/base"], env, subprocess.DEVNULL)
+        call([python, "-m", "pytest", "--collect-only", "-qq", *words], env, subprocess.DEVNULL)
 
 
 def quick(python: Path, run: str) -> Result:
@@ -329,7 +329,7 @@ def quick(python: Path, run: str) -> Result:
     tests = Tests("unit tests", python, [*QUICK], env)
     with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
         checked = thread.submit(checks, python, env, out)
-        compile_tests(python, env)
+        compile_tests(python, env, "tests/unit", "--only-quick")
         tests.run()
         total = checked.result()
         out.seek(0)

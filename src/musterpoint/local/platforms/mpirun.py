@@ -72,6 +72,11 @@ def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> Ho
             "--mca",
             "btl_vader_single_copy_mechanism",
             "none",
+            # Open MPI calls its directory ompi.HOST.UID/pid.N: of jobs side by side, whose mpirun is the first process
+            # of a host with the same name, all would have one below /tmp, and whoever ends first removes it.
+            "--mca",
+            "orte_tmpdir_base",
+            "/dev/shm",
             *here,
             *command,
         ),

@@ -63,7 +63,7 @@ class Bench:
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
         pump = Pump(out_fd=self.write, err_fd=self.write)
         context = context_for(self.loop, pump, self.record, self.say)
-        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers, ROSTER)
+        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 500.0, **rules}), self.peers, ROSTER)
         self.signals.route_to(supervisor.on_signal)
         outcome = supervisor.run(plan, self.environ, refusal)
         context.sidecars.close(5.0)

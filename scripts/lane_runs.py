@@ -206,7 +206,7 @@ class Tests:
         told = f"{self._first.passed} passed, {len(self._first.failed)} failed in {time.monotonic() - began:.1f} s"
         print(f"-- {self.title}: {told}", file=out, flush=True)
 
-    def result(self, skips: bool = True) -> Result:
+    def result(self, skips: bool = True, out: TextIO = sys.stdout) -> Result:
         """The outcomes, once failed tests have been tried again, alone and in one process.
 
         Without ``skips`` a test that was skipped has failed.
@@ -214,19 +214,20 @@ class Tests:
         first, then = self._first, self._first
         if 0 < len(first.failed) <= MOST_RETRIED and self.title not in first.failed and not stopped:
             title = f"{self.title}: {len(first.failed)} failed, and now alone"
-            began = part(title, sys.stdout)
+            began = part(title, out)
             alone = ("-n0", "--dist=no", "--last-failed", "--last-failed-no-failures=none")
-            then = self._pytest([*self.words, *alone], sys.stdout)
+            then = self._pytest([*self.words, *alone], out)
             if self.title in then.failed:  # no test says why
                 then = then._replace(failed={**first.failed, **then.failed})
-            print(f"-- {title}: {len(then.failed)} failed in {time.monotonic() - began:.1f} s", flush=True)
+            told = f"{len(then.failed)} failed in {time.monotonic() - began:.1f} s"
+            print(f"-- {title}: {told}", file=out, flush=True)
         unsteady = tuple(name for name in first.failed if name not in then.failed)
         for number, name in enumerate(unsteady, 1):
             keep(f"{number}-{self.title}", name, first.failed[name], then.said.get(name, ""))
         failed = set(then.failed)
         if first.skipped and not skips:
-            print(f"\n{self.title}: as root no test may be skipped, and these were:")
-            print(*(f"  {name}: {why}" for name, why in first.skipped.items()), sep="\n", flush=True)
+            print(f"\n{self.title}: as root no test may be skipped, and these were:", file=out)
+            print(*(f"  {name}: {why}" for name, why in first.skipped.items()), sep="\n", file=out, flush=True)
             failed |= set(first.skipped)
         self._folder.cleanup()
         return Result(first.passed + len(unsteady), tuple(sorted(failed)), unsteady)
@@ -270,7 +271,7 @@ def interpreters(python: Path, env: dict[str, str], out: TextIO) -> Result:
         left_out = (f"--{'deselect' if '::' in name else 'ignore'}=tests/unit/{name}" for name in less)
         tests = Tests(title, folder / "python", [*some, *left_out, "--hypothesis-profile=fewer"], env)
         tests.run(out)
-        total = total.plus(tests.result())
+        total = total.plus(tests.result(out=out))
     if not others:
         print("no other interpreter is here", file=out)
         return Result(failed=("unit tests on other interpreters",))

@@ -119,6 +119,16 @@ def test_its_own_failures_are_the_jobs(local, one_file: Path, name: str, around:
         assert outcome["reason"] == ran.left(host, "failure")
 
 
+@pytest.mark.parametrize("platform", ["sagemaker", "azureml"])
+def test_train_below_a_job_is_refused(local, platform: str) -> None:  # type: ignore[no-untyped-def]
+    """It reads the same job, and would start the script that calls it."""
+    shell = local.program(f"{local.python} -m musterpoint.cli.train\n", "run.sh")
+    ran = local.run("--hosts", "2", "--platform", platform, "--backend", "process", "--launcher", "script", shell)
+    assert ran.code == 64, ran.stderr
+    assert ran.reason.startswith("muster: train: a program of a musterpoint job called this"), ran.reason
+    assert "`muster launch SCRIPT`" in ran.reason
+
+
 @pytest.mark.parametrize(("ending", "code", "said"), [("echo fine", 0, ""), ("exit 64", 64, "rank 0")])
 def test_a_failure_of_its_own_that_the_program_goes_on_from(
     local, one_file: Path, ending: str, code: int, said: str

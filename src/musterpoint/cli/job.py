@@ -1,18 +1,23 @@
 """Runs a job as every command does that runs one: the entry point, with a quick check of all hosts first."""
 
 from musterpoint.base.settings import Settings
-from musterpoint.core import entrypoint
+from musterpoint.core import entrypoint, nested
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 
-__all__ = ["Request", "run"]
+__all__ = ["Request", "run", "train"]
 
 
 def run(request: Request) -> int:
     """Runs this host's part of the job; the exit code of this process."""
     return entrypoint.run(request, _check)
+
+
+def train(request: Request) -> int:
+    """Runs this host's part of the platform's job; refused below a job that runs already."""
+    return nested.refuse_train(request.environ) or run(request)
 
 
 def _check(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:

@@ -37,11 +37,11 @@ def main() -> int:
         sys.stdout.write(HELP)
         return 0
     gc.disable()  # objects made by imports stay alive; searching them for garbage takes 3 ms
-    from musterpoint.cli.job import Request, run
+    from musterpoint.cli.job import Request, train
 
     gc.freeze()
     gc.enable()
-    return run(Request(os.environ.copy()))
+    return train(Request(os.environ.copy()))
 
 
 if __name__ == "__main__":

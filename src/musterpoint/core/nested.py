@@ -65,6 +65,26 @@ def launch_nested(request: Request) -> int | None:
     return exit_codes.INTERNAL if code is None else code
 
 
+def refuse_train(environ: Mapping[str, str]) -> int:
+    """Refuses ``train`` below another musterpoint's job: it would read what that one has read, and run it again.
+
+    Returns its exit code; 0 where there is no such job.
+    """
+    outer = Outer.find(environ)
+    if outer is None:
+        return exit_codes.OK
+    text = (
+        "train: a program of a musterpoint job called this, and train would start the same job again: call the "
+        "training script itself, or `muster launch SCRIPT`, which starts ranks under the job that runs"
+    )
+    Console(str).say(text)
+    host = environ.get("SM_CURRENT_HOST", "")
+    where = f"\non {host}" if host else ""
+    outer.report(Failure(host, exit_codes.USAGE, "muster", "user", f"muster: {text}{where}"))
+    outer.close()
+    return exit_codes.USAGE
+
+
 def report(failure: Failure, environ: Mapping[str, str]) -> None:
     """Reports to the outer musterpoint, if there is one, why this launcher is about to end."""
     outer = Outer.find(environ)

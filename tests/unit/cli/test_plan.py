@@ -225,7 +225,7 @@ def test_what_is_missing_here_ends_a_launch_and_no_plan(
 def test_a_launch_without_its_launcher_is_72_as_the_plan_says(
     here: Path, bare: dict[str, str], root: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    one_host = {**bare, "SM_HOSTS": '["algo-1"]', "MUSTER_SLOTS": "2"}
+    one_host = {**bare, "SM_HOSTS": '["algo-1"]', "MUSTER_SLOTS": "2", "SAGEMAKER_BASE_DIR": str(here / "ml")}
     said = planned(capsys, [*words, "train.py"], one_host)["lacks"][0]
     done = subprocess.run(
         [sys.executable, "-m", "musterpoint", "launch", *words, "train.py"],

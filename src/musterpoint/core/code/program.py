@@ -49,17 +49,45 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     if program.endswith(".py") and os.path.isfile(path):
         return Start("python", (interpreter, "./" + program if program.startswith("-") else program))
     if os.path.isfile(path):
+        _refuse_ours(path)
         return Start("executable", _executable(program, path, environ))
     if "." in program and not program.endswith(".py") and name and _is_module(name, folder):
         return Start("module", (interpreter, "-m", name))
     command = executables.find(program, environ)
-    if command:
+    if command and not _is_ours(command):
         return Start("executable", (command,))
     if os.path.isdir(path):
         raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
     if os.path.isabs(program):
         raise UsageError(f"the program {program!r} isn't on this host")
+    if command:
+        raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}; {command} is musterpoint itself")
     raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}")
+
+
+_OWN_MODULES = (b"musterpoint.cli.train", b"musterpoint.cli.main")
+_OWN_FILE = b" as one file: puts all hosts of a distributed training job together"
+"""Stands in the head of the one-file launcher, which is the command that its name says."""
+
+
+def _is_ours(path: str) -> bool:
+    """Whether this file is musterpoint's ``train`` or ``muster``, which would read the same job and start itself."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except OSError:
+        return False
+    name = os.path.splitext(os.path.basename(path))[0]
+    as_one_file = _OWN_FILE in head and name in ("train", "muster")
+    return as_one_file or (head.startswith(b"#!") and any(module in head for module in _OWN_MODULES))
+
+
+def _refuse_ours(path: str) -> None:
+    if _is_ours(path):
+        raise UsageError(
+            f"the program {path} is musterpoint itself, which would start itself again and again: name the training "
+            f"script{_around(os.path.dirname(path))}"
+        )
 
 
 def beneath(program: str, folder: str) -> str:

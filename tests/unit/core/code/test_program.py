@@ -134,6 +134,39 @@ def test_what_a_name_says(program: str, module: bool, kind: str, words: tuple[st
     assert by_name(program, module, PYTHON) == Start(kind, words)
 
 
+OURS = "#!{python}\nimport sys\n\nfrom musterpoint.cli.{module} import main\n\nsys.exit(main())\n"
+ONE_FILE = (
+    '#!/usr/bin/env python3\n"""musterpoint 0.1.0 as one file: puts all hosts of a distributed training job together'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ours"),
+    [
+        ("train", OURS.format(python=PYTHON, module="train"), True),
+        ("muster", OURS.format(python=PYTHON, module="main"), True),
+        ("fit", '#!/bin/sh\nexec python3 -m musterpoint.cli.train "$@"\n', True),
+        ("train", ONE_FILE, True),
+        ("launcher", ONE_FILE, False),
+        ("train", "#!/bin/sh\nexec python3 fit.py\n", False),
+        ("train", "\x7fELF musterpoint.cli.train", False),
+    ],
+)
+def test_our_own_commands_are_no_program(tmp_path: Path, name: str, text: str, ours: bool) -> None:
+    """Neither on PATH, where a script's name without its ``.py`` finds them, nor in the code."""
+    put(tmp_path, f"bin/{name}", text, 0o755)
+    put(tmp_path, "code/train.py")
+    path, folder = tmp_path / "bin" / name, tmp_path / "code"
+    if not ours:
+        assert find(name, False, str(folder), PYTHON, {"PATH": str(path.parent)}).kind == "executable"
+        assert find(name, False, str(path.parent), PYTHON, {}).kind == "executable"
+        return
+    with pytest.raises(UsageError, match=f"'{name}' isn't in .*, which has train.py; {path} is musterpoint itself"):
+        find(name, False, str(folder), PYTHON, {"PATH": str(path.parent)})
+    with pytest.raises(UsageError, match=f"{path} is musterpoint itself.*: name the training script"):
+        find(name, False, str(path.parent), PYTHON, {})
+
+
 @pytest.mark.parametrize(
     ("program", "says"),
     [

@@ -46,16 +46,22 @@ def install(requirements: list[str]) -> None:
 
 
 def add(version: str) -> None:
-    """The package, its commands, and a record by which pip knows them."""
+    """The packages, their commands, and a record by which pip knows them."""
+    sys.path.insert(0, str(SOURCE / "src"))
+    from musterpoint import PACKAGES
+
     packages, scripts = Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("scripts"))
     for folder in (packages, scripts):
         folder.mkdir(parents=True, exist_ok=True)
-    for old in (packages / "musterpoint", *packages.glob("musterpoint-*.dist-info")):
+    for old in packages.glob("musterpoint-*.dist-info"):
         shutil.rmtree(old, ignore_errors=True)
-    shutil.copytree(SOURCE / "src" / "musterpoint", packages / "musterpoint")
-    compileall.compile_dir(packages / "musterpoint", quiet=1)
     shutil.copy(SOURCE / "sagemaker_drivers.pth", packages)
-    written = [packages / "sagemaker_drivers.pth", *(packages / "musterpoint").rglob("*")]
+    written = [packages / "sagemaker_drivers.pth"]
+    for name in PACKAGES:
+        shutil.rmtree(packages / name, ignore_errors=True)
+        shutil.copytree(SOURCE / "src" / name, packages / name)
+        compileall.compile_dir(packages / name, quiet=1)
+        written += (packages / name).rglob("*")
     for name, module in COMMANDS.items():
         command = scripts / name
         command.unlink(missing_ok=True)

@@ -18,12 +18,15 @@ from typing import Any
 import docker
 import pytest
 
+import musterpoint
+
 from .containers import LABEL
 
 SYSTEM = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAM = """
 import importlib.util, json, os, sys
-print(json.dumps([sys.executable, os.getuid(), bool(importlib.util.find_spec("musterpoint"))]))
+has = [bool(importlib.util.find_spec(name)) for name in ("musterpoint", "musterpoint_smdistributed")]
+print(json.dumps([sys.executable, os.getuid(), *has]))
 if os.environ.get("SM_HP_TORCH"):
     import torch
     print(torch.ones(3).sum().item())
@@ -88,15 +91,17 @@ def test_a_base_with_pytorch_and_a_user_and_no_apt(
     )
     tag, said = built("--base", mine, "--target", "torch")
     assert tag and re.search(rf"{mine}: its /opt/venv/bin/python3 is kept \(Python 3\S+, with torch\)", said), said
-    assert trained(engine, tag, tmp_path / "ml", torch=True) == ['["/opt/venv/bin/python3", 1000, true]', "3.0"]
+    assert trained(engine, tag, tmp_path / "ml", torch=True) == ['["/opt/venv/bin/python3", 1000, true, true]', "3.0"]
     found = engine.images.get(tag)
     assert found.attrs["Config"]["User"] == "1000:1000" and not found.attrs["Config"]["Entrypoint"]
     assert found.labels["org.opencontainers.image.base.name"] == mine
     # Nothing is there twice, and pip knows what was added.
     added = found.attrs["Size"] - engine.images.get(mine).attrs["Size"]
     assert added < 17_000_000, added
-    look = "pip uninstall --quiet --yes musterpoint && ! command -v train && python -c 'import torch, watchdog, boto3'"
-    look += " && ! python -c 'import musterpoint' 2> /dev/null && echo gone"
+    look = "python -c 'import musterpoint_smdistributed, smdistributed.modelparallel.torch' && "
+    look += "pip uninstall --quiet --yes musterpoint && ! command -v train && python -c 'import torch, watchdog, boto3'"
+    gone = " && ".join(f"! python -c 'import {name}' 2> /dev/null" for name in musterpoint.PACKAGES)
+    look += f" && {gone} && echo gone"
     words = {"user": "0", "labels": {LABEL: "1"}, "remove": True, "network_mode": "none"}
     assert engine.containers.run(tag, ["/bin/sh", "-c", look], **words) == b"gone\n"
 
@@ -109,12 +114,12 @@ def test_a_python_that_is_not_on_the_path(
     mine = build(f"FROM {image('torch')}\nENV {SYSTEM} FRESH={uuid.uuid4().hex}\n")
     tag, said = built("--base", mine, "--target", "base")
     assert tag and "/opt/venv/bin/python is kept" in said
-    assert trained(engine, tag, tmp_path / "ml", torch=True) == ['["/opt/venv/bin/python", 0, true]', "3.0"]
+    assert trained(engine, tag, tmp_path / "ml", torch=True) == ['["/opt/venv/bin/python", 0, true, true]', "3.0"]
     tag, said = built("--base", mine, "--target", "base", "--python", "/usr/bin/python3")
     assert tag and "/usr/bin/python3 is kept" in said
     # Debian's Python has no pip: what S3 takes can't be added, and is said to lack.
     assert "WARNING: /usr/bin/python3 has no pip: boto3>=1.34 watchdog>=4 can't be added" in said
-    assert trained(engine, tag, tmp_path / "other") == ['["/usr/bin/python3", 0, true]']
+    assert trained(engine, tag, tmp_path / "other") == ['["/usr/bin/python3", 0, true, true]']
 
 
 def test_a_debian_of_another_user_without_a_python(
@@ -124,7 +129,7 @@ def test_a_debian_of_another_user_without_a_python(
     tag, said = built("--base", build(f"FROM {bare}\nUSER 1000\n"), "--target", "base")
     assert tag, said
     assert engine.images.get(tag).attrs["Config"]["User"] == "1000"
-    assert trained(engine, tag, tmp_path / "ml") == ['["/opt/venv/bin/python3", 1000, true]']
+    assert trained(engine, tag, tmp_path / "ml") == ['["/opt/venv/bin/python3", 1000, true, true]']
 
 
 def test_what_a_base_lacks_is_said(
@@ -230,6 +235,6 @@ def test_the_recipe_for_an_image_that_has_everything(
     shutil.rmtree(folder)
     try:
         said = trained(engine, tag, tmp_path / "ml", torch=True, command="train")
-        assert said[1] == "3.0" and json.loads(said[0])[1:] == [1000, False], said
+        assert said[1] == "3.0" and json.loads(said[0])[1:] == [1000, False, False], said
     finally:
         engine.images.remove(tag, force=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import musterpoint
+
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -57,6 +59,7 @@ def test_every_folder_is_in_the_package(built: tuple[Path, str]) -> None:
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
     wanted = {name for name in files if "__pycache__" not in name and not name.startswith("musterpoint.egg-info")}
+    assert {name.partition("/")[0] for name in wanted if "/" in name} == {*musterpoint.PACKAGES}
     [page] = inside - wanted
     assert page.endswith(".data/data/share/man/man1/muster.1")
     assert inside - {page} == wanted - {"muster.1"}

@@ -26,7 +26,6 @@ NEWEST_TRIED = 19
 """The newest minor version that the file, run by an old Python, searches for on PATH."""
 
 TEMPLATE = "launcher.txt"
-PACKAGES = ("musterpoint", "musterpoint_smdistributed")
 LEFT_OUT = tuple(
     os.path.join("musterpoint", *path.split("/"))
     for path in (
@@ -147,7 +146,7 @@ def _bytecode(source: bytes, name: str) -> bytes:
 
 def _modules(root: str) -> Iterator[str]:
     """Paths of the modules that go in, relative to ``root``, in the same order on every machine."""
-    for package in PACKAGES:
+    for package in musterpoint.PACKAGES:
         for folder, folders, files in os.walk(os.path.join(root, package)):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             inside = os.path.relpath(folder, root)

@@ -6,6 +6,7 @@ A test that fails in a run of several workers and passes alone is *unsteady*: bo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -41,6 +42,7 @@ NO_TESTS = 5
 WHOLE = (
     *("--numprocesses", str(WORKERS), "--dist", "loadgroup"),
     "--no-loadscope-reorder",  # but in the order of tests/conftest.py, which has long tests begin early
+    "--max-worker-restart=1",  # the second test that kills its worker would have xdist wait for ever
     *("--tb=short", "--durations=40", "--durations-min=15"),
 )
 QUICK = (
@@ -87,18 +89,24 @@ class Result(NamedTuple):
     unsteady: tuple[str, ...] = ()
     setup: float = 0.0
     seconds: float = 0.0
+    not_run: tuple[str, ...] = ()
 
     def plus(self, other: Result) -> Result:
         return Result(*(mine + its for mine, its in zip(self, other, strict=True)))  # type: ignore[operator]
 
 
 def interrupted(number: int, _frame: object) -> None:
-    """Has everything that runs end; nothing is started any more. Pytest says what had failed by then."""
-    stopped.append(number)
-    for child in tuple(running):
-        child.send_signal(signal.SIGINT)
-    for child in tuple(settings_up):
-        os.killpg(child.pid, signal.SIGTERM)
+    """Has everything that runs end; nothing is started any more. Pytest says what had failed by then.
+
+    Told again, it has pytest go on with that: a second signal would cut its report off.
+    """
+    if not stopped:
+        stopped.append(number)
+        for child in tuple(running):
+            child.send_signal(signal.SIGINT)
+        for child in tuple(settings_up):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
 
 
 def setup(stage: str) -> list[Path]:
@@ -184,12 +192,18 @@ def checks(python: Path, env: dict[str, str], out: TextIO) -> Result:
 
 
 class Said(NamedTuple):
-    """A run of pytest. ``failed`` and ``skipped`` have each test's words by its id; ``said``, what tests printed."""
+    """A run of pytest, as tests/report.py tells it.
 
-    passed: int
+    passed: the ids of tests. failed, skipped: why, by their ids, and of parts of the run by its title.
+    said: what they printed, where one process ran them.
+    missed: how many were to run and didn't.
+    """
+
+    passed: list[str]
     failed: dict[str, str]
     skipped: dict[str, str]
     said: dict[str, str]
+    missed: int
 
 
 class Tests:
@@ -198,12 +212,12 @@ class Tests:
     def __init__(self, title: str, python: Path, words: list[str], env: dict[str, str]) -> None:
         self.title, self.python, self.words, self.env = title, python, words, env
         self._folder = tempfile.TemporaryDirectory(prefix="muster-test-")
-        self._first = Said(0, {}, {}, {})
+        self._first = Said([], {}, {}, {}, 0)
 
     def run(self, out: TextIO = sys.stdout) -> None:
         began = part(self.title, out)
         self._first = self._pytest(self.words, out)
-        told = f"{self._first.passed} passed, {len(self._first.failed)} failed in {time.monotonic() - began:.1f} s"
+        told = f"{len(self._first.passed)} passed, {len(self._first.failed)} failed in {time.monotonic() - began:.1f} s"
         print(f"-- {self.title}: {told}", file=out, flush=True)
 
     def result(self, skips: bool = True, out: TextIO = sys.stdout) -> Result:
@@ -211,40 +225,43 @@ class Tests:
 
         Without ``skips`` a test that was skipped has failed.
         """
-        first, then = self._first, self._first
+        first, then = self._first, Said([], {}, {}, {}, 0)
         if 0 < len(first.failed) <= MOST_RETRIED and self.title not in first.failed and not stopped:
             title = f"{self.title}: {len(first.failed)} failed, and now alone"
             began = part(title, out)
-            alone = ("-n0", "--dist=no", "--last-failed", "--last-failed-no-failures=none")
-            then = self._pytest([*self.words, *alone], out)
-            if self.title in then.failed:  # no test says why
-                then = then._replace(failed={**first.failed, **then.failed})
+            ids = Path(self._folder.name) / "again.json"
+            ids.write_text(json.dumps([*first.failed]))
+            then = self._pytest([*self.words, "-n0", "--dist=no", f"--again={ids}"], out)
             told = f"{len(then.failed)} failed in {time.monotonic() - began:.1f} s"
             print(f"-- {title}: {told}", file=out, flush=True)
-        unsteady = tuple(name for name in first.failed if name not in then.failed)
+        unsteady = tuple(name for name in first.failed if name in then.passed)
         for number, name in enumerate(unsteady, 1):
             keep(f"{number}-{self.title}", name, first.failed[name], then.said.get(name, ""))
-        failed = set(then.failed)
+        failed = {name for name in first.failed if name not in unsteady}
         if first.skipped and not skips:
             print(f"\n{self.title}: as root no test may be skipped, and these were:", file=out)
             print(*(f"  {name}: {why}" for name, why in first.skipped.items()), sep="\n", file=out, flush=True)
-            failed |= set(first.skipped)
+            failed |= first.skipped.keys()
         self._folder.cleanup()
-        return Result(first.passed + len(unsteady), tuple(sorted(failed)), unsteady)
+        unsteady = tuple(name for name in unsteady if name not in failed)
+        return Result(len(first.passed) + len(unsteady), tuple(sorted(failed)), unsteady)
 
     def _pytest(self, words: list[str], out: TextIO) -> Said:
         report = Path(self._folder.name) / "report.json"
         report.unlink(missing_ok=True)
-        kept = f"cache_dir={self._folder.name}/cache"  # has the ids of failed tests, which no command line could hold
-        code = call([self.python, "-m", "pytest", f"--report={report}", "-o", kept, *words], self.env, out)
+        code = call(
+            [self.python, "-m", "pytest", f"--report={report}", "-p", "no:cacheprovider", *words], self.env, out
+        )
         try:
             said = Said(**json.loads(report.read_text()))
         except (OSError, ValueError):  # it was cut off
-            return Said(0, {self.title: "pytest left no report"}, {}, {})
+            return Said([], {self.title: "pytest left no report"}, {}, {}, 0)
         if code == NO_TESTS:
             print(f"{self.title}: no test was found", file=out)
-        if code and not said.failed:
-            return said._replace(failed={self.title: f"pytest ended with code {code}"})
+        if code not in (0, 1) or (code and not said.failed) or said.missed:
+            why = f"pytest ended with code {code}, and {said.missed} tests hadn't run"
+            print(f"{self.title}: {why}", file=out, flush=True)
+            said.failed[self.title] = why
         return said
 
 
@@ -269,7 +286,7 @@ def interpreters(python: Path, env: dict[str, str], out: TextIO) -> Result:
         title = f"{'unit tests' if oldest else 'part of the unit tests'} on {folder.parent.name.split('-')[0]}"
         some, less = (["tests/unit"], OF_ANY_PYTHON) if oldest else (NEWER, NOT_NEWER)
         left_out = (f"--{'deselect' if '::' in name else 'ignore'}=tests/unit/{name}" for name in less)
-        tests = Tests(title, folder / "python", [*some, *left_out, "--hypothesis-profile=fewer"], env)
+        tests = Tests(title, folder / "python", [*some, *left_out, *WHOLE, "--hypothesis-profile=fewer"], env)
         tests.run(out)
         total = total.plus(tests.result(out=out))
     if not others:
@@ -300,7 +317,7 @@ def lane(name: str, python: Path, run: str) -> Result:
     words = [f"--lane={name}", *WHOLE]
     tests = Tests("tests" if name == SUITE else f"lane {name}", python, words, env)
     beside = BESIDE.get(name, nothing)
-    with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
+    with tempfile.TemporaryFile("w+", errors="replace") as out, ThreadPoolExecutor(1) as thread:
         others = thread.submit(beside, python, env, out)
         compile_tests(python, env, f"--lane={name}")
         tests.run()
@@ -312,7 +329,7 @@ def lane(name: str, python: Path, run: str) -> Result:
     total = total.plus(tests.result(skips=os.geteuid() != 0))
     for command in lanes.LANES[name].commands:
         if why := command.why_not():
-            print(f"\n{' '.join(command.words)} wasn't run: {why}", flush=True)
+            total = total._replace(not_run=(*total.not_run, f"{command.words[0]}: {why}"))
         else:
             total = total.plus(check(" ".join(command.words), [*command.words], env))
     return total._replace(setup=ready - began, seconds=time.monotonic() - ready)
@@ -328,7 +345,7 @@ def quick(python: Path, run: str) -> Result:
     """Style, types, rooms, and the unit tests that start next to nothing."""
     env = environ(python, run, set())
     tests = Tests("unit tests", python, [*QUICK], env)
-    with tempfile.TemporaryFile("w+") as out, ThreadPoolExecutor(1) as thread:
+    with tempfile.TemporaryFile("w+", errors="replace") as out, ThreadPoolExecutor(1) as thread:
         checked = thread.submit(checks, python, env, out)
         compile_tests(python, env, "tests/unit", "--only-quick")
         tests.run()
@@ -339,11 +356,21 @@ def quick(python: Path, run: str) -> Result:
 
 
 def paths(words: list[str], python: Path, run: str) -> Result:
-    """Pytest on some paths, with the stacks that they need."""
-    given = [os.path.relpath(word, ROOT) for word in words if not word.startswith("-")]
-    tests = Tests("tests", python, words, environ(python, run, lanes.stages_below(given)))
+    """Pytest on some paths, from wherever they are named, with the stacks that they need; other words are pytest's."""
+    given = [found for word in words if (found := below_root(word))]
+    env = environ(python, run, lanes.stages_below(given))
+    tests = Tests("tests", python, [below_root(word) or word for word in words], env)
     tests.run()
     return tests.result()
+
+
+def below_root(word: str) -> str:
+    """A path of tests, or an id, as it is from the root of the checkout; empty: it is none."""
+    place, colons, rest = word.partition("::")
+    path = Path(place).absolute()
+    if not place or place.startswith("-") or not path.exists():
+        return ""
+    return os.path.relpath(path, ROOT) + colons + rest
 
 
 def in_changed_room(name: str, changed: list[str]) -> bool:
@@ -360,15 +387,18 @@ def in_changed_room(name: str, changed: list[str]) -> bool:
     return any(each.startswith(tuple(places)) for each in changed)
 
 
-def judged(result: Result, changed: list[str]) -> Result:
-    """Names unsteady tests, and counts those as failed that aren't tolerated. ``changed`` has files, from the root."""
+def judged(result: Result, changed: list[str], before: int = 0) -> Result:
+    """Names unsteady tests, and counts those as failed that aren't tolerated.
+
+    changed: files, from the root. before: how many unsteady tests this run has had already.
+    """
     if not result.unsteady:
         return result
     bad = tuple(name for name in result.unsteady if in_changed_room(name, changed))
     print(f"\nunsteady, failed among others and passed alone ({os.path.relpath(UNSTEADY, ROOT)} has both outputs):")
     for name in result.unsteady:
         print(f"  {name}{': its room has changed, so it counts as failed' if name in bad else ''}")
-    if len(result.unsteady) > MOST_UNSTEADY:
+    if before + len(result.unsteady) > MOST_UNSTEADY:
         print(f"more than {MOST_UNSTEADY} are unsteady: they count as failed")
         bad = result.unsteady
     return result._replace(passed=result.passed - len(bad), failed=result.failed + bad)

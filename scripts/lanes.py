@@ -172,6 +172,8 @@ LANES = {
     ),
 }
 
+SETS_UP = ("scripts/setup", "scripts/stacks.py", "scripts/environments.py", "scripts/constraints.txt")
+"""What sets stages up."""
 OPEN_MPI = ("openmpi4",)
 ALL_MPI = ("openmpi4", "mpi")
 S3 = ("s3",)
@@ -290,45 +292,62 @@ def stages_of(lane: str) -> set[str]:
 
 def stages_below(paths: Sequence[str]) -> set[str]:
     """What tests below these paths may need, in whatever lane."""
-    places = [path.partition("::")[0].removeprefix("./") for path in paths]
     found: set[str] = set()
-    for each in ROWS:
-        begin = f"tests/{each.prefix}"
-        if any(begin.startswith(place) or row(place) is each for place in places):
-            found.update(each.stages, *each.also.values())
+    for each in rows_below(paths):
+        found.update(each.stages, *each.also.values())
     return found
 
 
+def rows_below(paths: Iterable[str]) -> list[Row]:
+    """The rows of tests at or below these paths, files and folders from the root of the checkout."""
+    places = [path.partition("::")[0].removeprefix("./") for path in paths]
+    return [
+        each
+        for each in ROWS
+        if any(place in ("", ".") or f"tests/{each.prefix}".startswith(place) or row(place) is each for place in places)
+    ]
+
+
 def touched(paths: Iterable[str]) -> list[str]:
-    """The lanes that a change of these files, by paths below the checkout, has to pass."""
+    """The lanes that a change of these files, by paths below the checkout, has to pass; folders end with a slash."""
     found: set[str] = set()
     for path in paths:
-        its = row(path)
-        found.update([its.lane, *its.also] if its else ())
-        found.update(name for name, lane in LANES.items() if path.startswith(lane.sources) and not its)
+        for each in rows_below([path]):
+            found.update((each.lane, *each.also))
+        if path.startswith("tests/"):
+            continue
+        for name, lane in LANES.items():
+            if path.startswith(lane.sources) or (path.endswith("/") and any(s.startswith(path) for s in lane.sources)):
+                found.add(name)
+            if path in SETS_UP and stages_of(name):
+                found.add(name)
     return [name for name in LANES if name in found]
 
 
-def git(*words: str) -> list[str] | None:
-    """The lines of a git command's output; None: it failed."""
-    done = subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=False)
-    return None if done.returncode else done.stdout.splitlines()
+def git(*command: str) -> list[str]:
+    """The words, each ended by NUL or a new line, that a git command prints; none: it failed."""
+    done = subprocess.run(("git", *command), cwd=ROOT, capture_output=True, check=False)
+    words = b"" if done.returncode else done.stdout.replace(b"\n", b"\0")
+    return [os.fsdecode(word) for word in words.split(b"\0") if word]
 
 
 def changed() -> list[str]:
     """Files that differ between this tree and where it left origin/main, else the commit before the last."""
     base = git("merge-base", "HEAD", "origin/main") or ["HEAD~1"]
-    return [*(git("diff", "--name-only", base[0]) or ()), *(git("ls-files", "--others", "--exclude-standard") or ())]
+    return [*git("diff", "-z", "--name-only", base[0]), *git("ls-files", "-z", "--others", "--exclude-standard")]
 
 
 def main(paths: list[str]) -> int:
     if {"--help", "-h"} & set(paths):
         print(__doc__)
         return 0
-    if unknown := [path for path in paths if not (ROOT / path).exists()]:
+    places = [Path(path).absolute() if Path(path).exists() else ROOT / path for path in paths]
+    unknown = [str(place) for place in places if not place.exists() or not place.is_relative_to(ROOT)]
+    if unknown:
         print(f"lanes: {unknown[0]}: no such path below {ROOT}", file=sys.stderr)
         return 64
-    for name in touched(paths or changed()):
+    named = [os.path.relpath(place, ROOT) + "/" * place.is_dir() for place in places]
+    for name in touched(named or changed()):
         print(f"{name:14} {LANES[name].holds}")
     return 0
 

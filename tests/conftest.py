@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 AT_FIRST = pytest.StashKey[State]()
 FAILED = pytest.StashKey[bool]()
+MISPLACED = pytest.StashKey[str]()
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 # Variables of the machine that runs the tests which would change what a job is taken for.
@@ -87,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spread", action="store_true", help="mix tests that wait for a timer with those that compute")
     parser.addoption("--lane", choices=tuple(lanes.LANES), help="the tests of a lane of scripts/lanes.py only")
     parser.addoption("--only-quick", action="store_true", help="the tests of scripts/test --quick only")
-    parser.addoption("--report", metavar="FILE", help="where the outcomes go, as JSON")
+    report.add_options(parser)
     group = parser.getgroup("contract", "tests/contract/control_plane")
     group.addoption("--endpoint-url", default="", help="the control plane to test [ours, and moto's server]")
     group.addoption("--backend-name", default="given", help="what that is called [given]")
@@ -97,6 +98,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     as_started_by_a_shell()
     config.stash[AT_FIRST] = state()
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    if without := [path for path in files if lanes.row(path) is None]:
+        raise pytest.UsageError(f"{without[0]} has no row in scripts/lanes.py: add one, which says where it runs")
     report.register(config)
 
 
@@ -142,13 +146,12 @@ def sorted_by_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
     left: list[pytest.Item] = []
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
-        row = lanes.row(path)
-        if row is None:
-            raise pytest.UsageError(f"{path} has no row in scripts/lanes.py: add one, which says where it runs")
+        row = lanes.row(path) or lanes.Row(path)
         marked = item.get_closest_marker("lane")
         lane = marked.args[0] if marked else row.lane
         if lane not in (row.lane, *row.also):
-            raise pytest.UsageError(f"{item.nodeid} is marked for {lane}, which its row in scripts/lanes.py lacks")
+            item.stash[MISPLACED] = f"marked for {lane}, which the row of its file in scripts/lanes.py lacks"
+            lane = row.lane
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(row.limit))
         (kept if asked in (None, lane) else left).append(item)
@@ -219,6 +222,8 @@ def has_failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """The marker ``torch`` skips where there is none. Importing it to find out would cost every worker seconds."""
+    if MISPLACED in item.stash:
+        pytest.fail(item.stash[MISPLACED])
     if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
 

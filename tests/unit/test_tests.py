@@ -5,6 +5,7 @@ tests use.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,8 @@ def test_what_other_interpreters_run_or_leave_out_exists() -> None:
         ("docker/Dockerfile", ["suite", "images"]),
         ("src/musterpoint_smdistributed/modelparallel/torch/model.py", ["suite", "huggingface", "smdistributed"]),
         ("LICENSE", ["suite"]),
+        ("tests/hosts/tensorflow/", ["tensorflow", "horovod"]),
+        ("src/musterpoint/core/launch/mpi/", ["suite", "mpi"]),
     ],
 )
 def test_the_lanes_of_a_change(path: str, expected: list[str]) -> None:
@@ -77,52 +80,97 @@ def test_more_than_three_unsteady_tests_fail_the_run() -> None:
     names = tuple(f"tests/hosts/test_{number}.py::test" for number in range(4))
     assert lane_runs.judged(lane_runs.Result(7, unsteady=names[:3]), []).failed == ()
     assert lane_runs.judged(lane_runs.Result(7, unsteady=names), []).failed == names
+    assert lane_runs.judged(lane_runs.Result(7, unsteady=names[:1]), [], before=3).failed == names[:1]
 
 
-UNSTEADY = """
-import os, pytest
-
+HEAD = "import os, signal, pytest\nAMONG_OTHERS = 'PYTEST_XDIST_WORKER' in os.environ\n\n"
+PASSES = "def test_passes(): pass\n\n"
+FAILS = "def test_fails(): assert 1 == 2\n\n"
+FLAKY = """
 @pytest.mark.parametrize("word", ["'\\"\\0{}"])
-def test_unsteady(word):
+def test_flaky(word):
     print("said by the one that passed")
-    assert "PYTEST_XDIST_WORKER" not in os.environ, "fails among others"
-
-def test_fails():
-    assert 1 == 2
-
-def test_passes():
-    pass
+    assert not AMONG_OTHERS, "fails among others"
 """
+WHERE = """
+@pytest.mark.parametrize("where", [os.environ.get("PYTEST_XDIST_WORKER")])
+def test_where(where): pass
+"""
+SKIPS_ALONE = """
+def test_skips():
+    AMONG_OTHERS or pytest.skip("no")
+    assert 0
+"""
+SKIPS_AT_ITS_END = """
+@pytest.fixture
+def end():
+    yield
+    pytest.skip("no")
+
+def test_fails(end): assert 0
+"""
+RUNS = {
+    "unsteady": (PASSES + FAILS + FLAKY, (2, ["test_fails"], ["test_flaky['\"\\x00{}]"])),
+    "half a surrogate pair": (PASSES + "def test_fails(): assert 0, 'odd \\udc80 name'", (1, ["test_fails"], [])),
+    "a worker dies": (PASSES + "def test_dies(): AMONG_OTHERS and os.kill(os.getpid(), 9)", (2, [], ["test_dies"])),
+    "a worker leaves": (FAILS + "def test_leaves(): AMONG_OTHERS and pytest.exit('gone')\n" + FLAKY, None),
+    "other tests in each worker": (WHERE, None),
+    "skipped": (PASSES + "def test_skips(): pytest.skip('no')", (1, ["test_skips"], [])),
+    "skipped alone": (PASSES + SKIPS_ALONE, (1, ["test_skips"], [])),
+    "skipped at its end": (PASSES + SKIPS_AT_ITS_END, (1, ["test_fails"], [])),
+    "skipped as a whole": ("pytest.importorskip('no_such_module')", None),
+    "no test": ("", None),
+    "an error in a file": (PASSES + "import no_such_module", None),
+}
+"""The text of a file of tests; how many passed, which failed, and which are unsteady; None: the run has failed."""
 
 
-def test_a_failed_test_is_tried_again_alone(
+@pytest.fixture
+def run_of_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], python: str
-) -> None:
-    """In a run of its own, which has this suite's plugin of reports, but not its conftest."""
+) -> Callable[[str], lane_runs.Result]:
+    """Runs a file of tests below ``tmp_path``, with this suite's plugin of reports, but not its conftest."""
     folder = tmp_path / "tests"
     folder.mkdir()
-    (folder / "test_it.py").write_text(UNSTEADY)
+    (tmp_path / "pytest.ini").touch()
     (folder / "report.py").write_text((ROOT / "tests" / "report.py").read_text())
     (folder / "conftest.py").write_text(
         "import report\n\n"
-        "def pytest_addoption(parser):\n    parser.addoption('--report')\n\n"
+        "def pytest_addoption(parser):\n    report.add_options(parser)\n\n"
         "def pytest_configure(config):\n    report.register(config)\n"
     )
     monkeypatch.setattr(lane_runs, "ROOT", tmp_path)
     monkeypatch.setattr(lane_runs, "UNSTEADY", tmp_path / "unsteady")
-    monkeypatch.setattr(lane_runs, "running", set())
     outside = {name: value for name, value in environ.items() if not name.startswith("PYTEST_")}
-    tests = lane_runs.Tests("tests", Path(python), [*lane_runs.WHOLE, "tests"], outside)
-    with (tmp_path / "out").open("w") as out:
-        tests.run(out)
-        result = tests.result()
-    assert (result.passed, result.failed) == (2, ("tests/test_it.py::test_fails",))
-    [name] = result.unsteady
-    assert name.startswith("tests/test_it.py::test_unsteady[")
-    [kept] = (tmp_path / "unsteady").iterdir()
-    text = kept.read_text()
-    assert "fails among others" in text and "said by the one that passed" in text
-    assert "FAILED tests/test_it.py::test_fails in call: assert 1 == 2" in (tmp_path / "out").read_text()
+
+    def run(text: str) -> lane_runs.Result:
+        (folder / "test_it.py").write_text(HEAD + text)
+        words = ["--numprocesses=2", "--dist=loadgroup", "--max-worker-restart=1", "--tb=short", "tests"]
+        tests = lane_runs.Tests("tests", Path(python), words, outside)
+        with (tmp_path / "out").open("w") as out:
+            tests.run(out)
+            return tests.result(skips=False, out=out)
+
+    return run
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_comes_of_a_run(run_of_tests: Callable[[str], lane_runs.Result], tmp_path: Path, name: str) -> None:
+    text, expected = RUNS[name]
+    result = run_of_tests(text)
+    said = (tmp_path / "out").read_text()
+    if expected is None:
+        assert result.failed, said
+        return
+    passed, failed, unsteady = expected
+    assert result.passed == passed, said
+    assert [each.partition("::")[2] for each in result.failed] == failed, said
+    assert [each.partition("::")[2] for each in result.unsteady] == unsteady, said
+    if failed == ["test_fails"]:
+        assert "FAILED tests/test_it.py::test_fails in call: " in said
+    if name == "unsteady":
+        [kept] = (tmp_path / "unsteady").iterdir()
+        assert "fails among others" in kept.read_text() and "said by the one that passed" in kept.read_text()
 
 
 def row(name: str) -> list[str]:

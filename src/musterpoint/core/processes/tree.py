@@ -6,10 +6,12 @@ import os
 import signal
 from typing import Callable, Collection, Iterable, Iterator, Mapping
 
-from musterpoint.base.loop import READ, Loop
+from musterpoint.base.loop import READ, Loop, Timer
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+_PF_FORKNOEXEC = 0x40
+"""The kernel's flag of a process that was forked and has called no exec (include/linux/sched.h)."""
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
 
@@ -42,12 +44,13 @@ def die_with_parent(parent: int) -> None:
 
 
 class Stat:
-    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent."""
+    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent, and whether it is a ``copy`` of
+    its parent that has called no exec."""
 
-    __slots__ = ("comm", "parent", "pid", "state")
+    __slots__ = ("comm", "copy", "parent", "pid", "state")
 
-    def __init__(self, pid: int, comm: str, state: str, parent: int) -> None:
-        self.pid, self.comm, self.state, self.parent = pid, comm, state, parent
+    def __init__(self, pid: int, comm: str, state: str, parent: int, copy: bool = False) -> None:
+        self.pid, self.comm, self.state, self.parent, self.copy = pid, comm, state, parent, copy
 
 
 def read_stat(pid: int, proc: str = "/proc") -> Stat | None:
@@ -61,7 +64,8 @@ def read_stat(pid: int, proc: str = "/proc") -> Stat | None:
     fields = rest.split()
     if len(fields) < 2:
         return None
-    return Stat(pid, head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]))
+    copy = len(fields) > 6 and bool(int(fields[6]) & _PF_FORKNOEXEC)
+    return Stat(pid, head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), copy)
 
 
 def _all_stats(proc: str = "/proc") -> Iterator[Stat]:
@@ -214,18 +218,32 @@ def kill_below(root: int, spared: Collection[int] = ()) -> int:
         killed.update(fresh)
 
 
+_FIRST_TURN, _LAST_TURN = 0.01, 1.0
+"""Seconds between two looks at copies of shells."""
+
+
+def _is_copy_that_catches(pid: int, signo: int) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.copy and catches(pid, signo)
+
+
 class Orphans:
     """Processes that became our children when their parent ended; signals each once and waits for it.
 
     A launcher of the user's own that dies of the stop signal (a Python script around ``torch.distributed.run``) leaves
     its ranks in the middle of their checkpoints. ``on_end`` is called when a signalled process has
     ended; call :meth:`signal` again then.
+
+    A copy of a shell that is about to become a program has the shell's handlers until it drops them, and a signal that
+    comes then is lost: the program gets it. No event tells of an exec, so such copies are looked at in turns.
     """
 
     def __init__(self, loop: Loop, on_end: Callable[[], None]) -> None:
         self._loop, self._on_end = loop, on_end
         self._signalled: set[int] = set()
         self._descriptors: dict[int, int] = {}
+        self._copies: set[int] = set()
+        self._turn: Timer | None = None
 
     def signal(self, spared: Collection[int], signo: int) -> bool:
         """Sends ``signo`` once to each child that isn't in ``spared``; returns whether one of them still runs.
@@ -239,8 +257,23 @@ class Orphans:
                 for pid in stop_targets(orphan.pid, signo):
                     if not ignores(pid, signo):
                         self._watch(pid)
+                        if _is_copy_that_catches(pid, signo):
+                            self._copies.add(pid)
                         send(pid, signo)
+        if self._copies and self._turn is None:
+            self._look_again(signo, _FIRST_TURN)
         return any(stat is not None and stat.state not in "ZX" for stat in map(read_stat, self._descriptors))
+
+    def _look_again(self, signo: int, seconds: float) -> None:
+        """Signals copies of shells that have become programs, and looks again later while there are others."""
+        for pid in tuple(self._copies):
+            stat = read_stat(pid)
+            if stat is None or not stat.copy:
+                self._copies.discard(pid)
+                if stat is not None and not ignores(pid, signo):
+                    send(pid, signo)
+        again = lambda: self._look_again(signo, min(2 * seconds, _LAST_TURN))  # noqa: E731
+        self._turn = self._loop.call_later(seconds, again) if self._copies else None
 
     def _watch(self, pid: int) -> None:
         """Watches a process by its pidfd (Linux 5.3): a shell's child isn't ours, so its end sends no SIGCHLD."""
@@ -261,6 +294,8 @@ class Orphans:
             os.close(fd)
 
     def close(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
         for fd in self._descriptors.values():
             self._forget(fd)
         self._descriptors.clear()

@@ -228,10 +228,14 @@ def saves(signo, frame):
     os.write(1, b"saved\\n")
     os._exit(0)
 
+def becomes_a_program(signo, frame):
+    os.read(seen, 1)
+    os.execv("/bin/sleep", ["sleep", "600"])
+
 launcher = os.fork()
 if launcher == 0:
     if os.fork() == 0:
-        rank({"saves": saves, "dies": dies, "ignores": signal.SIG_IGN}[sys.argv[1]])
+        rank({"ignores": signal.SIG_IGN}.get(sys.argv[1]) or globals()[sys.argv[1]])
     os._exit(1)  # the launcher dies and leaves its rank behind
 os.read(read, 1)
 os.waitpid(launcher, 0)
@@ -253,7 +257,12 @@ tree.kill_below(os.getpid())
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [("saves", [["waits", "saved", "over"]]), ("dies", [["waits", "over"]]), ("ignores", [["does not wait"]])],
+    [
+        ("saves", [["waits", "saved", "over"]]),
+        ("dies", [["waits", "over"]]),
+        ("becomes_a_program", [["waits", "over"]]),  # as a shell's copy whose handler the signal meets
+        ("ignores", [["does not wait"]]),
+    ],
 )
 def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
     done = subprocess.run(

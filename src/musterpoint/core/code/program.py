@@ -72,11 +72,7 @@ _OWN_FILE = b" as one file: puts all hosts of a distributed training job togethe
 
 def _is_ours(path: str) -> bool:
     """Whether this file is musterpoint's ``train`` or ``muster``, which would read the same job and start itself."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(4096)
-    except OSError:
-        return False
+    head = _head(path, 4096)
     name = os.path.splitext(os.path.basename(path))[0]
     as_one_file = _OWN_FILE in head and name in ("train", "muster")
     return as_one_file or (head.startswith(b"#!") and any(module in head for module in _OWN_MODULES))
@@ -184,12 +180,17 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
 
 def _is_bare_text(path: str) -> bool:
     """Whether this is a text without a ``#!`` line: a shell would run it as its own script."""
+    head = _head(path, 512)
+    return bool(head) and not head.startswith((b"#!", b"\x7fELF")) and b"\0" not in head
+
+
+def _head(path: str, size: int) -> bytes:
+    """The first bytes of a file; empty where it can't be read."""
     try:
         with open(path, "rb") as file:
-            head = file.read(512)
+            return file.read(size)
     except OSError:
-        return False
-    return bool(head) and not head.startswith((b"#!", b"\x7fELF")) and b"\0" not in head
+        return b""
 
 
 def _around(folder: str) -> str:

@@ -39,16 +39,15 @@ LONGEST = ("images", "horovod", "horovod-gloo", "horovod-tf", "deepspeed", "hugg
 WORKERS = 2 * (os.cpu_count() or 1)
 """Jobs of several hosts wait more than they compute."""
 NO_TESTS = 5
-WHOLE = (
-    *("--numprocesses", str(WORKERS), "--dist", "loadgroup"),
+PARALLEL = (
+    *("--numprocesses", str(WORKERS), "--dist", "loadgroup", "--tb=short"),
     "--no-loadscope-reorder",  # but in the order of tests/conftest.py, which has long tests begin early
     "--max-worker-restart=1",  # the second test that kills its worker would have xdist wait for ever
-    *("--tb=short", "--durations=40", "--durations-min=15"),
 )
+WHOLE = (*PARALLEL, "--durations=40", "--durations-min=15")
 QUICK = (
     *("tests/unit", "--only-quick", "-m", "not torch"),
-    *("--numprocesses", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder", "--spread"),
-    *("--hypothesis-profile=fewest", "--tb=short"),
+    *(*PARALLEL, "--spread", "--hypothesis-profile=fewest"),
     *("-o", "tmp_path_retention_count=1000"),  # what a run of all tests has left takes a minute to remove
 )
 OF_ANY_PYTHON = (

@@ -6,15 +6,12 @@ import contextlib
 import io
 import json
 import os
-import sys
 import time
 import zipfile
 from pathlib import Path
 from typing import Iterator
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from fuzzers.checkpoints_of_hosts import Host, links_of_two
 

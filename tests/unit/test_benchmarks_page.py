@@ -11,8 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from benchmarks import page, results
 from benchmarks.figure import Figure
 from benchmarks.parts import PARTS

@@ -11,9 +11,6 @@ import threading
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from tests.faults.launchers import NONE
 
 from benchmarks import culprit_page, culprits, results

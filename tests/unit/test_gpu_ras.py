@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import socketserver
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from gpus import ras
 

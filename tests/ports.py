@@ -7,10 +7,10 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.rollcall.ports import Ports, any_free
 
 # One byte of this file stands for each port; the lock on it is gone when this process ends.
 _TAKEN = os.open(Path(tempfile.gettempdir(), f"muster-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -27,6 +27,11 @@ def default_port_taken() -> Iterator[None]:
         except OSError:
             pass  # somebody else has it, which is as good
         yield
+
+
+def unheld(free: Callable[[int], bool] | None = None) -> Ports:
+    """Ports that are held from nobody: hosts of a test may be threads of one process."""
+    return Ports(free, lambda _name: None)
 
 
 def free_port() -> int:

@@ -25,6 +25,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import JobFailed, StopAll
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
 
@@ -50,7 +51,9 @@ def lead(members: int, port: int, secret: str) -> None:
     loop = Loop()
     settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER, secret=secret)
     participant = Participant(tuple(names), tuple(names), "algo-1", OFFER, settings)
-    roll_call = RollCall(loop, participant, lambda text: print(text, file=sys.stderr), lambda *_a, **_f: None, names)
+    roll_call = RollCall(
+        loop, participant, lambda text: print(text, file=sys.stderr), lambda *_a, **_f: None, Ports(), names
+    )
     _roster, peers = roll_call.run()
     print("ready", flush=True)
     peers.listen(lambda event: peers.done(1) if isinstance(event, (JobFailed, StopAll)) else None)

@@ -27,6 +27,7 @@ from musterpoint.core.channel.session import Resume, random_token
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS
 from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant
 from musterpoint.core.rollcall.seat_columns import fold
@@ -88,7 +89,7 @@ class Host:
         hosts = tuple(ADDRESSES)
         self._roll_call = RollCall(
             self._loop, Participant(hosts, hosts, me, OFFER, settings), self.said.append,
-            lambda event, **facts: self.rows.append((event, facts)), ADDRESSES, Seams(timeouts=TIMEOUTS),
+            lambda event, **facts: self.rows.append((event, facts)), Ports(), ADDRESSES, Seams(timeouts=TIMEOUTS),
         )  # fmt: skip
         self.peers: Peers | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

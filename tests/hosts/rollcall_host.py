@@ -20,6 +20,7 @@ from musterpoint.base.loop import READ, Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import PeerEvent
 from musterpoint.core.channel.topics import barriers, start_requests
+from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
 
@@ -34,7 +35,7 @@ def main(me: str, given: dict[str, Any]) -> None:
     offer = Offer(given.pop("job", "job"), "torchrun", 2, "0.1", 2)
     settings = Settings(**given)
     participant = Participant(hosts, hosts, me, offer, settings)
-    roll_call = RollCall(loop, participant, lambda text: write("said", text=text), lambda name, **facts: None)
+    roll_call = RollCall(loop, participant, lambda text: write("said", text=text), lambda name, **facts: None, Ports())
     signal.signal(signal.SIGTERM, lambda *_: roll_call.stop(15))
     try:
         roster, peers = roll_call.run()

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 FUZZERS = Path(__file__).resolve().parents[2] / "scripts" / "fuzzers"
-ELSEWHERE = {"several_hosts", "smdistributed", "stops", "checkpoints", "checkpoints_of_hosts", "served"}
+ELSEWHERE = {
+    "several_hosts",
+    "smdistributed",
+    "stops",
+    "checkpoints",
+    "checkpoints_of_hosts",
+    "served",
+    "jobs_together",
+}
 """Parts of which fewer inputs are played, here or in other tests, or that ``scripts/fuzz`` alone plays."""
 PARTS = sorted({path.stem for path in FUZZERS.glob("*.py") if "\ndef fuzz(" in path.read_text()} - ELSEWHERE)
 
@@ -20,6 +28,7 @@ PARTS = sorted({path.stem for path in FUZZERS.glob("*.py") if "\ndef fuzz(" in p
         ("--stops", "8"),
         ("checkpoints", "--inputs", "20"),
         ("checkpoints_of_hosts", "--inputs", "4"),
+        ("jobs_together", "--inputs", "15"),
     ],
     ids=" ".join,
 )

@@ -204,7 +204,7 @@ def test_without_a_channel_a_taken_port_is_an_error_and_not_another_port(hosts: 
     hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(taken))
     assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
     failure = hosts.left("algo-1", "failure")
-    assert failure.startswith(f"muster: --rollcall {how}: port {taken} is taken on this host, the leader"), failure
+    assert failure.startswith(f"muster: --rollcall {how}: something listens on port {taken} here"), failure
     assert "pass a --master-port" in failure
     assert hosts.shown("algo-2")[0]["MASTER_PORT"] == str(taken)
 
@@ -214,7 +214,7 @@ def test_without_a_channel_the_default_port_is_the_same_everywhere(hosts: Hosts)
     with default_port_taken():
         hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="")
     assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
-    assert "port 7777 is taken" in hosts.left("algo-1", "failure")
+    assert "port 7777 " in hosts.left("algo-1", "failure")
     assert hosts.shown("algo-2")[0]["MASTER_PORT"] == "7777"
 
 

@@ -19,7 +19,7 @@ from musterpoint.core.channel.topic_table import TOPICS
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
-from ..ports import free_port
+from ..ports import free_port, unheld
 
 EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
@@ -80,7 +80,7 @@ class Host:
         seams = Seams(timeouts, options.pop("lookup", None))
         settings = Settings(rollcall_port=port, **{"rollcall_timeout": PATIENCE, **options})
         participant = Participant(hosts, group, me, offer, settings, unnamed)
-        self._roll_call = RollCall(self._loop, participant, self._say, self._record, addresses, seams)
+        self._roll_call = RollCall(self._loop, participant, self._say, self._record, unheld(), addresses, seams)
         self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import fcntl
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.local_options import flags_taken, job_from, parser, parsers, read
 from musterpoint.cli.options import has_option, split
 from musterpoint.core.code.project import LOCAL_JOBS
+from musterpoint.core.job import directories
 from musterpoint.local import job
 from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import choose_backend
@@ -153,6 +155,7 @@ def _make_output(layout: Layout, ours: bool) -> None:
     path = layout.output
     try:
         os.makedirs(path, exist_ok=True)
+        _lock(path)
         os.mkdir(layout.hosts)
         if ours:
             with open(os.path.join(os.path.dirname(path), ".gitignore"), "w", encoding="utf-8") as file:
@@ -161,6 +164,16 @@ def _make_output(layout: Layout, ours: bool) -> None:
         raise UsageError(f"--output={path}: {_USED}") from None
     except OSError as error:
         raise UsageError(f"--output={path}: the directory can't be made: {error.strerror}") from None
+
+
+def _lock(path: str) -> None:
+    """Locks the job's directory until this process ends: a ``muster launch`` may be given the same name."""
+    try:
+        locks = directories.lock({path: fcntl.LOCK_EX})
+    except OSError:
+        return  # a disk without locks
+    if not locks:
+        raise UsageError(f"--output={path}: another job, which still runs, has this directory; give a new one")
 
 
 if __name__ == "__main__":

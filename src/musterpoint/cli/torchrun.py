@@ -223,7 +223,7 @@ def _hosts(said: Mapping[str, Said]) -> dict[str, Any]:
                 f"muster torchrun: {said['standalone'].source} is for one host, and {count and count.source} says "
                 f"{nnodes}: leave one of them out"
             )
-        return {"nnodes": 1}
+        return {"nnodes": 1, "master_port": 0}
     found: dict[str, Any] = {} if nnodes is None else {"nnodes": nnodes}
     static = backend.text == "static"
     rank = said.get("node_rank")
@@ -259,7 +259,7 @@ def _ports_and_times(said: Mapping[str, Said]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "rdzv_id" in said:
         found["job_name"] = BY_FIELD["job_name"].read(*_told(said["rdzv_id"]))
-    if "master_port" in said:
+    if "master_port" in said and "standalone" not in said:
         found["master_port"] = BY_FIELD["master_port"].read(*_told(said["master_port"]))
     if "shutdown_timeout" in said:
         found["stop_grace"] = float(_whole(said["shutdown_timeout"], 0))
@@ -310,6 +310,8 @@ def _ignored(said: Mapping[str, Said]) -> tuple[tuple[str, str], ...]:
     ignored = [(said[flag.dest].source, flag.help) for flag in FLAGS if flag.fate == "ignored" and flag.dest in said]
     if "node_rank" in said and said.get("rdzv_backend", Said("", "")).text == "c10d":
         ignored.append((said["node_rank"].source, "with c10d places go by arrival, as in torchrun"))
+    if "master_port" in said and "standalone" in said:
+        ignored.append((said["master_port"].source, f"{said['standalone'].source} takes any free port, as in torchrun"))
     for key in _conf(said):
         if key not in _DEADLINES:
             ignored.append((f"{key} of {said['rdzv_conf'].source}", "the roll call has its own options"))

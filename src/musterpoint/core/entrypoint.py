@@ -23,6 +23,7 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, understood
+from musterpoint.core.rollcall.ports import hold_early
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
@@ -73,6 +74,7 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
     for note in asked.job.notes:
         if note.level != "plan":
             runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
+    hold_early(asked.job, asked.options, runtime.ports)
     prepared = prepare_this_host(runtime, asked, others)
     roster, peers = _call_the_roll(runtime, asked, prepared)
     settled = prepared.asked.on(roster)
@@ -87,6 +89,7 @@ def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check
         settled, may_start, refusal = carrier.bring()
         prepared = prepared if may_start else prepared._replace(host=None)
     outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers, carrier)
+    runtime.ports.keep(())
     if carrier is not None:
         carrier.send(outcome)
     peers.close()
@@ -106,7 +109,7 @@ def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "job_data
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:
     participant = Participant.of(asked.job, prepared.offer, asked.options)
     say, port = runtime.console.say, asked.job.master_port
-    roll_call = RollCall(runtime.loop, participant, say, runtime.timeline.add, master_port=port)
+    roll_call = RollCall(runtime.loop, participant, say, runtime.timeline.add, runtime.ports, master_port=port)
 
     def on_signal(signo: int) -> None:
         if signo in STOPPING and not roll_call.stop(signo):

@@ -6,7 +6,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.core.attempts import Attempt
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.prepare import free_ports
-from musterpoint.core.rollcall.ports import is_free, next_master_port
+from musterpoint.core.rollcall.ports import next_master_port, rollcall_port
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.checkpoints import fingerprint
 from musterpoint.core.supervise.restart_rules import RestartRules
@@ -23,7 +23,7 @@ def run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Car
 
     def ports() -> tuple[int, ...]:
         try:
-            found = free_ports(job, options, attempt.host) if attempt.host is not None else ()
+            found = free_ports(job, options, attempt.host, runtime.ports) if attempt.host is not None else ()
             return found if runtime.ssh is None else (*found, runtime.ssh.port)
         except MusterError:  # the plan says so
             return roster.seat.ports
@@ -34,7 +34,7 @@ def run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Car
         runtime.timeline.add,
         runtime.signals.route_to,
         ports,
-        lambda last: next_master_port(options.master_port, last, is_free),
+        lambda last: next_master_port(options.master_port, last, runtime.ports),
         lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
         options.stop_exit_code,
     )
@@ -47,4 +47,6 @@ def run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Car
             may_start, refusal = carrier.again(following.attempt)
             this = attempt if may_start else attempt._replace(host=None, refusal=refusal or attempt.refusal)
         following = restarts.after(*this.run(following, peers))
+        if isinstance(following, Roster):
+            runtime.ports.keep({following.master_port, *following.seat.ports, rollcall_port(job, options)})
     return following

@@ -33,7 +33,7 @@ from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
 from musterpoint.core.launch.table import find, instead_of, of_program
 from musterpoint.core.launch.unnamed import check_unnamed
-from musterpoint.core.rollcall.ports import agreed_master_port, check_agreed, offered
+from musterpoint.core.rollcall.ports import Ports, agreed_master_port, check_agreed, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
 
 if TYPE_CHECKING:
@@ -148,8 +148,9 @@ def prepare_host(
     choice = choose(job, options, devices, has, local, environ, wanted, lacks)
     launcher = find(choice.launcher)
     check_unnamed(job, options, launcher)
+    told = (workspace.note,) if workspace.note else ()
     if not job.in_group:
-        return PreparedHost(workspace, devices, choice)
+        return PreparedHost(workspace, devices, choice, notes=told)
     log_rules = _log_rules(job, options)
     if workspace.kind in ("python", "module"):
 
@@ -172,7 +173,7 @@ def prepare_host(
         except LauncherError as error:
             lacks(error)
             ssh = fabric.ssh.ASSUMED
-    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh, notes)
+    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh, (*told, *notes))
 
 
 def _known(launcher: Launcher, question: Question, usable: bool, lacks: Lacks) -> tuple[object, tuple[str, ...]]:
@@ -335,14 +336,16 @@ def empty_offer(job: Job) -> Offer:
 
 
 def offer_of(
-    job: Job, options: Settings, host: PreparedHost, open_door: "Callable[[Ssh], Door] | None" = None
+    job: Job, options: Settings, host: PreparedHost, held: Ports, open_door: "Callable[[Ssh], Door] | None" = None
 ) -> Offer:
     """What this host says about itself in the roll call. ``open_door`` makes its keys and its port for ssh.
+
+    ``held`` are the ports that are held for the job.
 
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
+    capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host, held)
     place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
     choice = host.choice
@@ -374,8 +377,8 @@ def _place(job: Job, options: Settings) -> str:
     return place[:LONGEST_PLACE]
 
 
-def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
-    """Ports of this host for servers of the launcher's framework.
+def free_ports(job: Job, options: Settings, host: PreparedHost, held: Ports) -> tuple[int, ...]:
+    """Ports of this host for servers of the launcher's framework, which are ``held`` from now on.
 
     Raises:
         MusterError: a port that all hosts must use is taken.
@@ -384,9 +387,9 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
         wanted += launch.fabric.wanted_for_neuron(launcher, host.devices)
-    ports = offered(wanted, option_for_ports(launcher, options))
+    ports = offered(wanted, held, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))
         leads = job.current_host == job.leader
-        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
+        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, held, leads)
     return ports

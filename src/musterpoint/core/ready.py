@@ -7,7 +7,7 @@ from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.directories import made
+from musterpoint.core.job.directories import locked, made
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import (
     PreparedHost,
@@ -61,10 +61,13 @@ class Understood(NamedTuple):
 def understood(runtime: Runtime, request: Request, options: Settings, job: Job) -> Understood:
     """The request with the variables that the program will see, and the job with its directories."""
     runtime.watch_pid1(options.pid1_watch)
-    placed, said = made(job)
+    placed, locks, moved = locked(job, bool(options.job_name))
+    runtime.keep_open(locks)
+    placed, said = made(placed)
     runtime.set_job(placed)
-    if said and runtime.leads:
-        runtime.console.say(said)
+    for text in filter(None, (moved, said)):
+        if runtime.leads:
+            runtime.console.say(text)
     environ = user_environment(request.environ, options.python)
     return Understood(request._replace(environ=environ), options, placed)
 
@@ -92,7 +95,9 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
         wanted = what_is_wanted(job, options, request.environ, runtime.ask)
         tools = (lambda: runtime.tools(job, options)) if asked.fetches else None
         host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
-        offer = offer_of(wanted.job, wanted.settings, host, partial(runtime.open_door, environ=request.environ))
+        offer = offer_of(
+            wanted.job, wanted.settings, host, runtime.ports, partial(runtime.open_door, environ=request.environ)
+        )
         runtime.timeline.add("host-prepared", launcher=offer.launcher)
         if asked.may_be_unheeded:
             from musterpoint.core.unheeded import unheeded

@@ -23,6 +23,7 @@ from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pi
 from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.report.output_directory import OutputDirectory
+from musterpoint.core.rollcall.ports import Ports
 
 if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
@@ -66,7 +67,7 @@ class CheckpointsKept(Protocol):
 
 class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
-    the output directory.
+    the output directory; ``ports`` that are held for the job.
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
     started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
@@ -91,6 +92,7 @@ class Runtime:
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())
+        self.ports = Ports()
         self.sync: Sync | None = None
         self.ssh: SshDoor | None = None
         self.keeping: CheckpointsKept | None = None
@@ -103,6 +105,7 @@ class Runtime:
         self._progress: ProgressWatch | None = None
         self._tools: Tools | None = None
         self._stop_signal: int | None = None
+        self._locks: tuple[int, ...] = ()
 
     def watch_pid1(self, mode: str) -> None:
         """Watches a PID 1 that drops SIGTERM, so that a stop reaches this process. ``mode`` is --pid1-watch.
@@ -240,6 +243,13 @@ class Runtime:
         if self._events is not None:
             self._events.close()
         self.signals.close(ends)
+        self.ports.keep(())
+        for fd in self._locks:
+            os.close(fd)
+
+    def keep_open(self, locks: tuple[int, ...]) -> None:
+        """Keeps the descriptors of ``locks`` open until :meth:`close`."""
+        self._locks = locks
 
     def keep_stops(self) -> None:
         """As at the start: a stop is kept until :meth:`check_stop`."""

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from typing import Callable, Final, Mapping, Sequence
 
-from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.rollcall.ports import Ports
 from musterpoint.local import process_init
 from musterpoint.local.tree import BASE, Layout, write_text
 
@@ -50,14 +50,12 @@ class ProcessHosts:
             host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index) for index, host in enumerate(hosts)
         }
         self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+        self._held = Ports()
         self._ports = (0, 0)
 
     def open(self, on_end: Callable[[], None]) -> None:
         write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
-        rollcall, master = any_free(), any_free()
-        while master == rollcall:
-            master = any_free()
-        self._ports = (rollcall, master)
+        self._ports = (self._held.take_any(), self._held.take_any())
 
     @property
     def _hosts_file(self) -> str:
@@ -68,7 +66,7 @@ class ProcessHosts:
 
     def environment(self, host: str) -> dict[str, str]:
         own = {"MUSTER_LOG_DIR": self.layout.ranks(host)}
-        # other jobs share these ports, so free ones are taken; set on every host, as a job may have no channel
+        # other jobs share these ports, so free ones are held; set on every host, as a job may have no channel
         rollcall, master = map(str, self._ports)
         own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
@@ -119,6 +117,7 @@ class ProcessHosts:
             os.close(control)
         for handle, _ in started.values():
             handle.wait()
+        self._held.keep(())
 
 
 def can_have_own_tree() -> bool:

@@ -195,7 +195,7 @@ def bare(here: Path, environ: dict[str, str]) -> dict[str, str]:
         (["--launcher", "jax"], "train.py", ["has no module jax"]),
         (["--launcher", "ray"], "train.py", ["has no module ray"]),
         (["--launcher", "mpi"], "mpirun -np 2", ["there is no mpirun on PATH"]),
-        (["--launcher", "ranks", "--ssh", "on"], "train.py", ["install openssh-client"]),
+        (["--launcher", "ranks", "--ssh", "on"], "train.py", ["openssh-client"]),
         (["--launcher", "torchrun", "--ssh", "on"], "-m torch.distributed.run", ["module torch", "openssh-client"]),
     ],
 )

@@ -24,6 +24,8 @@ from musterpoint.core.prepare import named_job, offer_of, ordered_job, plan_host
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.tools.plans.preview import assumed_roster
 
+from ...ports import unheld
+
 
 def plan(tmp_path: Path, launcher: str, gpus: int, compat: str, **environ: str) -> LaunchPlan:
     """On two hosts with this many GPUs."""
@@ -175,12 +177,12 @@ def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -
     options = Settings(launcher="ranks", slots=2)
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)._replace(place="s0.s1.algo-1")
     host = prepare_host(Wanted(job, options), words)
-    assert offer_of(job, options, host).place == ""
+    assert offer_of(job, options, host, unheld()).place == ""
     options = options._replace(host_order="topology")
-    assert offer_of(job, options, host).place == "s0.s1.algo-1"
-    assert offer_of(job, options._replace(topology="nn-1.nn-7"), host).place == "nn-1.nn-7.algo-1"
+    assert offer_of(job, options, host, unheld()).place == "s0.s1.algo-1"
+    assert offer_of(job, options._replace(topology="nn-1.nn-7"), host, unheld()).place == "nn-1.nn-7.algo-1"
     with pytest.raises(UsageError, match="--host-order topology with --rollcall names: only the full roll call"):
-        offer_of(job, options._replace(rollcall="names"), host)
+        offer_of(job, options._replace(rollcall="names"), host, unheld())
     seats = (Seat("algo-2", "10.0.0.2", 2), Seat("algo-1", "10.0.0.1", 2))
     job = ordered_job(job, Roster("j", "s", seats, "10.0.0.2", 7777, "algo-1"))
     assert (job.hosts, job.group_hosts, job.current_host) == (("algo-2", "algo-1"), ("algo-2", "algo-1"), "algo-1")
@@ -192,12 +194,12 @@ def test_hosts_offer_their_versions_and_a_port_for_neuron(tmp_path: Path) -> Non
     words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
     plain = prepare_host(Wanted(job, options), words)._replace(devices=Devices())
-    assert offer_of(job, options, plain).libraries == ()
+    assert offer_of(job, options, plain, unheld()).libraries == ()
     devices = Devices(neuron_cores=2)
     fabric = Fabric(devices, libraries=Libraries(nccl="2.27.3", ofed="5.4-1.0.3.0"))
-    offer = offer_of(job, options, plain._replace(devices=devices, fabric=fabric))
+    offer = offer_of(job, options, plain._replace(devices=devices, fabric=fabric), unheld())
     assert offer.libraries == ("NCCL=2.27.3", "MLNX_OFED=5.4-1.0.3.0")
-    assert len(offer.ports) == len(offer_of(job, options, plain).ports) + 1
+    assert len(offer.ports) == len(offer_of(job, options, plain, unheld()).ports) + 1
 
 
 def test_a_rival_that_is_not_installed_is_told_its_place(tmp_path: Path) -> None:

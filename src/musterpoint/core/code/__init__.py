@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from musterpoint.base.doors import opened_when_used
 
-__all__ = ["fetch", "install", "interpreter", "source", "tools"]
+__all__ = ["fetch", "install", "interpreter", "mark", "source", "tools"]
 
 if TYPE_CHECKING:
-    from musterpoint.core.code import fetch, install, interpreter, source, tools
+    from musterpoint.core.code import fetch, install, interpreter, mark, source, tools
 else:
     __getattr__ = opened_when_used(__name__, __all__)

@@ -10,6 +10,7 @@ from typing import Any, Mapping
 from musterpoint.base.errors import FetchError
 from musterpoint.core.code.archive import is_archive, unpack
 from musterpoint.core.code.aws import download
+from musterpoint.core.code.mark import Mark, digest_of, files_in, remove, write
 from musterpoint.core.code.project import LOCAL_JOBS, PART
 from musterpoint.core.code.source import Source
 from musterpoint.core.code.tools import Tools
@@ -18,23 +19,38 @@ PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".t
 """A file with such a name that is no archive is damaged, empty, or an error page."""
 
 
-def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> None:
-    """Brings ``source`` to the directory ``code``, which is empty or isn't there.
+def fetch(
+    source: Source,
+    code: str,
+    region: str,
+    environ: Mapping[str, str],
+    interpreter: str,
+    tools: Tools,
+    before: Mark | None = None,
+) -> None:
+    """Brings ``source`` to the directory ``code``, which is empty, isn't there, or has what ``before`` is the mark of.
 
-    ``interpreter`` is the user's Python, which reads S3 where ours has no boto3.
+    ``interpreter`` is the user's Python, which reads S3 where ours has no boto3. What was brought before is replaced
+    if it differs; other files stay.
 
     Raises:
-        FetchError: it can't be fetched, or is refused. ``code`` then has nothing of it.
-        StoppedEarly: this host was told to stop. ``code`` then has nothing of it.
+        FetchError: it can't be fetched, or is refused. ``code`` is then as it was.
+        StoppedEarly: this host was told to stop. ``code`` is then as it was.
     """
     tools.begin(f"fetching {source.place}")
     try:
         with Stage(code) as stage:
             if source.kind == "directory":
+                digest = digest_of(source.place, tools.poll)
                 _copy(source.place, stage, tools)
             else:
-                _bring_file(source, stage, region, environ, interpreter, tools)
-            stage.take_place()
+                digest = _bring_file(source, stage, region, environ, interpreter, tools)
+            mark = Mark(source.place, digest, files_in(stage.tree))
+            if before is None or (mark.place, mark.digest) != (before.place, before.digest):
+                stage.take_place(mark, before)
+                if before is not None:
+                    other = before.place if before.place != source.place else "an earlier one"
+                    tools.say(f"{code} has the code of {source.place} now, in the place of {other}")
     except (OSError, shutil.Error) as error:
         raise FetchError(f"the code can't be brought from {source.place} to {code}: {_why(error)}") from None
     tools.record("code-fetched", source=source.place, seconds=tools.seconds)
@@ -76,22 +92,37 @@ class Stage:
         """Directories that a copy must leave out: they may lie inside its source."""
         return os.path.realpath(self.code), os.path.realpath(self._folder)
 
-    def take_place(self) -> None:
+    def take_place(self, mark: Mark, before: Mark | None) -> None:
+        """Makes the tree the code directory's, with ``mark``, in the place of what ``before`` is the mark of."""
         os.chmod(self.tree, 0o755)
-        if self._folder != os.path.join(self.code, PART):
+        if before is None and self._folder != os.path.join(self.code, PART):
+            write(self.tree, mark)
             os.rename(self.tree, os.path.realpath(self.code))  # over an empty directory: one step
             return
-        for name in os.listdir(self.tree):
-            os.rename(os.path.join(self.tree, name), os.path.join(self.code, name))
+        write(self.code, mark._replace(digest="", files=(*mark.files, *(before.files if before else ()))))
+        if before is not None:
+            remove(self.code, before)
+        _merge(self.tree, self.code)
+        write(self.code, mark)
 
     def __exit__(self, *_: Any) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _merge(tree: str, folder: str) -> None:
+    """Moves what is in ``tree`` to ``folder``, into directories that are there."""
+    for name in os.listdir(tree):
+        path, place = os.path.join(tree, name), os.path.join(folder, name)
+        if os.path.isdir(path) and not os.path.islink(path) and os.path.isdir(place) and not os.path.islink(place):
+            _merge(path, place)
+        else:
+            os.rename(path, place)
+
+
 def _bring_file(
     source: Source, stage: Stage, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
-) -> None:
-    """Unpacks an archive; any other file is itself the code."""
+) -> str:
+    """Unpacks an archive; any other file is itself the code. Returns its digest."""
     path, name = source.place, os.path.basename(source.place)
     if source.kind == "s3":
         path = download(source.place, stage.path("fetched"), region, environ, interpreter, tools)
@@ -105,6 +136,7 @@ def _bring_file(
         )
     else:
         shutil.copy2(path, os.path.join(stage.tree, name))
+    return digest_of(path, tools.poll)
 
 
 def _copy(source: str, stage: Stage, tools: Tools) -> None:

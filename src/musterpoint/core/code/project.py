@@ -12,6 +12,8 @@ LOCK = "uv.lock"
 WHEELHOUSE = "wheelhouse"
 PART = ".musterpoint.part"
 """The directory of a fetch until it is complete."""
+MARK = ".musterpoint-source"
+"""The file that says where musterpoint brought the code from."""
 LOCAL_JOBS = "muster-jobs"
 """The directory with the output of ``muster local``; never part of the code."""
 

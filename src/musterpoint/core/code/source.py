@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.code.project import holds_something
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.sagemaker_files import TRAINING_JOB
 
@@ -44,7 +45,8 @@ def find_source(job: Job) -> Source | None:
         return Source("directory", place)
     if os.path.isfile(place):
         return Source("file", place)
-    raise FetchError(f"the job's source {named} isn't on this host; {code} has no code in it either")
+    either = "" if holds_something(code) else f"; {code} has no code in it either"
+    raise FetchError(f"the job's source {named} isn't on this host{either}")
 
 
 def is_isolated(job: Job) -> bool:

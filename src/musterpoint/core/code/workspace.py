@@ -6,15 +6,16 @@ Code that is already there is used: an image may have it, and the SDK's local mo
 import os
 from typing import TYPE_CHECKING, Callable, Mapping
 
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Installer
 from musterpoint.core import code
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
-from musterpoint.core.code.project import Project, holds_something, may_want_packages, project_in
+from musterpoint.core.code.project import MARK, Project, holds_something, may_want_packages, project_in
 from musterpoint.core.job.model import Job
 
 if TYPE_CHECKING:
+    from musterpoint.core.code.mark import Mark
     from musterpoint.core.code.source import Source
     from musterpoint.core.code.tools import Tools
 
@@ -28,6 +29,7 @@ class Workspace(NamedTuple):
     ``cwd``: the working directory for it.
     ``interpreter``: the user's Python, not necessarily ours.
     ``pythonpath``: the directories put in front of the user's own PYTHONPATH.
+    ``note``: says that code which was there is used and not the job's source; else empty.
     """
 
     kind: Kind
@@ -36,6 +38,7 @@ class Workspace(NamedTuple):
     cwd: str
     interpreter: str
     pythonpath: tuple[str, ...] = ()
+    note: str = ""
 
 
 def prepare(
@@ -74,6 +77,7 @@ class _Preparation:
         self._tools, self._installer, self._requirements = tools, installer, requirements
         self._code = job.paths.code
         self._program, self._is_module = job.entry_point.program, job.entry_point.module
+        self._unused = ""
 
     def workspace(self) -> Workspace:
         if not self._program:
@@ -81,20 +85,44 @@ class _Preparation:
                 "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
                 "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
             )
-        source = None
-        if not holds_something(self._code):
-            source = code.source.find_source(self._job)
+        source, before = self._source()
         if source is None:
             self._use_what_is_here()
-            start = self._start(fetched=False)
+            try:
+                start = self._start(fetched=before is not None)
+            except UsageError as error:
+                if not self._unused:
+                    raise
+                raise type(error)(f"{error}; {self._unused}: empty {self._code}, or put the program there") from None
         elif self._tools is None:
             start = self._start_unfetched(source)
         else:
-            code.fetch.fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
+            where = self._job.region, self._environ, self._interpreter, self._tools()
+            code.fetch.fetch(source, self._code, *where, before)
             make_executable(os.path.join(self._code, self._program), self._code)
             start = self._start(fetched=True)
         argv = (*start.words, *self._job.arguments)
-        return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,))
+        return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,), self._unused)
+
+    def _source(self) -> "tuple[Source | None, Mark | None]":
+        """The source to bring, if any is; and the mark of what musterpoint brought before."""
+        if not holds_something(self._code):
+            return code.source.find_source(self._job), None
+        marked = os.path.isfile(os.path.join(self._code, MARK))
+        before = code.mark.read(self._code) if marked else None
+        try:
+            source = code.source.find_source(self._job)
+        except FetchError:
+            if before is not None and before.place != self._job.entry_point.source.removeprefix("file://"):
+                raise
+            return None, before
+        if source is None or source.place == self._code:
+            return None, before
+        if before is None:
+            self._unused = f"the code in {self._code} was there before the job: {source.place} isn't unpacked"
+            return None, None
+        here = code.mark.is_of(before, source, may_download=self._tools is not None)
+        return (None if here else source), before
 
     def _use_what_is_here(self) -> None:
         """Makes the code directory (a command on PATH runs in it); searches subdirectories for the program."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
+from musterpoint.base.errors import UsageError
+from musterpoint.base.posix import fcntl
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, Paths
 
@@ -32,6 +34,66 @@ def with_directories(job: Job, cwd: str) -> Paths:
         reports = os.path.join(base, "hosts", _folder(job.current_host))
         paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
     return paths
+
+
+def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:
+    """``job`` with a folder of its own among the :data:`OWN` ones; the descriptors that lock it while they are open;
+    and what to say of it (empty: nothing).
+
+    A job of one host that was given no name takes the next folder that no running job has: ``muster-jobs/train-2``.
+
+    Raises:
+        UsageError: a job that still runs has the folder.
+    """
+    place = os.path.join(job.paths.code, OWN, _folder(job.name))
+    made_for = {field: path for field, path in job.paths._asdict().items() if path.startswith(place + os.sep)}
+    if not made_for:
+        return job, (), ""
+    several = len(job.hosts) > 1
+    of_hosts = {place: fcntl.LOCK_SH}  # of one job, which may share the disk
+    if job.unnamed is None:
+        of_hosts[os.path.join(place, "hosts", _folder(job.current_host))] = fcntl.LOCK_EX
+    found, number = place, 1
+    while True:
+        try:
+            locks = lock(of_hosts if several else {found: fcntl.LOCK_EX})
+        except OSError:
+            return job, (), ""  # it can't be made or locked
+        if locks:
+            paths = {field: found + path.removeprefix(place) for field, path in made_for.items()}
+            said = f"{place} is in use by another job: this one's results go to {found}" if number > 1 else ""
+            return job._replace(paths=job.paths._replace(**paths)), locks, said
+        if name_is_given or several:
+            raise UsageError(
+                f"{found} is in use: a job of this name still runs here"
+                f"{', or this host was started twice' if several else ''}; give another job another --job-name, or "
+                "another working directory"
+            )
+        number += 1
+        found = f"{place}-{number}"
+
+
+def lock(folders: Mapping[str, int]) -> tuple[int, ...]:
+    """Makes ``folders`` and locks each in its way (of ``flock``), until the descriptors that are returned are closed.
+
+    None are returned where another process has one of the locks.
+
+    Raises:
+        OSError: one can't be made, or its disk has no locks.
+    """
+    found: list[int] = []
+    try:
+        for folder, way in folders.items():
+            os.makedirs(folder, exist_ok=True)
+            found.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+            fcntl.flock(found[-1], way | fcntl.LOCK_NB)
+    except OSError as error:
+        for fd in found:
+            os.close(fd)
+        if not isinstance(error, BlockingIOError):
+            raise
+        return ()
+    return tuple(found)
 
 
 def is_own(path: str) -> bool:

@@ -199,17 +199,29 @@ class OutputOptions(NamedTuple):
 
     ``prefix`` is what stands before each line. ``host`` is this host's name in it. ``log_ranks`` are the global ranks
     whose output is forwarded (None: all); that of a process without a rank always is. ``log_dir`` (empty: none) gets
-    one file per process.
+    one file per process; that of ``first_rank``, the first of this host, is locked against other jobs.
     """
 
     prefix: Prefix = "none"
     host: str = ""
     log_ranks: Collection[int] | None = None
     log_dir: str = ""
+    first_rank: int | None = None
 
 
 FORWARD_ALL = OutputOptions()
 """Everything is forwarded, without prefixes and files."""
+
+
+def _locked(fd: int) -> bool:
+    """Whether no other process has the file's lock; this one has it then, until the descriptor is closed."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a disk without locks
+    return True
 
 
 class Outlets:
@@ -218,7 +230,7 @@ class Outlets:
     ``warn`` gets each error of a file (or ``stdout``) and its name, once for each.
 
     Raises:
-        UsageError: ``log_dir`` can't be made.
+        UsageError: ``log_dir`` can't be made, or another job writes there.
     """
 
     def __init__(self, out_fd: int, err_fd: int, options: OutputOptions, warn: Callable[[OSError, str], None]) -> None:
@@ -234,6 +246,12 @@ class Outlets:
                 os.makedirs(options.log_dir, exist_ok=True)
             except OSError as error:
                 raise UsageError(f"--log-dir {options.log_dir}: can't make the directory: {error.strerror}") from None
+            first = self._file(options.first_rank, "") if options.first_rank is not None else None
+            if first is not None and first.fd >= 0 and not _locked(first.fd):
+                raise UsageError(
+                    f"--log-dir {options.log_dir}: another job, which still runs, writes rank-{options.first_rank}.log "
+                    "there: give this one a directory of its own"
+                )
 
     def forwards(self, rank: int | None) -> bool:
         """Whether the output of a rank is shown; that of other processes always is."""

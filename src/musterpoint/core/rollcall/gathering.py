@@ -18,6 +18,7 @@ from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.endpoint import EndpointSearch, OtherLeader
 from musterpoint.core.rollcall.leader import LeaderCall
 from musterpoint.core.rollcall.names_call import NamesCall
+from musterpoint.core.rollcall.ports import Ports, hold_rollcall_port
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.worker import WorkerCall
 
@@ -28,7 +29,7 @@ _SHORT_SECRET = 16
 
 class Gathering:
     """The calls of this host. The arguments are :class:`~musterpoint.core.rollcall.roll_call.RollCall`'s;
-    ``master_port`` chooses the framework's port. ``call``: the one that is made now.
+    ``master_port`` chooses the framework's port. ``ports`` are held for the job. ``call``: the one that is made now.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Gathering:
         record: Callable[..., None],
         addresses: Mapping[str, tuple[str, ...]],
         master_port: Callable[[], int],
+        ports: Ports,
         timeouts: Timeouts | None = None,
         lookup: Callable[[str, int], Answer] | None = None,
     ) -> None:
         self._loop, self._say, self._record, self._addresses = loop, say, record, addresses
-        self._timeouts, self._lookup, self._master_port = timeouts or Timeouts(), lookup or resolve, master_port
+        self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
+        self._master_port, self._ports = master_port, ports
         self._hosts, _, self._me, _, self._settings, self._unnamed = participant
         self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
@@ -120,6 +123,7 @@ class Gathering:
                 token = random_token()
             leader = LeaderCall(context, names, self._participant, self._master_port, token)
             try:
+                hold_rollcall_port(self._settings.rollcall_port, self._me, self._ports)
                 leader.start()
             except UsageError:
                 if self._unnamed is None or self._unnamed.node_rank is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import sys
-from typing import Callable, Iterable
+from typing import Callable, Collection, Iterable, Iterator
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import MASTER_PORT, ROLLCALL_PORT, Settings
@@ -14,6 +15,149 @@ from musterpoint.core.job.model import Job
 
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
+_HOLD = "\0musterpoint-port-"
+_ASKED = 128
+"""How many jobs may ask who holds a port: each one's connection stays in the queue, since nobody accepts it."""
+
+
+class Ports:
+    """The ports of this host that are held for this process's job.
+
+    A port is offered to other hosts and ranks long before a server listens on it. Until then it is held by its number,
+    so that no other job of musterpoint on this host (in the same network namespace) takes it: by an abstract unix
+    socket, which one process can have, and which is gone when that ends. A port that a process above this one holds is
+    lent to this job: ``muster local`` holds those of its hosts. Elsewhere than on Linux nothing is held.
+
+    Tests replace ``free``, whether nobody listens on a port, and ``named``, which makes the socket of a name.
+    """
+
+    def __init__(
+        self, free: Callable[[int], bool] | None = None, named: Callable[[str], socket.socket | None] | None = None
+    ) -> None:
+        self._is_free, self._named = free or is_free, named or _socket
+        self._held: dict[int, socket.socket | None] = {}
+
+    def take(self, port: int) -> bool:
+        """Holds ``port`` if it is valid, nobody listens on it and no other job holds it; whether it does."""
+        known = port in self._held
+        if not self.hold(port):
+            return False
+        if not self._is_free(port):
+            if not known:
+                self._let_go(port)
+            return False
+        return True
+
+    def take_any(self) -> int:
+        """Holds a port that the system will not give to a connection.
+
+        It lies below the range from which systems take the local ports of connections (Linux: 32768 on).
+        """
+        while True:
+            port = _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % (_LAST_PORT - _FIRST_PORT)
+            if port not in self._held and self.take(port):
+                return port
+
+    def hold(self, port: int) -> bool:
+        """Holds ``port``, whether or not somebody listens on it; False if another job holds it."""
+        if port in self._held:
+            return True
+        if not 0 < port <= 65535:
+            return False
+        name = f"{_HOLD}{port}"
+        above = tuple(_above(os.getpid()))
+        while True:
+            try:
+                self._held[port] = self._named(name)
+                return True
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    self._held[port] = None  # a system without such sockets
+                    return True
+            holder = _holder(name)
+            if holder not in above:
+                return False
+            name += f"-below-{holder}"  # it is lent to one job below that process
+
+    def keep(self, ports: Collection[int]) -> None:
+        """Lets all go but ``ports``."""
+        for port in [port for port in self._held if port not in ports]:
+            self._let_go(port)
+
+    def _let_go(self, port: int) -> None:
+        hold = self._held.pop(port)
+        if hold is not None:
+            hold.close()
+
+    def __enter__(self) -> Ports:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.keep(())
+
+
+def who_has(port: int) -> str:
+    """A clause that says who has ``port``, which could not be taken."""
+    holder = _holder(f"{_HOLD}{port}")
+    if holder:
+        return f"port {port} is held by another job on this host, process {holder} ({_command(holder)})"
+    if holder is not None:
+        return f"port {port} is held by another job of this machine"
+    if port > 65535:
+        return f"port {port} is none: the last one is 65535"
+    return f"something listens on port {port} here (`ss -ltnp sport = :{port}` shows the process)"
+
+
+def _socket(name: str) -> socket.socket | None:
+    """A listening unix socket of the abstract ``name``; None where the system has none."""
+    if sys.platform != "linux":
+        return None
+    hold = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        hold.bind(name)
+        hold.listen(_ASKED)  # the kernel notes whose socket it is
+    except BaseException:
+        hold.close()
+        raise
+    return hold
+
+
+def _holder(name: str) -> int | None:
+    """The process that holds ``name``; 0: one that can't be seen from here. None: nobody does."""
+    if sys.platform != "linux":
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(name)
+        except ConnectionRefusedError:
+            return None
+        except OSError:
+            return 0
+        credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
+
+
+def _above(pid: int) -> Iterator[int]:
+    """The processes above ``pid``, the nearest first."""
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+        if pid > 0:
+            yield pid
+
+
+def _command(pid: int) -> str:
+    """The name of a process's command."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
 
 
 def rollcall_port(job: Job, settings: Settings) -> int:
@@ -24,59 +168,89 @@ def rollcall_port(job: Job, settings: Settings) -> int:
     return (job.unnamed.port if job.unnamed is not None else 0) or usual or settings.rollcall_port
 
 
+def hold_early(job: Job, settings: Settings, ports: Ports) -> None:
+    """Holds the port of the roll call on the leader, where that is known, before it listens there.
+
+    Raises:
+        UsageError: another job of this host holds it.
+    """
+    leads = job.unnamed is None and job.current_host == job.leader and len(job.hosts) > 1
+    if leads and settings.rollcall == "full" and (port := rollcall_port(job, settings)):
+        hold_rollcall_port(port, job.own_name, ports)
+
+
+def hold_rollcall_port(port: int, me: str, ports: Ports) -> None:
+    """Holds the roll call's ``port`` on ``me``, the leader.
+
+    Raises:
+        UsageError: another job of this host holds it.
+    """
+    if not ports.hold(port):
+        raise UsageError(
+            f"--rollcall-port {port}, {me}: {who_has(port)}: give every host of this job another free port"
+        )
+
+
 def agreed_master_port(asked: int | None, preferred: int = MASTER_PORT) -> int:
     """The master port where no leader can tell it: every host takes this one. ``asked``: ``--master-port``."""
     return asked or preferred
 
 
 def leaders_master_port(
-    asked: int | None, is_free: Callable[[int], bool], warn: Callable[[str], None], preferred: int = MASTER_PORT
+    asked: int | None, ports: Ports, say: Callable[[str], None], preferred: int = MASTER_PORT
 ) -> int:
-    """The master port that the leader tells all hosts: the one asked for, else ``preferred`` if it is free, else any.
+    """The master port that the leader tells all hosts, held: the one asked for, else ``preferred`` if it can be had,
+    else any.
 
-    ``preferred``: the platform's own, or 7777.
+    ``preferred``: the platform's own, or 7777. ``say`` is told that it is another one.
+
+    Raises:
+        UsageError: somebody has the port that was asked for.
     """
+    if asked:
+        if not ports.take(asked):
+            raise UsageError(f"--master-port {asked}: {who_has(asked)}; give another one, or 0 for any free one")
+        return asked
+    if asked is None and ports.take(preferred):
+        return preferred
+    found = ports.take_any()
     if asked is None:
-        return preferred if is_free(preferred) else any_free()
-    if asked and not is_free(asked):
-        warn(f"warning: --master-port {asked} is in use")
-    return asked or any_free()
+        say(f"the master port is {found}: {who_has(preferred)}")
+    return found
 
 
-def next_master_port(asked: int | None, last: int, is_free: Callable[[int], bool]) -> int:
-    """The master port of another attempt: a late rank of the ``last`` one must not meet its ranks.
+def next_master_port(asked: int | None, last: int, ports: Ports) -> int:
+    """The master port of another attempt, held: a late rank of the ``last`` one must not meet its ranks.
 
     A port that was ``asked`` for stays.
     """
     if asked:
         return asked
-    return last + 1 if is_free(last + 1) else any_free()
+    return last + 1 if ports.take(last + 1) else ports.take_any()
 
 
-def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
-    """One free port for each in ``wanted``: that port if it is free, else any (0: any).
+def offered(wanted: Iterable[int], ports: Ports, insisted: str = "") -> tuple[int, ...]:
+    """One free port for each in ``wanted``, held: that port if it can be had, else any (0: any).
 
     ``insisted``: why the wanted ports can't be replaced; empty if they can.
 
     Raises:
-        LauncherError: a port that can't be replaced is taken.
+        UsageError: a port that can't be replaced is taken.
     """
     found: list[int] = []
     for port in wanted:
-        if insisted and (not port or not is_free(port)):
-            what = f"port {port} is taken here" if port else "other hosts can't learn which port is free here"
-            raise LauncherError(
+        if insisted and (not port or not ports.take(port)):
+            what = who_has(port) if port else "other hosts can't learn which port is free here"
+            raise UsageError(
                 f"{insisted}: {what}; pass a --tf-port that is free on every host, or neither option, so that the "
                 "roll call finds free ones"
             )
-        while not port or port in found or not is_free(port):
-            port = any_free()
-        found.append(port)
+        found.append(port if port and port not in found and ports.take(port) else ports.take_any())
     return tuple(found)
 
 
-def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool) -> None:
-    """Checks the leader's ``ports``, which without a channel every host computes for itself.
+def check_agreed(how: str, wanted: int | None, agreed: Iterable[int], ports: Ports, leads: bool) -> None:
+    """Checks and holds the leader's ``agreed`` ports, which without a channel every host computes for itself.
 
     ``how``: the option that leaves the channel out. ``wanted``: the port asked for. ``leads``: this host is the leader.
 
@@ -89,11 +263,11 @@ def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool
             f"--master-port 0 with {how}: no host can tell the others which port is free; pass a --master-port that is "
             f"free on the leader, the same on all hosts, or leave it out ({MASTER_PORT})"
         )
-    for port in ports if leads else ():
-        if not is_free(port):
+    for port in agreed if leads else ():
+        if not ports.take(port):
             raise LauncherError(
-                f"{how}: port {port} is taken on this host, the leader, and no other host can be told of another one; "
-                "pass a --master-port that is free here, the same on all hosts"
+                f"{how}: {who_has(port)}, and no other host can be told of another one than this, the leader's; pass "
+                "a --master-port that is free here, the same on all hosts"
             )
 
 
@@ -123,11 +297,6 @@ def _bind(family: int, port: int) -> None:
 
 
 def any_free() -> int:
-    """A port that is free now, and that the system will not give to a connection.
-
-    It lies below the range from which systems take the local ports of connections (Linux: 32768 on).
-    """
-    while True:
-        port = _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % (_LAST_PORT - _FIRST_PORT)
-        if is_free(port):
-            return port
+    """A port that is free now, as :meth:`Ports.take_any` finds it; nobody holds it for the caller."""
+    with Ports() as ports:
+        return ports.take_any()

@@ -7,7 +7,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.rollcall.ports import agreed_master_port, is_free, leaders_master_port
+from musterpoint.core.rollcall.ports import Ports, agreed_master_port, leaders_master_port
 from musterpoint.core.rollcall.roster import Participant, Roster, Seat
 
 if TYPE_CHECKING:
@@ -17,18 +17,15 @@ if TYPE_CHECKING:
 
 
 class Seams:
-    """What tests replace: the lengths of time, the look-up of a name, and whether a port is free.
+    """What tests replace: the lengths of time, and the look-up of a name.
 
     No named tuple: with these types one costs 1 ms of every start.
     """
 
     def __init__(
-        self,
-        timeouts: "Timeouts | None" = None,
-        lookup: "Callable[[str, int], Answer] | None" = None,
-        port_is_free: Callable[[int], bool] = is_free,
+        self, timeouts: "Timeouts | None" = None, lookup: "Callable[[str, int], Answer] | None" = None
     ) -> None:
-        self.timeouts, self.lookup, self.port_is_free = timeouts, lookup, port_is_free
+        self.timeouts, self.lookup = timeouts, lookup
 
 
 _NO_SEAMS = Seams()
@@ -37,8 +34,8 @@ _NO_SEAMS = Seams()
 class RollCall:
     """Waits until all hosts of a job are connected.
 
-    ``say`` prints a line, ``record`` adds an event and its facts to the timeline. ``addresses`` gives names that need
-    no look-up. ``master_port`` is the platform's own.
+    ``say`` prints a line, ``record`` adds an event and its facts to the timeline. ``ports`` are held for the job.
+    ``addresses`` gives names that need no look-up. ``master_port`` is the platform's own.
     """
 
     def __init__(
@@ -47,6 +44,7 @@ class RollCall:
         participant: Participant,
         say: Callable[[str], None],
         record: Callable[..., None],
+        ports: Ports,
         addresses: Mapping[str, tuple[str, ...]] | None = None,
         seams: Seams = _NO_SEAMS,
         master_port: int = MASTER_PORT,
@@ -58,7 +56,7 @@ class RollCall:
         self._record = record
         self._addresses = addresses or {}
         self._seams = seams
-        self._preferred_port = master_port
+        self._preferred_port, self._ports = master_port, ports
         self._others: Gathering | None = None
 
     @property
@@ -75,6 +73,7 @@ class RollCall:
                 self._record,
                 self._addresses,
                 self._master_port,
+                self._ports,
                 seams.timeouts,
                 seams.lookup,
             )
@@ -118,12 +117,9 @@ class RollCall:
         return True
 
     def _master_port(self) -> int:
-        return leaders_master_port(
-            self._settings.master_port,
-            self._seams.port_is_free,
-            lambda text: self._say(f"{text} on {self._me}"),
-            self._preferred_port,
-        )
+        several = len(self._hosts) > 1  # one host's ranks need no open port
+        say = self._say if several else lambda text: None
+        return leaders_master_port(self._settings.master_port, self._ports, say, self._preferred_port)
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""

@@ -103,7 +103,8 @@ def _call_the_roll(runtime: Runtime, subject: Subject) -> tuple[Roster, Peers]:
     job = subject.job
     offer = Offer(job.name, "", subject.slots, __version__)
     participant = Participant.of(job, offer, subject.options)
-    call = RollCall(runtime.loop, participant, runtime.console.say, _record, master_port=job.master_port)
+    say, ports = runtime.console.say, runtime.ports
+    call = RollCall(runtime.loop, participant, say, _record, ports, master_port=job.master_port)
 
     def on_signal(signo: int) -> None:
         if not call.stop(signo):

@@ -11,7 +11,7 @@ import pytest
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import fetch as module
 from musterpoint.core.code.fetch import Stage, fetch
-from musterpoint.core.code.project import PART
+from musterpoint.core.code.project import MARK, PART
 from musterpoint.core.code.source import Source
 
 from .conftest import Bench
@@ -33,7 +33,9 @@ def packed(path: Path, *names: str) -> Path:
 
 
 def left(code: Path) -> list[str]:
-    return sorted(path.name for folder in (code, code.parent) if folder.exists() for path in folder.iterdir())
+    """The names in the code directory and beside it, without the mark."""
+    found = [path.name for folder in (code, code.parent) if folder.exists() for path in folder.iterdir()]
+    return sorted(name for name in found if name != MARK)
 
 
 def test_an_archive_becomes_the_code(bench: Bench, tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_a_link_as_code_directory(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "ml" / "code").symlink_to(tmp_path / "elsewhere")
     code = bring(bench, Source("file", str(packed(tmp_path / "a.tar.gz", "train.py"))))
     assert code.is_symlink()
-    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["train.py"]
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == [MARK, "train.py"]
 
 
 def test_a_directory_that_cannot_be_made_is_a_sentence(bench: Bench, tmp_path: Path) -> None:

@@ -46,10 +46,33 @@ def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     code = write(tmp_path / "code")
     workspace = prepare(job(code, source="s3://bucket/key", arguments=("--lr", "a b")), {}, sys.executable, no_tools)
     assert workspace == Workspace(
-        "python", "train.py", (sys.executable, "train.py", "--lr", "a b"), str(code), sys.executable, (str(code),)
+        "python",
+        "train.py",
+        (sys.executable, "train.py", "--lr", "a b"),
+        str(code),
+        sys.executable,
+        (str(code),),
+        note=f"the code in {code} was there before the job: s3://bucket/key isn't unpacked",
     )
     done = subprocess.run(workspace.argv, cwd=workspace.cwd, capture_output=True, text=True, check=True)
     assert done.stdout == "['train.py', '--lr', 'a b'] part\n"
+
+
+def test_code_of_an_image_without_the_program(tmp_path: Path) -> None:
+    code = write(tmp_path / "code")
+    (code / "train.py").unlink()
+    source = tmp_path / "code.tar.gz"
+    source.write_bytes(b"")
+    with pytest.raises(UsageError) as error:
+        prepare(job(code, source=str(source)), {}, sys.executable, no_tools)
+    assert f"was there before the job: {source} isn't unpacked: empty {code}" in str(error.value)
+
+
+def test_code_of_an_image_whose_source_is_on_another_machine(tmp_path: Path) -> None:
+    """SDK v2's local mode names a directory of the user's machine."""
+    code = write(tmp_path / "code")
+    for source in (str(code), f"file://{code}", "file:///nowhere/at/all", "gs://bucket/key"):
+        assert prepare(job(code, source=source), {}, sys.executable, no_tools).note == ""
 
 
 def test_a_program_that_was_named_without_its_directory(tmp_path: Path) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
+import sys
 from typing import Iterator
 
 import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.rollcall.ports import any_free, check_agreed, is_free, offered
+from musterpoint.core.rollcall.ports import (
+    Ports,
+    any_free,
+    check_agreed,
+    is_free,
+    leaders_master_port,
+    next_master_port,
+    offered,
+)
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1", "::"])
@@ -42,54 +53,152 @@ def test_a_port_whose_connections_have_just_ended_is_free() -> None:
     assert is_free(port)
 
 
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    with Ports() as ports:
+        yield ports
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[int, int]]:
+    """A port that another job of musterpoint holds, which nobody listens on; and that job's process."""
+    hold = (
+        "import sys; from musterpoint.core.rollcall.ports import Ports; held = Ports(); "
+        "print(held.take_any(), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        yield int(other.stdout.readline()), other.pid
+
+
 def test_any_free_port_is_none_that_connections_are_given() -> None:
     assert all(20000 <= any_free() < 32000 for _ in range(50))
 
 
-def test_a_wanted_port_is_offered_where_it_is_free(taken: int) -> None:
+def test_a_wanted_port_is_offered_where_it_is_free(taken: int, ports: Ports) -> None:
     wanted = any_free()
-    free, other, any_ = offered((wanted, taken, 0))
+    free, other, any_ = offered((wanted, taken, 0), ports)
     assert free == wanted
     assert other not in (taken, 0)
     assert len({free, other, any_}) == 3
     assert all(map(is_free, (other, any_)))
 
 
-def test_each_wish_gets_a_port_of_its_own() -> None:
+def test_each_wish_gets_a_port_of_its_own(ports: Ports) -> None:
     wanted = any_free()
-    ports = offered((wanted, wanted, 0, wanted, 0))
+    ports = offered((wanted, wanted, 0, wanted, 0), ports)
     assert ports[0] == wanted
     assert len(set(ports)) == 5
 
 
-def test_the_port_after_the_last_is_none() -> None:
+def test_the_port_after_the_last_is_none(ports: Ports) -> None:
     assert not is_free(65536)
-    (port,) = offered((65536,))
+    (port,) = offered((65536,), ports)
     assert 20000 <= port < 32000
 
 
-def test_a_wish_that_allows_no_other_port(taken: int) -> None:
+def test_a_wish_that_allows_no_other_port(taken: int, ports: Ports) -> None:
     free = any_free()
-    assert offered((free,), "--tf-port") == (free,)
-    with pytest.raises(LauncherError, match=f"--tf-port {taken}: port {taken} is taken here"):
-        offered((free, taken), f"--tf-port {taken}")
-    with pytest.raises(LauncherError, match="--rollcall names: other hosts can't learn"):
-        offered((0,), "--rollcall names")
+    assert offered((free,), ports, "--tf-port") == (free,)
+    with pytest.raises(UsageError, match=f"--tf-port {taken}: something listens on port {taken} here"):
+        offered((free, taken), ports, f"--tf-port {taken}")
+    with pytest.raises(UsageError, match="--rollcall names: other hosts can't learn"):
+        offered((0,), ports, "--rollcall names")
 
 
-def test_nothing_wanted_is_nothing_offered() -> None:
-    assert offered(()) == ()
+def test_nothing_wanted_is_nothing_offered(ports: Ports) -> None:
+    assert offered((), ports) == ()
 
 
-def test_ports_that_all_hosts_go_by_are_free_on_the_leader(taken: int) -> None:
+def test_ports_that_all_hosts_go_by_are_free_on_the_leader(taken: int, ports: Ports) -> None:
     free = any_free()
-    check_agreed("--rollcall off", None, (free,), True)
-    check_agreed("--rollcall off", taken, (taken,), False)
-    with pytest.raises(LauncherError, match=f"--rollcall off: port {taken} is taken on this host, .* --master-port"):
-        check_agreed("--rollcall off", taken, (free, taken), True)
+    check_agreed("--rollcall off", None, (free,), ports, True)
+    check_agreed("--rollcall off", taken, (taken,), ports, False)
+    with pytest.raises(LauncherError, match=f"--rollcall off: something listens on port {taken} .* --master-port"):
+        check_agreed("--rollcall off", taken, (free, taken), ports, True)
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_any_free_port_is_none_that_all_hosts_could_go_by(leads: bool) -> None:
+def test_any_free_port_is_none_that_all_hosts_could_go_by(leads: bool, ports: Ports) -> None:
     with pytest.raises(UsageError, match="--master-port 0 with --rollcall names"):
-        check_agreed("--rollcall names", 0, (), leads)
+        check_agreed("--rollcall names", 0, (), ports, leads)
+
+
+def test_a_port_that_another_job_holds(held: tuple[int, int], ports: Ports) -> None:
+    port, process = held
+    assert is_free(port), "nobody listens yet"
+    assert not ports.take(port)
+    (other,) = offered((port,), ports)
+    assert other != port
+    said: list[str] = []
+    assert leaders_master_port(None, ports, said.append, port) not in (port, 0)
+    assert f"port {port} is held by another job on this host, process {process} (python" in said[0]
+    assert leaders_master_port(0, ports, said.append, port) not in (port, 0)
+    assert len(said) == 1, "any port was asked for"
+    with pytest.raises(UsageError, match=f"--master-port {port}: .* process {process} "):
+        leaders_master_port(port, ports, said.append)
+    with pytest.raises(UsageError, match=f"--tf-port {port}: .* process {process} "):
+        offered((port,), ports, f"--tf-port {port}")
+
+
+def test_a_master_port_that_somebody_listens_on(taken: int, ports: Ports) -> None:
+    with pytest.raises(UsageError, match=f"--master-port {taken}: something listens on port {taken} here"):
+        leaders_master_port(taken, ports, print)
+    assert leaders_master_port(None, ports, print, taken) not in (0, taken)
+
+
+def test_a_hold_ends_with_its_process(ports: Ports) -> None:
+    hold = "from musterpoint.core.rollcall.ports import Ports; held = Ports(); print(held.take_any())"
+    done = subprocess.run([sys.executable, "-c", hold], capture_output=True, text=True, check=True)
+    assert ports.take(int(done.stdout))
+
+
+def test_what_a_process_starts_does_not_inherit_a_hold(ports: Ports) -> None:
+    port = ports.take_any()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False):
+        ports.keep(())
+        with Ports() as others:
+            assert others.take(port)
+
+
+@pytest.mark.parametrize("above", [1, 2])
+def test_ports_of_a_process_above_are_lent_once(above: int, ports: Ports) -> None:
+    port = ports.take_any()
+    take = (
+        "import sys; from musterpoint.core.rollcall.ports import Ports; held = Ports(); "
+        f"print(held.take({port}), flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", take]
+    if above == 2:
+        words = ["sh", "-c", '"$@"; exit', "sh", *words]
+    with contextlib.ExitStack() as stack:
+        answers = []
+        for _ in range(2):
+            pipe = stack.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert pipe.stdout is not None
+            answers.append(pipe.stdout.readline())
+    assert answers == [b"True\n", b"False\n"]
+
+
+def test_the_next_attempt_has_its_port_before_the_last_one_is_let_go(ports: Ports) -> None:
+    first = ports.take_any()
+    second = next_master_port(None, first, ports)
+    with Ports() as others:
+        assert not others.take(first)
+        ports.keep({second})
+        assert others.take(first)
+        assert not others.take(second)
+        assert next_master_port(None, first - 1, ports) not in (first, second)
+    assert next_master_port(5000, first, ports) == 5000
+
+
+def test_one_job_takes_a_port_for_two_of_its_uses(ports: Ports) -> None:
+    (port,) = offered((0,), ports)
+    assert leaders_master_port(None, ports, print, port) == port
+
+
+def test_a_thousand_questions_do_not_stop_the_answers(ports: Ports) -> None:
+    port = ports.take_any()
+    for _ in range(1000):
+        with Ports() as others:
+            assert not others.take(port)

@@ -1,0 +1,117 @@
+"""The mark of code that musterpoint brought to the code directory: where it came from, and which files are of it.
+
+A container may run one job after another. Code with a mark is replaced when the next job's source is another one; code
+without a mark is the image's or the user's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any, Callable, Iterator
+
+from musterpoint.base.records import NamedTuple
+from musterpoint.base.untrusted import open_regular
+from musterpoint.core.code.project import MARK
+from musterpoint.core.code.source import Source
+
+_LARGEST = 256 << 20
+_BLOCK = 1 << 20
+
+
+class Mark(NamedTuple):
+    """``place``: of the source. ``digest``: of its content (empty: it was being replaced). ``files``: the paths of what
+    was brought, relative to the code directory.
+    """
+
+    place: str
+    digest: str
+    files: tuple[str, ...]
+
+
+def read(code: str) -> Mark | None:
+    """The mark of the directory ``code``; None where it has none that can be read."""
+    try:
+        with open(os.path.join(code, MARK), "rb", opener=open_regular) as file:
+            found: Any = json.loads(file.read(_LARGEST))
+        place, digest, files = found["place"], found["digest"], found["files"]
+        if all(isinstance(text, str) for text in (place, digest, *files)):
+            return Mark(place, digest, tuple(files))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return None
+
+
+def write(code: str, mark: Mark) -> None:
+    """Writes ``mark`` into ``code`` in one step."""
+    draft = os.path.join(code, MARK + ".part")
+    with open(draft, "w", encoding="ascii") as file:
+        json.dump(mark._asdict(), file)
+    os.replace(draft, os.path.join(code, MARK))
+
+
+def files_in(tree: str) -> tuple[str, ...]:
+    """All files and links below ``tree``, by their paths there."""
+    return tuple(os.path.relpath(path, tree) for path in _files(tree) if os.path.basename(path) != MARK)
+
+
+def _files(tree: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(tree):
+        for name in files:
+            yield os.path.join(folder, name)
+        for name in folders:
+            if os.path.islink(os.path.join(folder, name)):
+                yield os.path.join(folder, name)
+
+
+def digest_of(path: str, poll: Callable[[], None]) -> str:
+    """What tells the content at ``path`` from another: a file by its bytes, a directory by the names, sizes and times
+    of its files. ``poll`` is called between pieces of work and may raise.
+    """
+    found = hashlib.sha256()
+    if os.path.isdir(path):
+        for file in sorted(_files(path)):
+            poll()
+            stat, name = os.lstat(file), os.path.relpath(file, path)
+            found.update(os.fsencode(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
+        return found.hexdigest()
+    with open(path, "rb") as content:
+        while block := content.read(_BLOCK):
+            poll()
+            found.update(block)
+    return found.hexdigest()
+
+
+def is_of(mark: Mark, source: Source, may_download: bool) -> bool:
+    """Whether what is there came from ``source`` as it is now. An object of S3 must be read to know that: without
+    ``may_download`` it is taken for the same.
+    """
+    if mark.place != source.place or not mark.digest:
+        return False
+    if source.kind == "s3":
+        return not may_download
+    return mark.digest == digest_of(source.place, lambda: None)
+
+
+def remove(code: str, mark: Mark) -> None:
+    """Removes from ``code`` the files of ``mark``, and directories that are empty then. Others stay."""
+    root = os.path.realpath(code)
+    folders = set()
+    for name in mark.files:
+        folder = os.path.join(code, os.path.dirname(name))
+        try:
+            inside = os.path.join(os.path.realpath(folder), "").startswith(os.path.join(root, ""))
+            if os.path.isabs(name) or not inside:
+                continue  # the program has changed the mark, or put a link there
+            os.unlink(os.path.join(code, name))
+        except (OSError, ValueError):
+            continue
+        while os.path.realpath(folder) != root:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    for folder in sorted(folders, key=len, reverse=True):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            pass  # something else is in it

@@ -1,0 +1,149 @@
+"""Jobs that begin on one machine at nearly the same time, and what two of them were given by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fuzzers.jobs_together import PROGRAM, group
+
+from ..ports import free_port
+from .conftest import end, eventually, finished, survivors
+
+QUICK = ("ranks", "script", "local", "hosts", "tensorflow")
+WAITS = """
+import pathlib, time
+
+folder = pathlib.Path({folder!r})
+(folder / "here").touch()
+while not (folder / "end").exists():
+    time.sleep(0.02)
+"""
+RANKS = ("--launcher", "ranks")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_each_job_is_a_world_of_its_own(number: int) -> None:
+    assert group(number, QUICK) == []
+
+
+@pytest.mark.parametrize("number", range(1))
+def test_each_job_under_torchrun_is_a_world_of_its_own(number: int) -> None:
+    assert group(number, ("torchrun", "standalone", "ranks")) == []
+
+
+class Jobs:
+    """Runs ``muster`` in ``folder``, where a job of :data:`WAITS` goes on until there is a file ``end``."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.environ, self.folder = python, environ, folder
+        self.waits = WAITS.format(folder=str(folder))
+        self.started: list[subprocess.Popen[str]] = []
+        (folder / "waits.py").write_text(self.waits)
+        (folder / "world.py").write_text(PROGRAM)
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [self.python, "-m", "musterpoint", *words], cwd=self.folder, env={**self.environ, **environ},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def waiting(self, *words: str) -> subprocess.Popen[str]:
+        """A job whose program runs."""
+        process = self.start(*words, "waits.py")
+        eventually((self.folder / "here").exists)
+        return process
+
+    def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return finished(self.start(*words, **environ), 60)
+
+    def end(self, process: subprocess.Popen[str]) -> int:
+        (self.folder / "end").touch()
+        return finished(process, 60).returncode
+
+
+@pytest.fixture
+def jobs(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Jobs]:
+    jobs = Jobs(python, environ, tmp_path)
+    yield jobs
+    end(jobs.started)
+
+
+@pytest.mark.parametrize("option", ["--master-port", "--tf-port"])
+def test_a_port_given_by_name_is_one_jobs(jobs: Jobs, option: str) -> None:
+    port = str(free_port())
+    launcher = ("--launcher", "tensorflow" if option == "--tf-port" else "ranks")
+    first = jobs.waiting("launch", *launcher, option, port)
+    second = jobs.run("launch", *launcher, option, port, "world.py", JOB="second")
+    assert second.returncode == 64
+    assert f"{option} {port}: port {port} is held by another job on this host, process {first.pid} " in second.stderr
+    assert jobs.end(first) == 0
+    third = jobs.run("launch", *launcher, option, port, "world.py", JOB="third")
+    assert (third.returncode, third.stdout) == (0, "world third\n")
+
+
+@pytest.mark.parametrize("how", ["launch", "local"])
+def test_a_job_name_is_one_jobs(jobs: Jobs, how: str) -> None:
+    first = jobs.waiting("launch", *RANKS, "--job-name", "mine")
+    second = jobs.run(how, *RANKS, "--job-name", "mine", "world.py", JOB="second")
+    assert second.returncode == 64
+    assert str(jobs.folder / "muster-jobs/mine") in second.stderr
+    other = jobs.run(how, *RANKS, "--job-name", "other", "world.py", JOB="other")
+    assert other.returncode == 0, other.stderr
+    assert jobs.end(first) == 0
+    assert jobs.run("launch", *RANKS, "--job-name", "mine", "world.py", JOB="third").returncode == 0
+
+
+def test_a_launch_does_not_share_the_directory_of_a_local_job(jobs: Jobs) -> None:
+    first = jobs.start("local", *RANKS, "--job-name", "mine", "waits.py")
+    eventually((jobs.folder / "muster-jobs/mine/hosts").exists)
+    second = jobs.run("launch", *RANKS, "--job-name", "mine", "world.py", JOB="second")
+    assert (second.returncode, "muster-jobs/mine is in use" in second.stderr) == (64, True)
+    eventually((jobs.folder / "here").exists)
+    assert jobs.end(first) == 0
+
+
+def test_jobs_without_a_name_have_directories_of_their_own(jobs: Jobs) -> None:
+    show = "print(__import__('os').environ['SM_MODEL_DIR'])"
+    (jobs.folder / "waits.py").write_text(f"{show}\n{jobs.waits}")
+    first = jobs.waiting("launch", *RANKS)
+    (jobs.folder / "waits.py").write_text(show)
+    second = jobs.run("launch", *RANKS, "waits.py")
+    assert second.stdout == f"{jobs.folder}/muster-jobs/waits-2/model\n", second.stderr
+    assert f"{jobs.folder}/muster-jobs/waits is in use by another job" in second.stderr
+    assert (jobs.folder / "muster-jobs/waits-2/hosts").is_dir()
+    assert jobs.end(first) == 0
+    assert jobs.run("launch", *RANKS, "waits.py").stdout == f"{jobs.folder}/muster-jobs/waits/model\n"
+
+
+def test_a_log_directory_is_one_jobs(jobs: Jobs) -> None:
+    first = jobs.waiting("launch", *RANKS, "--log-dir", "logs")
+    second = jobs.run("launch", *RANKS, "--log-dir", "logs", "world.py", JOB="second")
+    assert (second.returncode, "--log-dir logs: another job" in second.stderr) == (64, True)
+    assert jobs.end(first) == 0
+    assert jobs.run("launch", *RANKS, "--log-dir", "logs", "world.py", JOB="third").returncode == 0
+    assert (jobs.folder / "logs/rank-0.log").read_text() == "world third\n"
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_the_next_job_meets_no_rank_of_one_whose_supervisor_was_killed(jobs: Jobs, launcher: str) -> None:
+    """The ranks were about to listen at the port."""
+    late = "import os, pathlib, time\npathlib.Path('here').touch()\ntime.sleep(2)\n"
+    (jobs.folder / "late.py").write_text(late + PROGRAM)
+    port, token = str(free_port()), f"muster-test-{os.urandom(8).hex()}"
+    words = ("launch", "--launcher", launcher, "--slots", "2", "--master-port", port, "--job-name")
+    more = {"WITH_TORCH": "1"} if launcher == "torchrun" else {}
+    first = jobs.start(*words, "first", "late.py", JOB="first", MUSTER_TEST_TOKEN=token, **more)
+    eventually((jobs.folder / "here").exists)
+    first.send_signal(signal.SIGKILL)
+    finished(first, 60)
+    second = jobs.run(*words, "second", "world.py", JOB="second", **more)
+    assert (second.returncode, second.stdout.splitlines()) == (0, ["world second second"] * 2), second.stderr
+    eventually(lambda: not survivors(token))

@@ -1,0 +1,155 @@
+"""One job after another in one container: code that musterpoint brought gives way to that of the next job."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from musterpoint.base.errors import FetchError, StoppedEarly
+from musterpoint.core.code import fetch as module
+from musterpoint.core.code.mark import Mark, read, remove, write
+from musterpoint.core.code.project import MARK
+from musterpoint.core.code.workspace import Workspace, prepare
+from musterpoint.core.job.model import EntryPoint, Job, Paths
+
+from .conftest import Bench
+
+
+def pack(path: Path, **files: str) -> Path:
+    """An archive with these files (``a__b`` stands for ``a/b``), or that directory, by the name of ``path``."""
+    folder = path if not path.suffix else path.with_name(f"{path.name}-{random.random()}")
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        file = folder / f"{name.replace('__', '/')}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    if path.suffix:
+        with tarfile.open(path, "w:gz") as made:
+            for file in folder.iterdir():
+                made.add(file, file.name)
+    return path
+
+
+def start(bench: Bench, source: Path | str, program: str = "train.py", fetches: bool = True) -> Workspace:
+    paths = Paths(code=str(bench.folder / "ml" / "code"))
+    job = Job("sagemaker", "j", ("a",), "a", ("a",), EntryPoint(program, str(source)), paths=paths)
+    return prepare(job, {}, sys.executable, (lambda: bench.tools) if fetches else None)
+
+
+def files(bench: Bench) -> dict[str, str]:
+    code = bench.folder / "ml" / "code"
+    found = {str(path.relative_to(code)): path for path in code.rglob("*") if path.is_file() and path.name != MARK}
+    return {name: path.read_text() for name, path in found.items()}
+
+
+@pytest.mark.parametrize("name", ["code.tar.gz", "folder"])
+@pytest.mark.parametrize("mount", [False, True])
+def test_the_next_jobs_code_takes_the_place_of_the_last(
+    name: str, mount: bool, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.os.path, "ismount", lambda path: mount)
+    start(bench, pack(tmp_path / f"one-{name}", train="1", only="1", lib__part="1", lib__more="1"))
+    written = tmp_path / "ml" / "code" / "lib" / "results.txt"
+    written.write_text("of the first job")
+    start(bench, pack(tmp_path / f"two-{name}", train="2", lib__part="2"))
+    assert files(bench) == {"train.py": "2", "lib/part.py": "2", "lib/results.txt": "of the first job"}
+    assert "in the place of" in bench.said[-1]
+    assert sorted(path.name for path in (tmp_path / "ml").iterdir()) == ["code"]
+
+
+def test_the_same_name_with_another_content_is_another_source(bench: Bench, tmp_path: Path) -> None:
+    for text in "123":
+        start(bench, pack(tmp_path / "code.tar.gz", train=text))
+        assert files(bench) == {"train.py": text}
+
+
+@pytest.mark.parametrize("name", ["code.tar.gz", "folder"])
+def test_the_same_source_leaves_what_was_changed_meanwhile(name: str, bench: Bench, tmp_path: Path) -> None:
+    source = pack(tmp_path / name, train="1")
+    start(bench, source)
+    (tmp_path / "ml" / "code" / "train.py").write_text("mended by hand")
+    start(bench, source)
+    assert files(bench) == {"train.py": "mended by hand"}
+
+
+def test_a_source_that_is_gone_stays_in_use(bench: Bench, tmp_path: Path) -> None:
+    """The same container starts again."""
+    source = pack(tmp_path / "code.tar.gz", train="1")
+    start(bench, source)
+    source.unlink()
+    start(bench, source)
+    with pytest.raises(FetchError, match=r"another.tar.gz isn't on this host$"):
+        start(bench, tmp_path / "another.tar.gz")
+
+
+@pytest.mark.parametrize("wrong", ["broken", "stopped"])
+def test_what_goes_wrong_leaves_the_code_as_it_was(wrong: str, bench: Bench, tmp_path: Path) -> None:
+    start(bench, pack(tmp_path / "one.tar.gz", train="1"))
+    (tmp_path / "two.tar.gz").write_bytes((tmp_path / "one.tar.gz").read_bytes()[:40])
+    if wrong == "stopped":
+        pack(tmp_path / "two.tar.gz", train="2")
+        bench.tools.stop(15)
+    with pytest.raises((FetchError, StoppedEarly)):
+        start(bench, tmp_path / "two.tar.gz")
+    assert files(bench) == {"train.py": "1"}
+    mark = read(str(tmp_path / "ml" / "code"))
+    assert mark is not None and mark.place == str(tmp_path / "one.tar.gz")
+
+
+@pytest.mark.parametrize("step", ["remove", "_merge"])
+def test_a_kill_while_code_is_replaced_is_no_code_of_an_image(
+    step: str, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pack(tmp_path / "one.tar.gz", train="1", other="1"), pack(tmp_path / "two.tar.gz", train="2")
+
+    def killed(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    start(bench, one)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            start(bench, two)
+    start(bench, two)
+    assert files(bench) == {"train.py": "2"}
+
+
+def test_a_plan_fetches_nothing(bench: Bench, tmp_path: Path) -> None:
+    start(bench, pack(tmp_path / "one.tar.gz", train="1"))
+    plan = start(bench, pack(tmp_path / "two.tar.gz", other="2"), "other.py", fetches=False)
+    assert (plan.argv[-1], plan.note) == ("other.py", "")
+    assert start(bench, "s3://bucket/key", "other.py", fetches=False).argv[-1] == "other.py"
+    assert files(bench) == {"train.py": "1"}
+
+
+def test_a_mark_that_the_program_changed_removes_nothing_elsewhere(tmp_path: Path) -> None:
+    code, other = tmp_path / "code", tmp_path / "other"
+    for folder in (code, other):
+        folder.mkdir()
+        (folder / "kept").write_text("")
+    (code / "link").symlink_to(other)
+    remove(str(code), Mark("p", "d", ("../other/kept", str(other / "kept"), "link/kept", "none", "", ".", "a\0b")))
+    assert (other / "kept").exists()
+    assert (code / "kept").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"place": 1, "digest": "", "files": []}', "[" * 100000, "\xff"])
+def test_a_mark_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text(text)
+    assert read(str(tmp_path)) is None
+    os.unlink(tmp_path / MARK)
+    os.mkfifo(tmp_path / MARK)
+    assert read(str(tmp_path)) is None
+
+
+def test_names_in_any_encoding(tmp_path: Path) -> None:
+    name = os.fsdecode(b"b\xe4.py")
+    write(str(tmp_path), Mark("place", "digest", (name,)))
+    assert read(str(tmp_path)) == Mark("place", "digest", (name,))
+    assert json.loads((tmp_path / MARK).read_text())["files"] == [name]

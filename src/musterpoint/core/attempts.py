@@ -4,8 +4,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from musterpoint.base import settings
-from musterpoint.base.errors import MusterError
+from musterpoint.base import settings, temporary
+from musterpoint.base.errors import LauncherError, MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
@@ -16,6 +16,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
@@ -90,7 +91,10 @@ class Attempt(NamedTuple):
             return None, self.refusal
         try:
             request, options, job = self.asked
-            return plan_host(job, options, self.host, roster, request.environ), self.refusal
+            launcher, environ = find(self.host.choice.launcher), request.environ
+            if launcher.needs_temporary and not temporary.place_of(environ):
+                raise LauncherError(temporary.missing(f"launcher {launcher.name}", environ))
+            return plan_host(job, options, self.host, roster, environ), self.refusal
         except MusterError as error:
             return None, self.runtime.failure_of(error)
 

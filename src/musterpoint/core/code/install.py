@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from typing import Any, Callable, Iterable, Literal, Mapping, Sequence
 
 import musterpoint
-from musterpoint.base import settings
+from musterpoint.base import settings, temporary
 from musterpoint.base.errors import FetchError
 from musterpoint.base.posix import fcntl
 from musterpoint.base.records import NamedTuple
@@ -64,9 +64,12 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
     if os.path.dirname(target.interpreter) == os.path.dirname(sys.executable):
         load_package(tools.poll)
+    place = temporary.place_of(target.environ)
+    if not place:
+        raise FetchError(temporary.missing(f"installing {project.names}", target.environ))
     with (
         InstallLock(target.interpreter, target.environ, tools),
-        tempfile.TemporaryDirectory(prefix="musterpoint-install-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="musterpoint-install-", dir=place, ignore_cleanup_errors=True) as folder,
     ):
         credentials = Credentials(folder)
         environ = _environment(target, tools, credentials)

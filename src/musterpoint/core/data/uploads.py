@@ -1,9 +1,10 @@
 """Sends a directory to a store, as files or as one archive."""
 
 import os
-import tempfile
 from typing import Any
 
+from musterpoint.base import temporary
+from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.channels import Size
 from musterpoint.core.data.mover import Access, Run, Say, move, run_here
@@ -31,13 +32,10 @@ def send(
     Raises:
         FetchError: not everything got there.
     """
-    request = {
-        "directory": directory,
-        "uri": uri,
-        "archive": archive,
-        "seconds": seconds,
-        "scratch": tempfile.gettempdir(),
-    }
+    scratch = temporary.place_of(access.environ) if archive else ""
+    if archive and not scratch:
+        raise FetchError(temporary.missing(f"packing {directory} for {uri}", access.environ))
+    request = {"directory": directory, "uri": uri, "archive": archive, "seconds": seconds, "scratch": scratch}
     return _sent(f"upload of {directory}", request, access, say, run)
 
 

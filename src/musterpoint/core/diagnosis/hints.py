@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Callable
 
+from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
 from musterpoint.core.launch.table import find
@@ -160,6 +161,10 @@ HINTS: tuple[Hint, ...] = (
     ),
     Hint(r"invalid device ordinal", _too_few_gpus),
     Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
+    Hint(
+        r"No usable temporary directory found|orte_session_dir failed",
+        f"/tmp can't be written: {temporary.WHAT_TO_DO} be written",
+    ),
     Hint(r"\bNo module named '?smdistributed(?:\.\w+)*", _smdistributed),
     Hint(
         r"doesn't have MPI built in",

@@ -166,6 +166,8 @@ class Launcher(NamedTuple):
     that the survey asks can be missing."""
     ssh: bool = False
     """Whether hosts always get ssh between them (others: with ``--ssh on``)."""
+    needs_temporary: bool = False
+    """Whether it can't start without a directory for temporary files."""
     needs_place: bool = False
     """Whether a host must know its place before the roll call."""
     needs_addresses: Callable[[Settings], str] = nothing_more

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
+from musterpoint.base import temporary
+
 
 class TemporaryDirectory:
     """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
@@ -15,7 +17,7 @@ class TemporaryDirectory:
     def path(self, environ: Mapping[str, str]) -> str:
         """The path; empty where none can be made, so that launchers use their default."""
         if not self._path:
-            path = os.path.join(environ.get("TMPDIR") or "/tmp", f"muster-{os.urandom(4).hex()}")
+            path = os.path.join(temporary.place_of(environ) or "/tmp", f"muster-{os.urandom(4).hex()}")
             try:
                 os.mkdir(path, 0o700)
             except OSError:

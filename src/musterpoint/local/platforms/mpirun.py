@@ -21,6 +21,10 @@ folder={folder} address=$1
 shift
 printf '%s\\n' "$*" | sed 's/ --daemonize / /' > "$folder/$address"
 """
+_OWN_OUTPUT = 'for fd in 1 2; do [ ! -w /proc/$PPID/fd/$fd ] || eval "exec $fd>/proc/$PPID/fd/$fd"; done'
+"""mpirun's daemon, which starts ranks, has the output of its host. mpirun itself would tear lines of two hosts, and all
+would be the first host's.
+"""
 _DAEMON = 'IFS= read -r command < "$0"; eval "exec $command"'
 
 
@@ -49,7 +53,7 @@ def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> Ho
         file.write(_AGENT.format(folder=folder))
     os.chmod(agent, 0o755)
     # mpirun enters its own working directory on every host, and here each host has another one
-    here = ("sh", "-c", f'cd "${ROOT}/wd" && exec "$@"', "sh")
+    here = ("sh", "-c", f'{_OWN_OUTPUT}; cd "${ROOT}/wd" && exec "$@"', "sh")
     return HostProcess(
         (
             "mpirun",

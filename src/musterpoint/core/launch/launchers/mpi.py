@@ -225,6 +225,7 @@ LAUNCHER = Launcher(
     name="mpi",
     summary="mpirun on the leader, whose daemons on all hosts start a rank per slot; no ssh",
     starts="foreign",
+    needs_temporary=True,
     plan=plan_mpi,
     instead_of=dict.fromkeys(("mpirun", "mpiexec", "orterun"), "--launcher mpi SCRIPT"),
     asked_by={

@@ -21,6 +21,7 @@ _mine: set[int] = set()
 def default_port_taken() -> Iterator[None]:
     """Somebody listens on 7777 meanwhile."""
     with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last test may linger
         try:
             sock.bind(("0.0.0.0", 7777))
             sock.listen()

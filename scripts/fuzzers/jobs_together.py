@@ -233,5 +233,5 @@ def refused(job: Job, jobs: list[Job], end: End) -> bool:
         return False
     return bool(
         (same_port and f"--master-port {job.port}: " in end.text)
-        or (same_name and ("in use" in end.text or "something in it already" in end.text))
+        or (same_name and any(text in end.text for text in ("in use", "something in it already", "still runs")))
     )

@@ -62,6 +62,24 @@ def test_mpi_started_per_node_and_ranks_by_torchrun(local: Local) -> None:
 
 
 @pytest.mark.netns
+def test_lines_of_two_hosts_under_one_mpirun_are_whole_and_each_hosts_own(local: Local) -> None:
+    """One process per host, which writes its lines in pieces."""
+    program = local.program(
+        "import os, sys\n"
+        "for line in range(500):\n"
+        "    for piece in ('x' * 20, f'{os.environ[\"AZUREML_CR_NODE_RANK\"]} {line}\\n'):\n"
+        "        sys.stdout.write(piece), sys.stdout.flush()\n"
+    )
+    form = '{"type": "mpi", "process_count_per_instance": 1}'
+    ran = local.run(*AZURE, "--launcher", "script", "--distribution", form, program)
+    assert ran.code == 0, ran.stdout + ran.stderr
+    shown = [line for line in ran.stdout.splitlines() if "xx" in line]
+    assert sorted(shown) == sorted(f"node-{host} | {'x' * 20}{host} {line}" for host in (0, 1) for line in range(500))
+    for host in (0, 1):
+        assert ran.log(f"node-{host}").count("xx" * 10) == 500
+
+
+@pytest.mark.netns
 def test_the_guides_launcher_per_node(local: Local) -> None:
     """The variables in a per-node command are replaced once per host, also where no shell has done so."""
     local.program(TRAIN, "train.py")

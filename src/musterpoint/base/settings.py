@@ -4,7 +4,8 @@ Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`.
 documentation's table and ``muster env`` are made from both.
 """
 
-from typing import Any, Callable, Literal, Mapping, Sequence, get_args, get_origin
+from functools import partial
+from typing import Any, Callable, Iterator, Literal, Mapping, Sequence, get_args, get_origin
 
 from musterpoint.base import plugins, readers
 from musterpoint.base.errors import UsageError, similar
@@ -245,8 +246,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader). Left out on all "
            "hosts, the one with the leader's address leads, and the others' places go by arrival", "I", readers.place,
            unless_given="the platform's"),
-    Option("master_port", "the port that the framework's ranks meet at (MASTER_PORT); the leader looks whether it is "
-           "free and tells all hosts. Give it where only some ports are open between hosts", "P",
+    Option("master_port", "the port that the framework's ranks meet at (MASTER_PORT), held on the leader and told to "
+           "all hosts (0: any free one). Give it where only some ports are open between hosts; where another job has "
+           "it, this one ends", "P",
            readers.port, unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the "
            "roll call's channel always that one"),
     Option("stop_grace", "how long ranks may go on after SIGTERM, to save a checkpoint, before they are killed; as "
@@ -366,15 +368,39 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
     Raises:
         UsageError: a value isn't what its option expects; the message names the variable.
     """
-    values: dict[str, Any] = {}
+    return Settings(**{field: read() for field, read in _readers(environ, given or {})})
+
+
+def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings | None:
+    """The settings without those that can't be read; None where the hosts can't meet without one of these."""
+    values = {}
+    for field, read in _readers(environ, given):
+        try:
+            values[field] = read()
+        except UsageError:
+            if field in TO_MEET:
+                return None
+    return Settings(**values)
+
+
+def _readers(environ: Mapping[str, str], given: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The fields that have a value, each with a function that reads it."""
     for option in OPTIONS:
         variable = option.older if option.older and not environ.get(option.variable) else option.variable
         text = environ.get(variable, "")
-        if given and option.field in given:
-            values[option.field] = given[option.field]
+        if option.field in given:
+            yield option.field, partial(given.__getitem__, option.field)
         elif text:
-            values[option.field] = option.read(text, variable)
-    return Settings(**values)
+            yield option.field, partial(option.read, text, variable)
+
+
+TO_MEET = frozenset(
+    (
+        *("rollcall", "rollcall_timeout", "rollcall_check", "rollcall_port", "rollcall_leader", "nnodes", "node_rank"),
+        *("hosts_file", "secret", "platform", "job_name"),
+    )
+)
+"""The options without which a host doesn't find the others of its job."""
 
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request
+from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request, readable_request
 from musterpoint.core import nested
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def _report(failure: Failure, environ: Mapping[str, str]) -> None:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    request, _asked = read_request(_parser, argv, environ)
+    try:
+        request, _asked = read_request(_parser, argv, environ)
+    except UsageError as error:
+        return job.run_wrong(readable_request(_parser, argv, environ), error)
     if request.program is None:
         raise UsageError(
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "

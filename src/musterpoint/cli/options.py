@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.settings import OPTIONS, Option, chosen
+from musterpoint.base.settings import OPTIONS, TO_MEET, Option, chosen
 from musterpoint.core.launch.table import readers
 from musterpoint.core.runtime import Request
 
@@ -176,6 +177,11 @@ class Parser(argparse.ArgumentParser):
         """What its flags and arguments stand for, in the order of the help."""
         return tuple(self._actions)
 
+    def field_of(self, flag: str) -> str:
+        """The option that ``flag`` stands for; empty: no flag of this parser."""
+        action = self._option_string_actions.get(flag)
+        return "" if action is None else action.dest
+
     def takes_value(self, flag: str) -> bool | None:
         """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
         action = self._option_string_actions.get(flag)
@@ -275,9 +281,55 @@ def read_request(
         UsageError: a flag is wrong.
     """
     command, asked = read(make, arguments)
+    return _request(command, environ, given(asked)), asked
+
+
+def _request(command: Command, environ: Mapping[str, str], values: Mapping[str, Any]) -> Request:
     program = command.program or None
-    request = Request(environ, given(asked), program, command.arguments, command.module, typed=program is not None)
-    return request, asked
+    return Request(environ, values, program, command.arguments, command.module, typed=program is not None)
+
+
+def readable_request(
+    make: Callable[[str], Parser], arguments: Sequence[str], environ: Mapping[str, str]
+) -> Request | None:
+    """What can be read of a command line in which :func:`read_request` has found an error: enough to meet the other
+    hosts of the job. None: the program, or where the hosts meet, can't be read.
+    """
+    parser, own = make("--"), make(OWN_PREFIX)
+    try:
+        command = split_script_form(parser, own, arguments) or split(parser, _known(parser, arguments))
+    except UsageError:
+        return None
+    values: dict[str, Any] = {}
+    words = iter(command.head)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        for one in (parser, own):
+            if one.takes_value(flag):
+                text = value if equals else next(words, "")
+                try:
+                    values.update(given(one.parse_args([flag, text])))
+                except UsageError:
+                    if one.field_of(flag) in TO_MEET:
+                        return None
+                break
+    request = _request(command, environ, values)
+    return request if request.program else None
+
+
+def _known(parser: Parser, arguments: Sequence[str]) -> list[str]:
+    """``arguments`` without the flags before PROGRAM that aren't the parser's. The word behind one is its value, unless
+    it is a flag or a file.
+    """
+    known, rest = list[str](), list(arguments)
+    while rest:
+        at = _program_at(parser, rest)
+        known, rest = known + rest[:at], rest[at:]
+        if not rest or not rest[0].startswith("-") or rest[0] in ("--", "-m"):
+            break
+        valued = "=" not in rest[0] and rest[1:] and not rest[1].startswith("-") and not os.path.isfile(rest[1])
+        rest = rest[2:] if valued else rest[1:]
+    return known + rest
 
 
 def has_option(flag: str, words: Sequence[str]) -> bool:

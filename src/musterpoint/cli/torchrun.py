@@ -92,7 +92,12 @@ def run(
             "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
         )
     asked = own.parse_args(command.own)
-    translated = translate(command.said, environ, {**given(asked)})
+    try:
+        translated = translate(command.said, environ, {**given(asked)})
+    except UsageError as error:
+        if asked.plan:
+            raise
+        return job.run_wrong(_readable_request(command, environ, given(asked)), error)
     notes = (*more_notes, *translated.notes, *ignored_line((*more_ignored, *translated.ignored)))
     request = _request(command, translated)
     if asked.plan:
@@ -139,6 +144,15 @@ def parsers() -> tuple[Parser, ...]:
 def _request(command: CommandLine, translated: Translated) -> Request:
     module = "module" in command.said
     return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
+
+
+def _readable_request(command: CommandLine, environ: Mapping[str, str], own: dict[str, Any]) -> Request | None:
+    """What of a command line that is wrong says where the hosts meet; None: that can't be read."""
+    try:
+        options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said), **own}
+    except UsageError:
+        return None
+    return _request(command, Translated(options, dict(environ), (), ()))
 
 
 def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[str, Any]) -> Translated:
@@ -256,13 +270,19 @@ def _nnodes(count: Said) -> int:
 
 
 def _ports_and_times(said: Mapping[str, Said]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "rdzv_id" in said:
-        found["job_name"] = BY_FIELD["job_name"].read(*_told(said["rdzv_id"]))
+    found = _meeting(said)
     if "master_port" in said and "standalone" not in said:
         found["master_port"] = BY_FIELD["master_port"].read(*_told(said["master_port"]))
     if "shutdown_timeout" in said:
         found["stop_grace"] = float(_whole(said["shutdown_timeout"], 0))
+    return found
+
+
+def _meeting(said: Mapping[str, Said]) -> dict[str, Any]:
+    """The job's name, and how long its hosts wait for each other."""
+    found: dict[str, Any] = {}
+    if "rdzv_id" in said:
+        found["job_name"] = BY_FIELD["job_name"].read(*_told(said["rdzv_id"]))
     for key, value in _conf(said).items():
         if key in _DEADLINES:
             found["rollcall_timeout"] = BY_FIELD["rollcall_timeout"].read(value, f"{said['rdzv_conf'].source} {key}")

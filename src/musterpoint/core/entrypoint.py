@@ -11,7 +11,7 @@ the ranks and watches them; :mod:`musterpoint.core.finish` is the end.
 from typing import TYPE_CHECKING, Callable, Union
 
 from musterpoint.base import settings
-from musterpoint.base.errors import MusterError
+from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.core import job_data
@@ -22,7 +22,7 @@ from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.processes.received_signals import STOPPING
-from musterpoint.core.ready import Prepared, Understood, prepare_this_host, understood
+from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood
 from musterpoint.core.rollcall.ports import hold_early
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
@@ -38,12 +38,14 @@ Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 
 def run(request: Request, check: Check | None = None) -> int:
     """Runs this host's part of the job. Returns the exit code of this process; every ending has left its report."""
-    runtime = Runtime(request)
+    runtime, wrong = Runtime(request), request.wrong
     try:
-        options = settings.from_environ(request.environ, request.given)
+        options, wrong = _options(request)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+        if wrong is not None and len(job.hosts) == 1:
+            raise wrong
     except Exception as error:  # a bug of ours is reported, too
-        return _end(runtime, outcome_of(error, runtime))
+        return _end(runtime, outcome_of(wrong or error, runtime))
     try:
         others = _meet(runtime, request, options, job)
     except Exception as error:
@@ -52,7 +54,7 @@ def run(request: Request, check: Check | None = None) -> int:
         runtime.close(ends=True)
         return others
     try:
-        outcome = _run_job(runtime, understood(runtime, request, options, job), others, check)
+        outcome = _run_job(runtime, understood(runtime, request, options, job), others, check, wrong)
     except Exception as error:
         outcome = outcome_of(error, runtime, options.stop_exit_code)
     return _end(runtime, outcome, others)
@@ -69,13 +71,44 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> "U
     return meet(runtime, request.environ, job, job.started, options.secret)
 
 
-def _run_job(runtime: Runtime, asked: Understood, others: "Leader | None", check: Check | None) -> Outcome:
-    """All steps in order."""
+def has_others(request: Request) -> bool:
+    """Whether the job of a ``request`` that is wrong has several hosts, which this one can meet."""
+    options = settings.enough_to_meet(request.environ, request.given)
+    if options is None:
+        return False
+    try:
+        job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    except MusterError:
+        return False
+    return len(job.hosts) > 1
+
+
+def _options(request: Request) -> tuple[Settings, UsageError | None]:
+    """The options; and why some can't be read, where the rest is enough to tell the other hosts.
+
+    Raises:
+        UsageError: they can't be read.
+    """
+    try:
+        if request.wrong is not None:
+            raise request.wrong
+        return settings.from_environ(request.environ, request.given), None
+    except UsageError as error:
+        options = settings.enough_to_meet(request.environ, request.given)
+        if options is None:
+            raise
+        return options, error
+
+
+def _run_job(
+    runtime: Runtime, asked: Understood, others: "Leader | None", check: Check | None, wrong: UsageError | None = None
+) -> Outcome:
+    """All steps in order. ``wrong``: what is wrong with this host's options; the other hosts are told."""
     for note in asked.job.notes:
         if note.level != "plan":
             runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     hold_early(asked.job, asked.options, runtime.ports)
-    prepared = prepare_this_host(runtime, asked, others)
+    prepared = refused(runtime, asked, wrong) if wrong is not None else prepare_this_host(runtime, asked, others)
     roster, peers = _call_the_roll(runtime, asked, prepared)
     settled = prepared.asked.on(roster)
     if settled.job is not asked.job:

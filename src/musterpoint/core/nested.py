@@ -36,6 +36,9 @@ def launch_nested(request: Request) -> int | None:
     outer = Outer.find(request.environ)
     if outer is None:
         return None
+    if request.wrong is not None:
+        outer.close()
+        raise request.wrong
     offered = outer.offer()
     if offered is None:
         outer.close()

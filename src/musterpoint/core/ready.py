@@ -88,6 +88,11 @@ class Prepared(NamedTuple):
         return self.refusal and self.refusal._replace(host=settled.job.own_name)
 
 
+def refused(runtime: Runtime, asked: Understood, error: MusterError) -> Prepared:
+    """A host that can't run its part, because of ``error``."""
+    return Prepared(asked, empty_offer(asked.job), refusal=runtime.failure_of(error))
+
+
 def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | None") -> Prepared:
     """The steps before the roll call that need no other host, and what there is to say of the request."""
     request, options, job = asked
@@ -110,5 +115,5 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
     except StoppedEarly as stop:
         return Prepared(asked, empty_offer(job), stop=stop)
     except MusterError as error:
-        return Prepared(asked, empty_offer(job), refusal=runtime.failure_of(error))
+        return refused(runtime, asked, error)
     return Prepared(Understood(request, wanted.settings, wanted.job), offer, host)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.console import Console
-from musterpoint.base.errors import PREPARING, StoppedEarly
+from musterpoint.base.errors import PREPARING, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
@@ -39,7 +39,8 @@ SHARE_OF_ROLLCALL = 0.9
 
 
 class Request(NamedTuple):
-    """What was asked of this process. ``given`` are options of the command line, by field.
+    """What was asked of this process. ``given`` are options of the command line, by field; ``wrong``: why others of
+    them can't be read.
 
     ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
     are the program's; None: made from the platform's hyperparameters.
@@ -51,6 +52,7 @@ class Request(NamedTuple):
     arguments: tuple[str, ...] | None = ()
     module: bool = False
     typed: bool = False
+    wrong: UsageError | None = None
 
 
 class CheckpointsKept(Protocol):

@@ -112,5 +112,5 @@ def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch
     layout = Layout(str(project / "muster-jobs" / "a-job"))
     local._make_output(layout, True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"
-    with pytest.raises(UsageError, match="a-job: there is something in it already"):
+    with pytest.raises(UsageError, match="a-job: another job, which still runs, has this directory"):
         local._make_output(layout, True)  # for another job, which found it empty

@@ -24,7 +24,11 @@ COMMANDS = [
     (("--nproc-per-node", "4"), {"slots": 4}),
     (("--nproc_per_node=4",), {"slots": 4}),
     (("--nproc", "4"), {"slots": 4}),
-    (("--standalone", "--nproc-per-node=4", "--rdzv-endpoint", "localhost:0"), {"slots": 4, "nnodes": 1}),
+    (
+        ("--standalone", "--nproc-per-node=4", "--rdzv-endpoint", "localhost:0"),
+        {"slots": 4, "nnodes": 1, "master_port": 0},
+    ),
+    (("--standalone", "--master-port", "29500"), {"slots": 1, "nnodes": 1, "master_port": 0}),
     (("--nnodes=1:1", "--node-rank=0"), {"nnodes": 1, "node_rank": 0}),
     ((*TWO, "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:123"), {"nnodes": 2, "rollcall_leader": "h:123"}),
     ((*TWO, "--rdzv-backend=c10d", "--rdzv-endpoint=h"), {"nnodes": 2, "rollcall_leader": "h:29400"}),

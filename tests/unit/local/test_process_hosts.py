@@ -31,6 +31,7 @@ def test_each_host_has_a_loopback_address_of_its_own(layout: Layout) -> None:
     assert all(ipaddress.ip_address(address).is_loopback for address in made.addresses.values())
     with socket.socket() as probe:
         probe.bind((made.addresses["algo-300"], 0))
+    made.close()
 
 
 @pytest.mark.parametrize("one_address", [False, True])
@@ -51,6 +52,8 @@ def test_the_names_are_in_a_file_that_the_hosts_are_told_of(layout: Layout, one_
     alone = ProcessHosts(layout, HOSTS[:1], one_address=one_address)
     alone.open(lambda: None)
     assert "MUSTER_TF_PORT" not in alone.environment("algo-1"), "it would ask for a TF_CONFIG"
+    alone.close()
+    made.close()
 
 
 def test_one_address_where_there_is_no_other(layout: Layout) -> None:
@@ -58,4 +61,5 @@ def test_one_address_where_there_is_no_other(layout: Layout) -> None:
     made.open(lambda: None)
     assert set(made.addresses.values()) == {"127.0.0.1"}
     assert made.about == "processes of this machine, all on 127.0.0.1"
+    made.close()
     assert ProcessHosts(layout, HOSTS[:2]).about != made.about

@@ -48,11 +48,11 @@ class Gathering:
         self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
         self._master_port, self._ports = master_port, ports
         self._hosts, _, self._me, _, self._settings, self._unnamed = participant
-        self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
-        if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
-            seconds = min(self._settings.rollcall_timeout, self._timeouts.stop_notice)
-            self._settings = self._settings._replace(rollcall_timeout=seconds)
-        self._participant = participant._replace(settings=self._settings)
+        self._wrong = self._unnamed.misplaced if self._unnamed is not None else None
+        self._participant = participant
+        if self._wrong is not None:  # it tells the leader, which refuses it and tells the others
+            self._participant = self._briefly(participant)
+        self._settings = self._participant.settings
         self.call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
         self._other: OtherLeader | None = None
 
@@ -73,11 +73,16 @@ class Gathering:
             self._other.close()
         if call.error is not None:
             self._record("rollcall-failed", reason=str(call.error))
-            raise self._misplaced or call.error
+            raise call.error if isinstance(call.error, UsageError) else self._wrong or call.error
         assert call.result is not None
         seconds = round(self._loop.clock() - started, 3)
         self._record("rollcall-done", hosts=len(self._hosts), seconds=seconds)
         return call.result
+
+    def _briefly(self, participant: Participant) -> Participant:
+        """``participant`` that calls for a few seconds only."""
+        seconds = min(participant.settings.rollcall_timeout, self._timeouts.stop_notice)
+        return participant._replace(settings=participant.settings._replace(rollcall_timeout=seconds))
 
     def report_stop(self, stop: StoppedEarly) -> None:
         """Tells the others that this host was told to stop."""
@@ -125,10 +130,14 @@ class Gathering:
             try:
                 hold_rollcall_port(self._settings.rollcall_port, self._me, self._ports)
                 leader.start()
-            except UsageError:
-                if self._unnamed is None or self._unnamed.node_rank is not None:
+            except UsageError as error:
+                if self._unnamed is None:
                     raise
-                self._say("another host on this machine listens at the leader's port already: it leads")
+                if self._unnamed.node_rank is None:
+                    self._say("another host on this machine listens at the leader's port already: it leads")
+                else:  # whoever listens there says whether it is a host of this job
+                    self._wrong = error
+                    self._participant = self._briefly(self._participant)
             else:
                 self._warn_of_secret()
                 if token:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from musterpoint.base.errors import RollCallError, UsageError
 from musterpoint.base.readers import MOST_HOSTS
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
@@ -132,10 +133,17 @@ NO_SEAT = "no seat of this job is this caller's; the log of the job's leader may
 ITSELF = "the leader that you called is this host itself"
 """The answer to a leader that calls the address at which the others look for the leader."""
 ANOTHER_WAY = "it counts or ranks the hosts in another way than this host does; the log of the job's leader says how"
-PLACE_TAKEN = "another host has this host's place; the log of the job's leader says which"
+EXPANDED = (
+    "a variable such as $SLURM_PROCID on a batch script's own line is expanded before srun starts the hosts: write "
+    "srun bash -c '… $SLURM_PROCID …' in single quotes"
+)
+"""The usual reason for two hosts with one node rank."""
+PLACE_TAKEN = f"another host has this host's place; the log of the job's leader says which ({EXPANDED})"
+ALREADY_STARTED = "another host has this host's place, and the job has started; the log of the job's leader says which"
 TOO_MANY = "all hosts of the job are here already; the log of the job's leader says which"
 """Answers to callers without a proof, where the platform names no hosts: they learn no name, number or address."""
-ANOTHER_PROTOCOL = f"this leader speaks protocol {wire.PROTOCOL}: install the same version of musterpoint on all hosts"
+_SAME_VERSION = "install the same version of musterpoint on all hosts"
+ANOTHER_PROTOCOL = f"this leader speaks protocol {wire.PROTOCOL}: {_SAME_VERSION}"
 ANOTHER_SECRET = "the secret of this job is missing or another one (--secret, MUSTER_SECRET)"
 
 _PROTOCOL_CLAIM = "speaks another protocol: install the same version on all hosts"
@@ -143,6 +151,13 @@ _SECRET_CLAIM = "differs in having a secret (--secret, MUSTER_SECRET)"
 _JOB_CLAIM = "belongs to another job"
 
 _LONGEST = 200
+
+
+def error_of(reason: str) -> type[RollCallError] | type[UsageError]:
+    """The error that a refusal's ``reason`` is: hosts that were started wrongly (64), or that can't meet (69). It is
+    told by its words, since the other end may be of another version.
+    """
+    return UsageError if _SAME_VERSION in reason or EXPANDED in reason else RollCallError
 
 
 class Refusal(NamedTuple):
@@ -173,10 +188,7 @@ def check_protocol(hello: Hello, me: str) -> Refusal | None:
     """Why the leader ``me`` refuses a caller of another protocol; None: it is no other."""
     if hello.protocol == wire.PROTOCOL:
         return None
-    reason = (
-        f"{hello.host} speaks protocol {hello.protocol}, {me} protocol {wire.PROTOCOL}: "
-        "install the same version of musterpoint on all hosts"
-    )
+    reason = f"{hello.host} speaks protocol {hello.protocol}, {me} protocol {wire.PROTOCOL}: {_SAME_VERSION}"
     return Refusal(reason, _PROTOCOL_CLAIM, ANOTHER_PROTOCOL)
 
 

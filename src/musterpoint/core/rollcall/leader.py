@@ -7,7 +7,7 @@ from functools import partial
 from signal import SIGINT
 from typing import Any, Callable
 
-from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
+from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
@@ -20,7 +20,17 @@ from musterpoint.core.channel.session import HostState, Resume
 from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
 from musterpoint.core.rollcall.callers import Callers
-from musterpoint.core.rollcall.hello import ITSELF, NO_SEAT, Hello, Refusal, check_offer, check_protocol, validate
+from musterpoint.core.rollcall.hello import (
+    ITSELF,
+    NO_SEAT,
+    PLACE_TAKEN,
+    Hello,
+    Refusal,
+    check_offer,
+    check_protocol,
+    error_of,
+    validate,
+)
 from musterpoint.core.rollcall.hosts_here import HostsHere
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
 from musterpoint.core.rollcall.places import Places
@@ -195,7 +205,8 @@ class LeaderCall:
         if refusal.reason == ITSELF:
             return
         self._refused_stranger(refusal.claim, link.peer)
-        if proved:
+        # without a secret a host of this job that leads, too, has as much to say as one that takes a seat
+        if proved or (refusal.answer == PLACE_TAKEN and not self._settings.secret):
             self._fail(refusal.reason)
         else:
             self._tell_of_caller(link.peer, refusal.reason)
@@ -408,7 +419,7 @@ class LeaderCall:
         if self._stopped is not None:
             return
         text = self._attendance.table(headline, self._listener.waiting())
-        self._end(RollCallError(text), wire.pack("over", text=text))
+        self._end(error_of(headline)(text), wire.pack("over", text=text))
 
     def _end(self, error: MusterError, message: bytes) -> None:
         if self.error or self.result:

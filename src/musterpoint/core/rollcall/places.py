@@ -9,7 +9,16 @@ from typing import Iterable, Mapping, Sequence
 
 from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.admission import Call
-from musterpoint.core.rollcall.hello import ANOTHER_WAY, ITSELF, PLACE_TAKEN, TOO_MANY, Hello, Refusal
+from musterpoint.core.rollcall.hello import (
+    ALREADY_STARTED,
+    ANOTHER_WAY,
+    EXPANDED,
+    ITSELF,
+    PLACE_TAKEN,
+    TOO_MANY,
+    Hello,
+    Refusal,
+)
 
 
 class Places:
@@ -58,7 +67,7 @@ class Places:
         where = f" ({address})" if address else ""
         return (
             f"{newcomer}{where} has node rank {place}, which {holder} has, too: give every host its own "
-            f"{self._sources.node_rank}"
+            f"{self._sources.node_rank}; {EXPANDED}"
         )
 
     def place(self, hello: Hello, taken: Mapping[str, Call], apart: bool = False) -> Hello | None:
@@ -100,7 +109,7 @@ class Places:
         if holder is None:
             return self.too_many(hello)
         if holder.title == hello.name:
-            return _refusal(f"this job has already started with an earlier start of {holder.name}", PLACE_TAKEN)
+            return _refusal(f"this job has already started with an earlier start of {holder.name}", ALREADY_STARTED)
         return self.taken(hello, address, f"{holder.name} ({holder.address})")
 
     def taken(self, hello: Hello, address: str, holder: str) -> Refusal:

@@ -22,7 +22,7 @@ from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
-from musterpoint.core.rollcall.hello import MOST_ADDRESSES, Hello
+from musterpoint.core.rollcall.hello import MOST_ADDRESSES, Hello, error_of
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.seat_columns import read_roster
 
@@ -185,11 +185,12 @@ class WorkerCall:
             self._welcome(link, message)
         elif kind == "refused":
             reason = self.refusal = printable(wire.text(message, "reason"), _LONGEST_REASON)
-            self._end(RollCallError(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
+            self._end(error_of(reason)(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
         elif kind == "roster" and self._ticket is not None:
             self._roster(link, message)
         elif kind == "over" and self._ticket is not None:
-            self._end(RollCallError(printable(wire.text(message, "text", 65536), 65536, lines=True)))
+            text = printable(wire.text(message, "text", 65536), 65536, lines=True)
+            self._end(error_of(text.partition("\n")[0])(text))
         elif kind == "abandon" and self._ticket is not None:
             self._end(StoppedEarly(wire.host(message), wire.stop_signal(message)))
         else:

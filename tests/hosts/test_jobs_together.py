@@ -132,18 +132,24 @@ def test_a_log_directory_is_one_jobs(jobs: Jobs) -> None:
     assert (jobs.folder / "logs/rank-0.log").read_text() == "world third\n"
 
 
-@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+@pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun"])
 def test_the_next_job_meets_no_rank_of_one_whose_supervisor_was_killed(jobs: Jobs, launcher: str) -> None:
-    """The ranks were about to listen at the port."""
+    next_job_after_a_kill(jobs, launcher)
+
+
+def next_job_after_a_kill(jobs: Jobs, launcher: str) -> None:
+    """The supervisor of a job is killed when its ranks are about to listen; another job has the same port then."""
     late = "import os, pathlib, time\npathlib.Path('here').touch()\ntime.sleep(2)\n"
     (jobs.folder / "late.py").write_text(late + PROGRAM)
-    port, token = str(free_port()), f"muster-test-{os.urandom(8).hex()}"
-    words = ("launch", "--launcher", launcher, "--slots", "2", "--master-port", port, "--job-name")
+    port, token, size = str(free_port()), f"muster-test-{os.urandom(8).hex()}", 1 if launcher == "script" else 2
+    words = ("launch", "--launcher", launcher, "--master-port", port, "--job-name")
     more = {"WITH_TORCH": "1"} if launcher == "torchrun" else {}
+    more |= {"MUSTER_SLOTS": "2"} if size == 2 else {}
     first = jobs.start(*words, "first", "late.py", JOB="first", MUSTER_TEST_TOKEN=token, **more)
     eventually((jobs.folder / "here").exists)
     first.send_signal(signal.SIGKILL)
     finished(first, 60)
     second = jobs.run(*words, "second", "world.py", JOB="second", **more)
-    assert (second.returncode, second.stdout.splitlines()) == (0, ["world second second"] * 2), second.stderr
+    expected = [" ".join(["world", *["second"] * size])] * size
+    assert (second.returncode, second.stdout.splitlines()) == (0, expected), second.stderr
     eventually(lambda: not survivors(token))

@@ -14,6 +14,8 @@ PART = ".musterpoint.part"
 """The directory of a fetch until it is complete."""
 MARK = ".musterpoint-source"
 """The file that says where musterpoint brought the code from."""
+CHANNEL = "code"
+"""The input channel in which the SDK sends code: v2 under network isolation, v3 always."""
 LOCAL_JOBS = "muster-jobs"
 """The directory with the output of ``muster local``; never part of the code."""
 

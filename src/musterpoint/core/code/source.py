@@ -6,12 +6,10 @@ from urllib.parse import unquote
 
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.code.project import holds_something
+from musterpoint.core.code.project import CHANNEL, holds_something
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.sagemaker_files import TRAINING_JOB
 
-CHANNEL = "code"
-"""The input channel in which the SDK sends code: v2 under network isolation, v3 always."""
 ARCHIVE = "sourcedir.tar.gz"
 """SDK v2's name for the packed code."""
 

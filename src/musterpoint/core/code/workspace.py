@@ -11,7 +11,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Installer
 from musterpoint.core import code
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
-from musterpoint.core.code.project import MARK, Project, holds_something, may_want_packages, project_in
+from musterpoint.core.code.project import CHANNEL, MARK, Project, holds_something, may_want_packages, project_in
 from musterpoint.core.job.model import Job
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class _Preparation:
         if not holds_something(self._code):
             return code.source.find_source(self._job), None
         marked = os.path.isfile(os.path.join(self._code, MARK))
+        if not marked and not self._names_a_source:
+            return None, None
         before = code.mark.read(self._code) if marked else None
         try:
             source = code.source.find_source(self._job)
@@ -123,6 +125,14 @@ class _Preparation:
             return None, None
         here = code.mark.is_of(before, source, may_download=self._tools is not None)
         return (None if here else source), before
+
+    @property
+    def _names_a_source(self) -> bool:
+        """Whether the job may have code elsewhere than in the code directory."""
+        if self._job.entry_point.source not in ("", self._code):
+            return True
+        data = self._job.paths.input_data
+        return bool(data) and os.path.isdir(os.path.join(data, CHANNEL))
 
     def _use_what_is_here(self) -> None:
         """Makes the code directory (a command on PATH runs in it); searches subdirectories for the program."""

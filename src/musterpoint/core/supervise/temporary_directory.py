@@ -16,8 +16,9 @@ class TemporaryDirectory:
 
     def path(self, environ: Mapping[str, str]) -> str:
         """The path; empty where none can be made, so that launchers use their default."""
-        if not self._path:
-            path = os.path.join(temporary.place_of(environ) or "/tmp", f"muster-{os.urandom(4).hex()}")
+        place = temporary.place_of(environ) if not self._path else ""
+        if place:
+            path = os.path.join(place, f"muster-{os.urandom(4).hex()}")
             try:
                 os.mkdir(path, 0o700)
             except OSError:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from musterpoint.core.supervise.temporary_directory import TemporaryDirectory
 
 
@@ -48,7 +50,12 @@ def test_no_directory_is_made_unless_somebody_asks(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_none_can_be_made_launchers_use_what_they_find(tmp_path: Path) -> None:
+def test_where_none_can_be_made_launchers_use_what_they_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"TMPDIR": str(tmp_path / "missing")}
+    monkeypatch.setattr("musterpoint.base.temporary.PLACES", (str(tmp_path), "/none"))
     temporary = TemporaryDirectory()
-    assert temporary.path({"TMPDIR": str(tmp_path / "missing")}) == ""
+    assert Path(temporary.path(missing)).parent == tmp_path
+    temporary.close()
+    monkeypatch.setattr("musterpoint.base.temporary.PLACES", ("/none",))
+    assert temporary.path(missing) == ""
     temporary.close()

@@ -123,6 +123,30 @@ def test_jobs_without_a_name_have_directories_of_their_own(jobs: Jobs) -> None:
     assert jobs.run("launch", *RANKS, "waits.py").stdout == f"{jobs.folder}/muster-jobs/waits/model\n"
 
 
+def test_a_directory_is_one_jobs_of_unnamed_hosts(jobs: Jobs) -> None:
+    def hosts(program: str) -> list[subprocess.Popen[str]]:
+        words = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--muster-rollcall-port", str(free_port()))
+        return [jobs.start("torchrun", *words, "--node-rank", str(place), program, JOB="second") for place in range(2)]
+
+    first = hosts("waits.py")
+    eventually((jobs.folder / "here").exists)
+    for process in hosts("waits.py"):
+        done = finished(process, 60)
+        assert (done.returncode, "muster-jobs/waits is in use" in done.stderr) == (64, True), done.stderr
+    assert [jobs.end(process) for process in first] == [0, 0]
+
+
+def test_two_jobs_of_one_program_are_two_worlds(jobs: Jobs) -> None:
+    """A sweep in a ``run.sh``: both are planned inside of the outer job."""
+    lines = [f"JOB={name} muster launch --launcher ranks --slots 2 world.py & {name}=$!" for name in ("one", "two")]
+    script = jobs.folder / "sweep.sh"
+    script.write_text("\n".join(("#!/bin/bash", *lines, "wait $one && wait $two")))
+    bin_folder = os.path.dirname(jobs.python)
+    done = jobs.run("launch", "--launcher", "script", "sweep.sh", PATH=f"{bin_folder}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["world one one"] * 2 + ["world two two"] * 2
+
+
 def test_a_log_directory_is_one_jobs(jobs: Jobs) -> None:
     first = jobs.waiting("launch", *RANKS, "--log-dir", "logs")
     second = jobs.run("launch", *RANKS, "--log-dir", "logs", "world.py", JOB="second")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ class Hosts:
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
         self.python, self.environ, self.folder = python, environ, folder
         self.started: list[subprocess.Popen[str]] = []
-        (folder / "t.py").write_text("import time; time.sleep(60)")
+        (folder / "t.py").write_text("import time; print('a rank has started', flush=True); time.sleep(60)")
 
     def start(self, *words: str, **environ: str) -> None:
         self.started.append(
@@ -38,6 +39,7 @@ class Hosts:
     def ends(self) -> list[tuple[int, str]]:
         """The code and the messages of each; the roll call would wait for a quarter of an hour."""
         done = [finished(process, 120) for process in self.started]
+        assert [one.stdout for one in done] == [""] * len(done), "nothing of the job starts in a wrong world"
         return [(one.returncode, one.stderr) for one in done]
 
 
@@ -54,7 +56,9 @@ WRONG: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "variable": (RANKS, {"MUSTER_SLOTS": "x"}, "MUSTER_SLOTS='x': expected"),
     "unknown": (("--lancher", "ranks"), {}, "unknown option --lancher (did you mean --launcher?)"),
     "short": (("-x", "--foo=1"), {}, "unknown option -x"),
-    "missing": ((*RANKS, "--python", "/nowhere/python"), {}, "/nowhere/python"),
+    "program": (("--slots", "1", "--job-name"), {}, "no PROGRAM given"),
+    "check": ((*RANKS, "--rollcall-check", "banana"), {}, "--rollcall-check='banana': expected one of"),
+    "timeout": (RANKS, {"MUSTER_ROLLCALL_TIMEOUT": "soon"}, "MUSTER_ROLLCALL_TIMEOUT='soon': expected"),
 }
 
 
@@ -72,14 +76,47 @@ def test_an_option_that_is_wrong_on_one_host(hosts: Hosts, wrong: str, where: in
 
 
 @pytest.mark.parametrize("where", [0, 1], ids=["leader", "worker"])
-def test_a_torchrun_line_that_is_wrong_on_one_host(hosts: Hosts, where: int) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("--nproc-per-node many", "'many'"),
+        ("--nope", "unknown option --nope"),
+        ("--nope 3", "unknown option --nope"),
+        ("--muster-slots x", "--muster-slots='x': expected"),
+        ("--max-restarts", "no PROGRAM given"),
+    ],
+)
+def test_a_torchrun_line_that_is_wrong_on_one_host(hosts: Hosts, where: int, wrong: str, said: str) -> None:
     port = str(free_port())
     for place in range(2):
-        words = ("--nproc-per-node", "many" if place == where else "1")
-        words += ("--nnodes", "2", "--node-rank", str(place), "--master-addr", "127.0.0.1")
+        words = ("--nnodes", "2", "--node-rank", str(place), "--master-addr", "127.0.0.1")
+        words += tuple(wrong.split()) if place == where else ()
         hosts.start("torchrun", *words, "t.py", MUSTER_ROLLCALL_PORT=port)
     for code, text in hosts.ends():
-        assert (code, "'many'" in text) == (64, True), text
+        assert (code, said in text) == (64, True), text
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["leader", "worker"])
+def test_a_log_directory_that_cannot_be_made_on_one_host(hosts: Hosts, where: int) -> None:
+    port = str(free_port())
+    for place, address in enumerate(ADDRESSES):
+        step = {**STEP, "SLURMD_NODENAME": address, "SLURM_NODEID": str(place), "SLURM_PROCID": str(place)}
+        more = ("--log-dir", "/proc/logs") if place == where else ()
+        hosts.start("launch", *RANKS, *more, "t.py", **step, MUSTER_ROLLCALL_PORT=port)
+    done = [finished(process, 120) for process in hosts.started]
+    for one in done:
+        assert (one.returncode, "--log-dir /proc/logs: can't make" in one.stderr) == (64, True), one.stderr
+
+
+def test_a_port_that_somebody_has_ends_all_hosts(hosts: Hosts) -> None:
+    port = str(free_port())
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        master = other.getsockname()[1]
+        words = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(master))
+        for place in range(2):
+            hosts.start("torchrun", *words, "--node-rank", str(place), "t.py", MUSTER_ROLLCALL_PORT=port)
+        for code, text in hosts.ends():
+            assert (code, f"--master-port {master}: something listens" in text) == (64, True), text
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -396,8 +396,8 @@ def _readers(environ: Mapping[str, str], given: Mapping[str, Any]) -> Iterator[t
 
 TO_MEET = frozenset(
     (
-        *("rollcall", "rollcall_timeout", "rollcall_check", "rollcall_port", "rollcall_leader", "nnodes", "node_rank"),
-        *("hosts_file", "secret", "platform", "job_name"),
+        *("rollcall", "rollcall_port", "rollcall_leader", "nnodes", "node_rank", "hosts_file", "secret", "platform"),
+        *("job_name",),
     )
 )
 """The options without which a host doesn't find the others of its job."""

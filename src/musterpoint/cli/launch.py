@@ -37,13 +37,13 @@ def _report(failure: Failure, environ: Mapping[str, str]) -> None:
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         request, _asked = read_request(_parser, argv, environ)
+        if request.program is None:
+            raise UsageError(
+                "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
+                "point the hyperparameter train-script (--train-script PROGRAM)"
+            )
     except UsageError as error:
         return job.run_wrong(readable_request(_parser, argv, environ), error)
-    if request.program is None:
-        raise UsageError(
-            "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
-            "point the hyperparameter train-script (--train-script PROGRAM)"
-        )
     code = nested.launch_nested(request)
     return job.run(request) if code is None else code
 

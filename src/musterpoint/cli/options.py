@@ -293,7 +293,7 @@ def readable_request(
     make: Callable[[str], Parser], arguments: Sequence[str], environ: Mapping[str, str]
 ) -> Request | None:
     """What can be read of a command line in which :func:`read_request` has found an error: enough to meet the other
-    hosts of the job. None: the program, or where the hosts meet, can't be read.
+    hosts of the job. None: where the hosts meet can't be read.
     """
     parser, own = make("--"), make(OWN_PREFIX)
     try:
@@ -314,7 +314,7 @@ def readable_request(
                         return None
                 break
     request = _request(command, environ, values)
-    return request if request.program else None
+    return request._replace(program=request.program or "PROGRAM", typed=True)
 
 
 def _known(parser: Parser, arguments: Sequence[str]) -> list[str]:

@@ -83,21 +83,21 @@ def run(
     """
     own = own_parser()
     valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
-    command = _asks_for_help(argv, environ, valued)
-    if command is None:
-        print(HELP.format(table=table()), end="")
-        sys.exit(0)
-    if not command.program:
-        raise UsageError(
-            "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
-        )
-    asked = own.parse_args(command.own)
     try:
+        command = _asks_for_help(argv, environ, valued)
+        if command is None:
+            print(HELP.format(table=table()), end="")
+            sys.exit(0)
+        if not command.program:
+            raise UsageError(
+                "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
+            )
+        asked = own.parse_args(command.own)
         translated = translate(command.said, environ, {**given(asked)})
     except UsageError as error:
-        if asked.plan:
+        if PLAN in argv:
             raise
-        return job.run_wrong(_readable_request(command, environ, given(asked)), error)
+        return job.run_wrong(_readable_request(argv, environ, own, valued), error)
     notes = (*more_notes, *translated.notes, *ignored_line((*more_ignored, *translated.ignored)))
     request = _request(command, translated)
     if asked.plan:
@@ -146,13 +146,25 @@ def _request(command: CommandLine, translated: Translated) -> Request:
     return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
 
 
-def _readable_request(command: CommandLine, environ: Mapping[str, str], own: dict[str, Any]) -> Request | None:
-    """What of a command line that is wrong says where the hosts meet; None: that can't be read."""
-    try:
-        options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said), **own}
-    except UsageError:
-        return None
-    return _request(command, Translated(options, dict(environ), (), ()))
+def _readable_request(
+    argv: Sequence[str], environ: Mapping[str, str], own: Parser, valued: Mapping[str, bool]
+) -> Request | None:
+    """What of a command line that is wrong says where the hosts meet; None: that can't be read.
+
+    A line that isn't read whole is read without one of its flags, from the last one on, and that flag's value.
+    """
+    flags = [at for at in reversed(range(len(argv))) if argv[at].startswith("-")]
+    lines = (argv, *([*argv[:at], *argv[at + count :]] for at in flags for count in (2, 1)))
+    for line in lines:
+        try:
+            command = read(line, environ, valued)
+            options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said)}
+            options.update(given(own.parse_args(command.own)))
+        except UsageError:
+            continue
+        if command.program:
+            return _request(command, Translated(options, dict(environ), (), ()))
+    return None
 
 
 def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[str, Any]) -> Translated:

@@ -51,7 +51,11 @@ class Attempt(NamedTuple):
                 runtime.console.say(text)
         for hook in HOOKS:
             hook(Started(runtime, self.asked, self.host, plan, roster))
-        pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
+        try:
+            pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
+        except MusterError as error:  # --log-dir: the other hosts are told why this one can't run its part
+            plan, refusal = None, refusal or runtime.failure_of(error)
+            pump = _pump(job, options._replace(log_dir=""), None, False)
         for rank, (out, err) in others.outlets.items() if others is not None else ():
             pump.give(rank, out, err)
         context = _context(runtime, job, pump)._replace(
@@ -62,6 +66,7 @@ class Attempt(NamedTuple):
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
             stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
             token=self._token(roster),
+            another_port=runtime.ports.take_any,
             channels=runtime.channels,
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)

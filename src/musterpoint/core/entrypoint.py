@@ -22,7 +22,7 @@ from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.processes.received_signals import STOPPING
-from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood
+from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood, with_own_folder
 from musterpoint.core.rollcall.ports import hold_early
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
@@ -54,7 +54,8 @@ def run(request: Request, check: Check | None = None) -> int:
         runtime.close(ends=True)
         return others
     try:
-        outcome = _run_job(runtime, understood(runtime, request, options, job), others, check, wrong)
+        job, taken = with_own_folder(runtime, options, job)
+        outcome = _run_job(runtime, understood(runtime, request, options, job), others, check, wrong or taken)
     except Exception as error:
         outcome = outcome_of(error, runtime, options.stop_exit_code)
     return _end(runtime, outcome, others)
@@ -113,6 +114,8 @@ def _run_job(
     settled = prepared.asked.on(roster)
     if settled.job is not asked.job:
         runtime.set_job(settled.job)
+    if not roster.is_whole:  # the host that can't run its part tells why
+        prepared = prepared._replace(host=None)
     refusal = _check(runtime, settled, roster, peers, check) or prepared.refused_by(settled)
     runtime.output.reserve()
     carrier = None
@@ -150,7 +153,7 @@ def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> t
 
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(prepared.stop)
-    if prepared.offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
+    if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         say(roster.summary(prepared.offer.launcher, prepared.offer.independent))
     return roster, peers
 

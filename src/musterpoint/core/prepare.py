@@ -332,7 +332,7 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
 
 def empty_offer(job: Job) -> Offer:
     """What a host that can't run its part says about itself in the roll call."""
-    return Offer(job.name, "", 0, __version__)
+    return Offer(job.name, "", 0, __version__, capacity=0)
 
 
 def offer_of(

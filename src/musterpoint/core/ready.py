@@ -3,11 +3,11 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from musterpoint.base.errors import MusterError, StoppedEarly
+from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.directories import locked, made
+from musterpoint.core.job.directories import NAMES, locked, made
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import (
     PreparedHost,
@@ -58,16 +58,32 @@ class Understood(NamedTuple):
         return self if named is self.job else self._replace(job=named)
 
 
+def with_own_folder(runtime: Runtime, options: Settings, job: Job) -> tuple[Job, UsageError | None]:
+    """``job`` with a folder that no other running job writes to; or without one, and why it has none: the other hosts
+    are to be told.
+
+    Raises:
+        UsageError: a job of one host has none.
+    """
+    try:
+        placed, locks, moved = locked(job, bool(options.job_name))
+    except UsageError as error:
+        if len(job.hosts) == 1:
+            raise
+        return job._replace(paths=job.paths._replace(**dict.fromkeys((*NAMES, "failure", "success"), ""))), error
+    runtime.keep_open(locks)
+    if moved:
+        runtime.console.say(moved)
+    return placed, None
+
+
 def understood(runtime: Runtime, request: Request, options: Settings, job: Job) -> Understood:
     """The request with the variables that the program will see, and the job with its directories."""
     runtime.watch_pid1(options.pid1_watch)
-    placed, locks, moved = locked(job, bool(options.job_name))
-    runtime.keep_open(locks)
-    placed, said = made(placed)
+    placed, said = made(job)
     runtime.set_job(placed)
-    for text in filter(None, (moved, said)):
-        if runtime.leads:
-            runtime.console.say(text)
+    if said and runtime.leads:
+        runtime.console.say(said)
     environ = user_environment(request.environ, options.python)
     return Understood(request._replace(environ=environ), options, placed)
 

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 from musterpoint.base.errors import FetchError
 from musterpoint.core.code.archive import is_archive, unpack
 from musterpoint.core.code.aws import download
-from musterpoint.core.code.mark import Mark, digest_of, files_in, remove, write
+from musterpoint.core.code.mark import Mark, digest_of, files_in, in_the_way, remove, write
 from musterpoint.core.code.project import LOCAL_JOBS, PART
 from musterpoint.core.code.source import Source
 from musterpoint.core.code.tools import Tools
@@ -97,8 +97,17 @@ class Stage:
         os.chmod(self.tree, 0o755)
         if before is None and self._folder != os.path.join(self.code, PART):
             write(self.tree, mark)
-            os.rename(self.tree, os.path.realpath(self.code))  # over an empty directory: one step
-            return
+            try:
+                os.rename(self.tree, os.path.realpath(self.code))  # over an empty directory: one step
+                return
+            except OSError as error:
+                if error.errno not in (errno.EBUSY, errno.EXDEV):
+                    raise  # else it is a mount from the same file system
+        if before is not None and (path := in_the_way(self.code, self.tree, before)):
+            raise FetchError(
+                f"{os.path.join(self.code, path)} is in the way of the code from {mark.place}: an earlier job left it; "
+                "remove it"
+            )
         write(self.code, mark._replace(digest="", files=(*mark.files, *(before.files if before else ()))))
         if before is not None:
             remove(self.code, before)
@@ -116,7 +125,7 @@ def _merge(tree: str, folder: str) -> None:
         if os.path.isdir(path) and not os.path.islink(path) and os.path.isdir(place) and not os.path.islink(place):
             _merge(path, place)
         else:
-            os.rename(path, place)
+            shutil.move(path, place)  # beside a mount from the same file system it must be copied
 
 
 def _bring_file(

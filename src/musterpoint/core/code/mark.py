@@ -9,15 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sysconfig
 from typing import Any, Callable, Iterator
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular
-from musterpoint.core.code.project import MARK
+from musterpoint.core.code.project import MARK, MARK_PART
 from musterpoint.core.code.source import Source
 
 _LARGEST = 256 << 20
 _BLOCK = 1 << 20
+_BUILT = ("build/lib", f"build/bdist.{sysconfig.get_platform()}")
+"""What setuptools leaves beside a package that it builds in place."""
 
 
 class Mark(NamedTuple):
@@ -45,7 +49,7 @@ def read(code: str) -> Mark | None:
 
 def write(code: str, mark: Mark) -> None:
     """Writes ``mark`` into ``code`` in one step."""
-    draft = os.path.join(code, MARK + ".part")
+    draft = os.path.join(code, MARK_PART)
     with open(draft, "w", encoding="ascii") as file:
         json.dump(mark._asdict(), file)
     os.replace(draft, os.path.join(code, MARK))
@@ -53,7 +57,9 @@ def write(code: str, mark: Mark) -> None:
 
 def files_in(tree: str) -> tuple[str, ...]:
     """All files and links below ``tree``, by their paths there."""
-    return tuple(os.path.relpath(path, tree) for path in _files(tree) if os.path.basename(path) != MARK)
+    return tuple(
+        os.path.relpath(path, tree) for path in _files(tree) if os.path.basename(path) not in (MARK, MARK_PART)
+    )
 
 
 def _files(tree: str) -> Iterator[str]:
@@ -66,20 +72,20 @@ def _files(tree: str) -> Iterator[str]:
 
 
 def digest_of(path: str, poll: Callable[[], None]) -> str:
-    """What tells the content at ``path`` from another: a file by its bytes, a directory by the names, sizes and times
-    of its files. ``poll`` is called between pieces of work and may raise.
+    """What tells the content at ``path``, a file or a directory, from another. ``poll`` is called between pieces of
+    work and may raise.
     """
     found = hashlib.sha256()
-    if os.path.isdir(path):
-        for file in sorted(_files(path)):
-            poll()
-            stat, name = os.lstat(file), os.path.relpath(file, path)
-            found.update(os.fsencode(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
-        return found.hexdigest()
-    with open(path, "rb") as content:
-        while block := content.read(_BLOCK):
-            poll()
-            found.update(block)
+    for file in sorted(_files(path)) if os.path.isdir(path) else (path,):
+        poll()
+        found.update(os.fsencode(f"\0{os.path.relpath(file, path)}\0"))
+        if os.path.islink(file):
+            found.update(os.fsencode(os.readlink(file)))
+        elif os.path.isfile(file):
+            with open(file, "rb") as content:
+                while block := content.read(_BLOCK):
+                    poll()
+                    found.update(block)
     return found.hexdigest()
 
 
@@ -94,10 +100,40 @@ def is_of(mark: Mark, source: Source, may_download: bool) -> bool:
     return mark.digest == digest_of(source.place, lambda: None)
 
 
+def in_the_way(code: str, tree: str, mark: Mark) -> str:
+    """The first path in ``code`` that isn't of ``mark`` and keeps what is in ``tree`` from taking its place: a file
+    where a directory is to be, or the other way round; empty: there is none.
+    """
+    ours = set(mark.files)
+    for folder, folders, files in os.walk(tree):
+        below = os.path.relpath(folder, tree)
+        for name in (*folders, *files):
+            path = os.path.normpath(os.path.join(below, name))
+            there, new = os.path.join(code, path), os.path.join(folder, name)
+            if not os.path.lexists(there) or _is_folder(there) == _is_folder(new):
+                continue
+            if not _is_folder(there):
+                if path not in ours:
+                    return path
+            else:
+                others = [os.path.join(path, name) for name in files_in(there)]
+                if left := [name for name in others if name not in ours]:
+                    return left[0]
+    return ""
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
 def remove(code: str, mark: Mark) -> None:
-    """Removes from ``code`` the files of ``mark``, and directories that are empty then. Others stay."""
+    """Removes from ``code`` the files of ``mark``, what pip has built of them, and directories that are empty then.
+    Others stay.
+    """
     root = os.path.realpath(code)
-    folders = set()
+    for built in (*_BUILT, *(name for name in os.listdir(code) if name.endswith(".egg-info"))):
+        shutil.rmtree(os.path.join(root, built), ignore_errors=True)
+    folders = {os.path.join(code, "build")}
     for name in mark.files:
         folder = os.path.join(code, os.path.dirname(name))
         try:

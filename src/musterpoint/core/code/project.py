@@ -14,6 +14,7 @@ PART = ".musterpoint.part"
 """The directory of a fetch until it is complete."""
 MARK = ".musterpoint-source"
 """The file that says where musterpoint brought the code from."""
+MARK_PART = MARK + ".part"
 CHANNEL = "code"
 """The input channel in which the SDK sends code: v2 under network isolation, v3 always."""
 LOCAL_JOBS = "muster-jobs"
@@ -23,7 +24,7 @@ LOCAL_JOBS = "muster-jobs"
 def holds_something(folder: str) -> bool:
     """Whether ``folder`` has anything in it, apart from an interrupted fetch."""
     try:
-        return any(name != PART for name in os.listdir(folder))
+        return any(name not in (PART, MARK_PART) for name in os.listdir(folder))
     except OSError:
         return False
 

@@ -51,7 +51,7 @@ def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:
         return job, (), ""
     several = len(job.hosts) > 1
     of_hosts = {place: fcntl.LOCK_SH}  # of one job, which may share the disk
-    if job.unnamed is None:
+    if job.unnamed is None or job.unnamed.node_rank == 0:
         of_hosts[os.path.join(place, "hosts", _folder(job.current_host))] = fcntl.LOCK_EX
     found, number = place, 1
     while True:
@@ -120,7 +120,7 @@ def made(job: Job) -> tuple[Job, str]:
         path = getattr(job.paths, field)
         try:
             if path and not os.path.isdir(path):
-                os.makedirs(path)
+                os.makedirs(path, exist_ok=True)  # another host of the job may share the disk
                 new.append(path)
         except OSError as error:
             gone[field] = ""

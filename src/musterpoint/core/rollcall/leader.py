@@ -7,7 +7,7 @@ from functools import partial
 from signal import SIGINT
 from typing import Any, Callable
 
-from musterpoint.base.errors import MusterError, StoppedEarly
+from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
@@ -352,7 +352,7 @@ class LeaderCall:
         try:
             roster = self._roster(here)
         except MusterError as error:  # no port for the framework
-            self._end(error, wire.pack("over", text=str(error)))
+            self._end(error, wire.pack("over", text=str(error), usage=int(isinstance(error, UsageError))))
             return
         self._finish()
         packed = pack_roster(roster)

@@ -16,7 +16,7 @@ from musterpoint.core.job.model import Job
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 _HOLD = "\0musterpoint-port-"
-_ASKED = 128
+_ASKED = 4096
 """How many jobs may ask who holds a port: each one's connection stays in the queue, since nobody accepts it."""
 
 
@@ -36,6 +36,7 @@ class Ports:
     ) -> None:
         self._is_free, self._named = free or is_free, named or _socket
         self._held: dict[int, socket.socket | None] = {}
+        self._holders: dict[int, int | None] = {}
 
     def take(self, port: int) -> bool:
         """Holds ``port`` if it is valid, nobody listens on it and no other job holds it; whether it does."""
@@ -65,7 +66,6 @@ class Ports:
         if not 0 < port <= 65535:
             return False
         name = f"{_HOLD}{port}"
-        above = tuple(_above(os.getpid()))
         while True:
             try:
                 self._held[port] = self._named(name)
@@ -75,9 +75,21 @@ class Ports:
                     self._held[port] = None  # a system without such sockets
                     return True
             holder = _holder(name)
-            if holder not in above:
+            if holder is None or holder not in _above(os.getpid()):
+                self._holders[port] = holder
                 return False
             name += f"-below-{holder}"  # it is lent to one job below that process
+
+    def who_has(self, port: int) -> str:
+        """A clause that says who has ``port``, which couldn't be taken."""
+        holder = self._holders.get(port)
+        if holder:
+            return f"port {port} is held by another job on this host, process {holder} ({_command(holder)})"
+        if holder is not None:
+            return f"port {port} is held by another job of this machine"
+        if port > 65535:
+            return f"port {port} is none: the last one is 65535"
+        return f"something listens on port {port} here (`ss -ltnp sport = :{port}` shows the process)"
 
     def keep(self, ports: Collection[int]) -> None:
         """Lets all go but ``ports``."""
@@ -94,18 +106,6 @@ class Ports:
 
     def __exit__(self, *_exc: object) -> None:
         self.keep(())
-
-
-def who_has(port: int) -> str:
-    """A clause that says who has ``port``, which could not be taken."""
-    holder = _holder(f"{_HOLD}{port}")
-    if holder:
-        return f"port {port} is held by another job on this host, process {holder} ({_command(holder)})"
-    if holder is not None:
-        return f"port {port} is held by another job of this machine"
-    if port > 65535:
-        return f"port {port} is none: the last one is 65535"
-    return f"something listens on port {port} here (`ss -ltnp sport = :{port}` shows the process)"
 
 
 def _socket(name: str) -> socket.socket | None:
@@ -187,7 +187,7 @@ def hold_rollcall_port(port: int, me: str, ports: Ports) -> None:
     """
     if not ports.hold(port):
         raise UsageError(
-            f"--rollcall-port {port}, {me}: {who_has(port)}: give every host of this job another free port"
+            f"--rollcall-port {port}, {me}: {ports.who_has(port)}: give every host of this job another free port"
         )
 
 
@@ -209,13 +209,13 @@ def leaders_master_port(
     """
     if asked:
         if not ports.take(asked):
-            raise UsageError(f"--master-port {asked}: {who_has(asked)}; give another one, or 0 for any free one")
+            raise UsageError(f"--master-port {asked}: {ports.who_has(asked)}; give another one, or 0 for any free one")
         return asked
     if asked is None and ports.take(preferred):
         return preferred
     found = ports.take_any()
     if asked is None:
-        say(f"the master port is {found}: {who_has(preferred)}")
+        say(f"the master port is {found}: {ports.who_has(preferred)}")
     return found
 
 
@@ -240,7 +240,7 @@ def offered(wanted: Iterable[int], ports: Ports, insisted: str = "") -> tuple[in
     found: list[int] = []
     for port in wanted:
         if insisted and (not port or not ports.take(port)):
-            what = who_has(port) if port else "other hosts can't learn which port is free here"
+            what = ports.who_has(port) if port else "other hosts can't learn which port is free here"
             raise UsageError(
                 f"{insisted}: {what}; pass a --tf-port that is free on every host, or neither option, so that the "
                 "roll call finds free ones"
@@ -266,8 +266,8 @@ def check_agreed(how: str, wanted: int | None, agreed: Iterable[int], ports: Por
     for port in agreed if leads else ():
         if not ports.take(port):
             raise LauncherError(
-                f"{how}: {who_has(port)}, and no other host can be told of another one than this, the leader's; pass "
-                "a --master-port that is free here, the same on all hosts"
+                f"{how}: {ports.who_has(port)}, and no other host can be told of another one than this, the "
+                "leader's; pass a --master-port that is free here, the same on all hosts"
             )
 
 

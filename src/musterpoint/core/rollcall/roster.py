@@ -128,6 +128,11 @@ class Roster(NamedTuple):
         return sum(seat.slots for seat in self.group)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every host of the group can run its part; one that can't has said so by a capacity of 0."""
+        return all(seat.capacity for seat in self.group)
+
+    @property
     def seat(self) -> Seat:
         """This host's own seat."""
         return next(seat for seat in self.seats if seat.name == self.me)

@@ -7,7 +7,7 @@ from functools import partial
 from signal import SIGINT
 from typing import Any
 
-from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
+from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly, UsageError
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
@@ -190,7 +190,8 @@ class WorkerCall:
             self._roster(link, message)
         elif kind == "over" and self._ticket is not None:
             text = printable(wire.text(message, "text", 65536), 65536, lines=True)
-            self._end(error_of(text.partition("\n")[0])(text))
+            usage = message.get("usage") == 1  # older versions don't say
+            self._end(UsageError(text) if usage else error_of(text.partition("\n")[0])(text))
         elif kind == "abandon" and self._ticket is not None:
             self._end(StoppedEarly(wire.host(message), wire.stop_signal(message)))
         else:

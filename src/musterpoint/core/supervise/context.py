@@ -10,6 +10,7 @@ from musterpoint.core import diagnosis
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
+from musterpoint.core.rollcall.ports import any_free
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
@@ -61,7 +62,7 @@ class SupervisorContext(NamedTuple):
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
-    do, that they are to stop.
+    do, that they are to stop. ``another_port``: one for the ranks of a nested launcher beside another one.
     ``channels``: hears why one of the job's can't be fed any more, where there are such. ``token``: the control
     socket's, empty for a new one.
     """
@@ -83,6 +84,7 @@ class SupervisorContext(NamedTuple):
     ssh: "SshDoor | None" = None
     stopping: Callable[[], None] = lambda: None
     token: str = ""
+    another_port: Callable[[], int] = any_free
     channels: "HearChannels | None" = None
 
     @property

@@ -55,6 +55,7 @@ class Supervisor:
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
         self._context, self._rules, self._peers, self._roster = context, rules, peers, roster
+        self._has_offered = False
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
@@ -296,7 +297,11 @@ class Supervisor:
         if line.strip() != handover.HELLO or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
-        connection.send(handover.encode_roster(self._roster))
+        roster = self._roster
+        if self._has_offered and len(roster.seats) == 1:  # jobs of one program, side by side; no other host has to know
+            roster = roster._replace(master_port=self._context.another_port())
+        self._has_offered = True
+        connection.send(handover.encode_roster(roster))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:

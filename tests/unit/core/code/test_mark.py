@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import fetch as module
 from musterpoint.core.code.mark import Mark, read, remove, write
-from musterpoint.core.code.project import MARK
+from musterpoint.core.code.project import MARK, MARK_PART, holds_something
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.job.model import EntryPoint, Job, Paths
 
@@ -67,6 +69,64 @@ def test_the_same_name_with_another_content_is_another_source(bench: Bench, tmp_
     for text in "123":
         start(bench, pack(tmp_path / "code.tar.gz", train=text))
         assert files(bench) == {"train.py": text}
+
+
+def test_a_content_of_the_same_size_and_time_is_another_one(bench: Bench, tmp_path: Path) -> None:
+    source = pack(tmp_path / "folder", train="1")
+    start(bench, source)
+    before = (source / "train.py").stat()
+    (source / "train.py").write_text("2")
+    os.utime(source / "train.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+    start(bench, source)
+    assert files(bench) == {"train.py": "2"}
+
+
+def test_a_mount_from_the_same_file_system(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing shows that the directory is one; it can't be renamed over, and a rename into it isn't possible."""
+    rename, code = os.rename, str(tmp_path / "ml" / "code")
+
+    def across(source: str, target: str, **more: Any) -> None:
+        if target == code or (not source.startswith(code) and target.startswith(code)):
+            raise OSError(errno.EBUSY if target == code else errno.EXDEV, "a mount", target)
+        rename(source, target, **more)
+
+    monkeypatch.setattr(os, "rename", across)
+    for text in "12":
+        start(bench, pack(tmp_path / f"code{text}.tar.gz", train=text, lib__part=text))
+        assert files(bench) == {"train.py": text, "lib/part.py": text}
+
+
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_what_an_earlier_program_left_in_the_way_is_told_before_anything_is_removed(
+    kind: str, bench: Bench, tmp_path: Path
+) -> None:
+    start(bench, pack(tmp_path / "one.tar.gz", train="1"))
+    code = tmp_path / "ml" / "code"
+    if kind == "directory":
+        (code / "data.py").mkdir()
+        (code / "data.py" / "written").write_text("")
+    else:
+        (code / "lib").write_text("")
+    with pytest.raises(FetchError, match=r"code/(data.py/written|lib) is in the way of the code from .*two.tar.gz"):
+        start(bench, pack(tmp_path / "two.tar.gz", train="2", data="2", lib__part="2"))
+    assert files(bench)["train.py"] == "1"
+
+
+def test_what_the_installer_built_of_the_last_code_goes_with_it(bench: Bench, tmp_path: Path) -> None:
+    start(bench, pack(tmp_path / "one.tar.gz", train="1"))
+    for name in ("build/lib/old.py", "p.egg-info/PKG-INFO", "build/of-the-program"):
+        path = tmp_path / "ml" / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    start(bench, pack(tmp_path / "two.tar.gz", train="2"))
+    assert files(bench) == {"train.py": "2", "build/of-the-program": ""}
+
+
+def test_half_a_mark_is_nothing(bench: Bench, tmp_path: Path) -> None:
+    code = tmp_path / "ml" / "code"
+    code.mkdir(parents=True)
+    (code / MARK_PART).write_text("")
+    assert not holds_something(str(code))
 
 
 @pytest.mark.parametrize("name", ["code.tar.gz", "folder"])

@@ -209,6 +209,7 @@ ROWS = (
     Row("unit/tools/test_plan_variables"),
     # and these are in lanes
     Row("unit/cli/test_completion", "pythons", ("shells",)),
+    Row("unit/core/processes/test_ssh_door", "pythons", ("ssh",)),
     Row("unit/core/supervise/test_crowd", "fuzz"),
     Row("unit/test_benchmarks_page", "bench"),
     Row("unit/test_culprits", "fuzz"),

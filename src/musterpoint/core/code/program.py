@@ -6,6 +6,7 @@ from typing import Literal, Mapping
 from musterpoint.base import executables
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.code.project import MARK
 
 
 class NoProgram(UsageError):
@@ -196,7 +197,8 @@ def _head(path: str, size: int) -> bytes:
 def _around(folder: str) -> str:
     """What is in the folder, for the error of a program that is missing."""
     try:
-        names = sorted(name + "/" * os.path.isdir(os.path.join(folder, name)) for name in os.listdir(folder))
+        found = (name for name in os.listdir(folder) if name != MARK)
+        names = sorted(name + "/" * os.path.isdir(os.path.join(folder, name)) for name in found)
     except OSError as error:
         return f", which can't be read: {error.strerror}"
     if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from signal import SIGINT
 from typing import Callable
 
-from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
+from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly, UsageError
 from musterpoint.core.channel.connection_log import ConnectionLog
 from musterpoint.core.channel.dial import is_local
 from musterpoint.core.channel.link import Context
@@ -72,7 +72,7 @@ class OtherLeader:
         names: Names,
         participant: Participant,
         incarnation: str,
-        on_found: Callable[[str], None],
+        on_found: Callable[[str, bool], None],
     ) -> None:
         quiet = Context(context.loop, context.timeouts, ConnectionLog(lambda _text: None, lambda _name, **_facts: None))
         self._on_found = on_found
@@ -87,7 +87,7 @@ class OtherLeader:
     def check(self) -> None:
         """To be called after every turn of the loop."""
         if self._call.refusal not in ("", ITSELF):
-            self._on_found(self._call.refusal)
+            self._on_found(self._call.refusal, isinstance(self._call.error, UsageError))
 
     def close(self) -> None:
         self._follower.drop(self._endpoint)

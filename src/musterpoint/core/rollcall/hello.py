@@ -153,21 +153,22 @@ _JOB_CLAIM = "belongs to another job"
 _LONGEST = 200
 
 
-def error_of(reason: str) -> type[RollCallError] | type[UsageError]:
-    """The error that a refusal's ``reason`` is: hosts that were started wrongly (64), or that can't meet (69). It is
-    told by its words, since the other end may be of another version.
+def error_of(reason: str, usage: bool) -> type[RollCallError] | type[UsageError]:
+    """The error that a refusal's ``reason`` is: hosts that were started wrongly (``usage``, 64), or that can't meet
+    (69). Another version is told by its words, since it may not say ``usage``.
     """
-    return UsageError if _SAME_VERSION in reason or EXPANDED in reason else RollCallError
+    return UsageError if usage or _SAME_VERSION in reason else RollCallError
 
 
 class Refusal(NamedTuple):
     """``reason``: for the log, and for a caller that certainly is the host. ``claim``: the same for an unproved caller,
-    without any text of its own; ``answer``: what that caller is sent.
+    without any text of its own; ``answer``: what that caller is sent. ``usage``: the hosts were started wrongly.
     """
 
     reason: str
     claim: str
     answer: str = NO_SEAT
+    usage: bool = False
 
 
 def validate(

@@ -181,14 +181,14 @@ class LeaderCall:
             return
         sure = proved or self._attendance.is_sure(hello.host, link.peer)
         if sure or self._names.last_answer(hello.host).addresses or hello.host in self._unanswered:
-            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer, usage=int(refusal.usage))
         else:  # whether it is the host is known in a moment, and that host should hear the reason
             link.ignore()
             self._unanswered[hello.host] = link, refusal
             self._loop.call_later(self._timeouts.hello / 2, lambda: self._answer(hello.host))
         self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
         if proved or (sure and hello.host not in self._seats.taken):
-            self._fail(refusal.reason)
+            self._fail(refusal.reason, refusal.usage)
 
     def _answer(self, host: str) -> None:
         """Refuses the caller that claims to be ``host``, now that the name has addresses, or has had time to."""
@@ -201,13 +201,13 @@ class LeaderCall:
         """Refuses a host where none has a name. Only one that knows the secret certainly is of this job, and ends the
         roll call, too.
         """
-        self._listener.refuse(link, refusal.reason if proved else refusal.answer)
+        self._listener.refuse(link, refusal.reason if proved else refusal.answer, usage=int(refusal.usage))
         if refusal.reason == ITSELF:
             return
         self._refused_stranger(refusal.claim, link.peer)
         # without a secret a host of this job that leads, too, has as much to say as one that takes a seat
         if proved or (refusal.answer == PLACE_TAKEN and not self._settings.secret):
-            self._fail(refusal.reason)
+            self._fail(refusal.reason, refusal.usage)
         else:
             self._tell_of_caller(link.peer, refusal.reason)
 
@@ -245,7 +245,7 @@ class LeaderCall:
             self._apply(self._seats.resolved(name, answer.addresses))
             self._answer(name)
             if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
-                self._fail(refused[0].reason)
+                self._fail(refused[0].reason, refused[0].usage)
         if answer.addresses and not self._seats.waiting.get(name):
             self._follower.drop(name)
 
@@ -284,16 +284,16 @@ class LeaderCall:
                 self._claim(link, elsewhere, False)
                 return
         if self._settings.secret:
-            self._dismiss(link, call, refusal.reason)
-            self._fail(refusal.reason)
+            self._dismiss(link, call, refusal.reason, refusal.usage)
+            self._fail(refusal.reason, refusal.usage)
         else:
-            self._dismiss(link, call, refusal.answer)
+            self._dismiss(link, call, refusal.answer, refusal.usage)
             self._refused_stranger(refusal.claim, call.address)
             self._tell_of_caller(call.address, refusal.reason)
 
-    def _dismiss(self, link: Link, call: Call, why: str) -> None:
+    def _dismiss(self, link: Link, call: Call, why: str, usage: bool = False) -> None:
         self._callers.drop(link, call)
-        self._listener.refuse(link, why)
+        self._listener.refuse(link, why, usage=int(usage))
         self._record("hello-refused", host=call.title, address=call.address, reason=why)
 
     def _seated(self, call: Call, warning: str) -> None:
@@ -409,17 +409,17 @@ class LeaderCall:
             )
         self._fail(headline)
 
-    def fail(self, headline: str) -> None:
-        """Ends the roll call for all hosts here, unless it is over."""
+    def fail(self, headline: str, usage: bool) -> None:
+        """Ends the roll call for all hosts here, unless it is over. ``usage``: they were started wrongly."""
         if not self.error and not self.result:
-            self._fail(headline)
+            self._fail(headline, usage)
 
-    def _fail(self, headline: str) -> None:
+    def _fail(self, headline: str, usage: bool = False) -> None:
         """Ends the roll call with the same table on every host, unless it is ending with a stop."""
         if self._stopped is not None:
             return
         text = self._attendance.table(headline, self._listener.waiting())
-        self._end(error_of(headline)(text), wire.pack("over", text=text))
+        self._end(error_of(headline, usage)(text), wire.pack("over", text=text, usage=int(usage)))
 
     def _end(self, error: MusterError, message: bytes) -> None:
         if self.error or self.result:

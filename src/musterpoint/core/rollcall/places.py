@@ -109,7 +109,9 @@ class Places:
         if holder is None:
             return self.too_many(hello)
         if holder.title == hello.name:
-            return _refusal(f"this job has already started with an earlier start of {holder.name}", ALREADY_STARTED)
+            return _refusal(
+                f"this job has already started with an earlier start of {holder.name}", ALREADY_STARTED, usage=False
+            )
         return self.taken(hello, address, f"{holder.name} ({holder.address})")
 
     def taken(self, hello: Hello, address: str, holder: str) -> Refusal:
@@ -117,8 +119,8 @@ class Places:
         return _refusal(self.clash(hello.name, address, holder, hello.place), PLACE_TAKEN)
 
 
-def _refusal(reason: str, answer: str = ANOTHER_WAY) -> Refusal:
-    return Refusal(reason, "counts or ranks the hosts in another way", answer)
+def _refusal(reason: str, answer: str = ANOTHER_WAY, usage: bool = True) -> Refusal:
+    return Refusal(reason, "counts or ranks the hosts in another way", answer, usage)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from functools import partial
 from signal import SIGINT
 from typing import Any
 
-from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly, UsageError
+from musterpoint.base.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
@@ -185,13 +185,13 @@ class WorkerCall:
             self._welcome(link, message)
         elif kind == "refused":
             reason = self.refusal = printable(wire.text(message, "reason"), _LONGEST_REASON)
-            self._end(error_of(reason)(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
+            error = error_of(reason, message.get("usage") == 1)
+            self._end(error(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
         elif kind == "roster" and self._ticket is not None:
             self._roster(link, message)
         elif kind == "over" and self._ticket is not None:
             text = printable(wire.text(message, "text", 65536), 65536, lines=True)
-            usage = message.get("usage") == 1  # older versions don't say
-            self._end(UsageError(text) if usage else error_of(text.partition("\n")[0])(text))
+            self._end(error_of(text.partition("\n")[0], message.get("usage") == 1)(text))
         elif kind == "abandon" and self._ticket is not None:
             self._end(StoppedEarly(wire.host(message), wire.stop_signal(message)))
         else:

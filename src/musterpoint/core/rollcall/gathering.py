@@ -48,9 +48,10 @@ class Gathering:
         self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
         self._master_port, self._ports = master_port, ports
         self._hosts, _, self._me, _, self._settings, self._unnamed = participant
-        self._wrong = self._unnamed.misplaced if self._unnamed is not None else None
+        self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
+        self._taken: UsageError | None = None
         self._participant = participant
-        if self._wrong is not None:  # it tells the leader, which refuses it and tells the others
+        if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             self._participant = self._briefly(participant)
         self._settings = self._participant.settings
         self.call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
@@ -73,7 +74,8 @@ class Gathering:
             self._other.close()
         if call.error is not None:
             self._record("rollcall-failed", reason=str(call.error))
-            raise call.error if isinstance(call.error, UsageError) else self._wrong or call.error
+            said = call.error if isinstance(call.error, UsageError) else self._taken or call.error
+            raise self._misplaced or said
         assert call.result is not None
         seconds = round(self._loop.clock() - started, 3)
         self._record("rollcall-done", hosts=len(self._hosts), seconds=seconds)
@@ -136,7 +138,7 @@ class Gathering:
                 if self._unnamed.node_rank is None:
                     self._say("another host on this machine listens at the leader's port already: it leads")
                 else:  # whoever listens there says whether it is a host of this job
-                    self._wrong = error
+                    self._taken = error
                     self._participant = self._briefly(self._participant)
             else:
                 self._warn_of_secret()

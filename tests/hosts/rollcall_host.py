@@ -36,7 +36,8 @@ def main(me: str, given: dict[str, Any]) -> None:
     settings = Settings(**given)
     participant = Participant(hosts, hosts, me, offer, settings)
     roll_call = RollCall(loop, participant, lambda text: write("said", text=text), lambda name, **facts: None, Ports())
-    signal.signal(signal.SIGTERM, lambda *_: roll_call.stop(15))
+    loop.prepare_posts()  # a handler alone wouldn't wake the loop, which may have no timer
+    signal.signal(signal.SIGTERM, lambda *_: loop.post(lambda: roll_call.stop(15) and None))
     try:
         roster, peers = roll_call.run()
     except MusterError as error:

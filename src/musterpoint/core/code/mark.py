@@ -132,7 +132,9 @@ def remove(code: str, mark: Mark) -> None:
     """
     root = os.path.realpath(code)
     for built in (*_BUILT, *(name for name in os.listdir(code) if name.endswith(".egg-info"))):
-        shutil.rmtree(os.path.join(root, built), ignore_errors=True)
+        path = os.path.join(root, built)
+        if os.path.realpath(path) == path:  # no link of the program's leads elsewhere
+            shutil.rmtree(path, ignore_errors=True)
     folders = {os.path.join(code, "build")}
     for name in mark.files:
         folder = os.path.join(code, os.path.dirname(name))

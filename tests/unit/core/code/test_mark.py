@@ -194,8 +194,11 @@ def test_a_mark_that_the_program_changed_removes_nothing_elsewhere(tmp_path: Pat
         folder.mkdir()
         (folder / "kept").write_text("")
     (code / "link").symlink_to(other)
+    (code / "build").symlink_to(other)
+    (other / "lib").mkdir()
     remove(str(code), Mark("p", "d", ("../other/kept", str(other / "kept"), "link/kept", "none", "", ".", "a\0b")))
     assert (other / "kept").exists()
+    assert (other / "lib").is_dir()
     assert (code / "kept").exists()
 
 

@@ -14,11 +14,12 @@ import os
 import signal
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.core.processes.streams import (
     FORWARD_ALL,
+    LABELS,
     LARGEST_PIPE,
     Bytes,
     Label,
@@ -135,10 +136,27 @@ class Pump:
         """The end of a process's stdout; empty where it shares a pipe with stderr."""
         return self._tail(self._tails.get((rank, name, "stdout")))
 
+    def still_open(self, rank: int | None, name: str = "") -> dict[str, int]:
+        """The pipes of a process whose end hasn't come, as ``/proc/<pid>/fd`` names them, and the bytes that have.
+
+        What they hold now is read here, for the thread to write.
+        """
+        found = {}
+        for stream in self._streams_of(rank, name):
+            with self._lock:
+                if not self._read_ahead(stream):
+                    found[f"pipe:[{os.fstat(stream.fd).st_ino}]"] = stream.tail.total
+            self._serve_later(stream)
+        return found
+
+    def on_end(self, rank: int | None, name: str, call: Callable[[], None]) -> None:
+        """Calls ``call`` in the thread when the end of one of the process's pipes has come."""
+        for stream in self._streams_of(rank, name):
+            stream.on_end = call
+
     def first_output(self, rank: int | None, name: str = "") -> float | None:
         """When a process wrote its first byte, in seconds since the epoch; None if it hasn't written."""
-        streams = (self._tails.get((rank, name, label)) for label in ("both", "stdout", "stderr"))
-        return min((stream.first_at for stream in streams if stream and stream.first_at), default=None)
+        return min((stream.first_at for stream in self._streams_of(rank, name) if stream.first_at), default=None)
 
     def longest_silence(self) -> tuple[float, float]:
         """The longest time without a byte of any process: since when, in seconds since the epoch, and its seconds."""
@@ -171,7 +189,7 @@ class Pump:
         if self._over:
             self._loop.close()
 
-    # what follows runs in the thread, except for _pipe, _tail and _read_ahead
+    # what follows runs in the thread, except for _pipe, _tail, _streams_of, _serve_later and _read_ahead
 
     def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:
         read_end, write_end = open_pipe(self._pipe_size)
@@ -196,23 +214,34 @@ class Pump:
         with self._lock:
             self._read_ahead(stream)
             text = stream.tail.text()
-        if not self._over:
-            self._loop.post(lambda: self._serve(stream))
+        self._serve_later(stream)
         return text
 
-    def _read_ahead(self, stream: Stream) -> None:
-        """Reads what is in the pipe now, for the thread to write later. Call it under the lock."""
+    def _streams_of(self, rank: int | None, name: str) -> list[Stream]:
+        streams = (self._tails.get((rank, name, label)) for label in LABELS)
+        return [stream for stream in streams if stream is not None]
+
+    def _serve_later(self, stream: Stream) -> None:
+        if not self._over:
+            self._loop.post(lambda: self._serve(stream))
+
+    def _read_ahead(self, stream: Stream) -> bool:
+        """Reads what is in the pipe now, for the thread to write later; returns whether its end has come.
+
+        Call it under the lock.
+        """
         left = LARGEST_PIPE
         while left > 0 and stream.fd >= 0:
             try:
                 data = os.read(stream.fd, left)
             except BlockingIOError:
-                return
+                return False
             if not data:
-                return
+                return True
             stream.tail.feed(memoryview(data))
             stream.read_ahead.append(data)
             left -= len(data)
+        return stream.fd < 0
 
     def _in_thread(self) -> None:
         _block_signals()
@@ -345,6 +374,7 @@ class Pump:
         with self._lock:
             os.close(stream.fd)
             stream.fd = -1
+        stream.on_end()
 
     def _finish(self, deadline: float) -> None:
         for stream in list(self._streams.values()):

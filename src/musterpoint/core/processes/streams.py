@@ -13,6 +13,7 @@ from musterpoint.core.processes.tail import Tail
 
 Label = Literal["stdout", "stderr", "both"]
 """Which descriptor of its process a stream is; ``both`` where our own stdout and stderr are the same file."""
+LABELS: tuple[Label, ...] = ("both", "stdout", "stderr")
 Prefix = Literal["none", "rank", "host", "mpi"]
 """``--log-prefix``."""
 Bytes = Union[bytes, memoryview]
@@ -162,7 +163,8 @@ class Stream:
     ``sink`` and ``file`` are written to (None: not). ``unfinished`` is the beginning of a line, held back since
     ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
     anything else. ``rank``: whose it is; None: a launcher's or a service's. ``number``: unique to the stream.
-    ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come.
+    ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come. ``on_end`` is called when the
+    pipe's end has come.
     """
 
     __slots__ = (
@@ -170,6 +172,7 @@ class Stream:
         "file",
         "first_at",
         "number",
+        "on_end",
         "prefix",
         "rank",
         "read_ahead",
@@ -192,6 +195,7 @@ class Stream:
         self.unfinished = b""
         self.unfinished_since = 0.0
         self.read_ahead: list[bytes] = []
+        self.on_end: Callable[[], None] = lambda: None
 
 
 class OutputOptions(NamedTuple):

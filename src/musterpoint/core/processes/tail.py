@@ -21,10 +21,10 @@ class Tail:
     """A ring of ``size`` bytes, and the beginnings of the last tracebacks, which may be longer than the ring.
 
     Pages of the ring are touched only when something is written. Not locked: the pump feeds and reads it under its own
-    lock.
+    lock. ``total``: how many bytes came in all.
     """
 
-    __slots__ = ("_end", "_filled", "_heads", "_map", "_recent", "_size", "_total")
+    __slots__ = ("_end", "_filled", "_heads", "_map", "_recent", "_size", "total")
 
     def __init__(self, size: int = SIZE) -> None:
         # private where there is a choice: shared anonymous pages would stay visible in every forked child
@@ -33,7 +33,7 @@ class Tail:
         self._size = size
         self._end = 0
         self._filled = False
-        self._total = 0
+        self.total = 0
         self._recent = b""
         self._heads: list[tuple[int, bytearray]] = []  # where in the stream each begins, and its bytes
 
@@ -41,7 +41,7 @@ class Tail:
         """Appends ``data``; the oldest bytes that no longer fit are dropped."""
         new = bytes(data)
         self._keep_heads(new)
-        self._total += len(new)
+        self.total += len(new)
         self._recent = new[-_RECENT:] if len(new) >= _RECENT else (self._recent + new)[-_RECENT:]
         if len(new) >= self._size:
             self._map[:] = new[-self._size :]
@@ -61,7 +61,7 @@ class Tail:
         """The bytes kept, oldest first; where some are missing in between, a line says how many."""
         newest = self._map[: self._end]
         ring = self._map[self._end :] + newest if self._filled else newest
-        begin = self._total - len(ring)
+        begin = self.total - len(ring)
         heads = [head for head in self._heads if head[0] < begin]
         text, end = bytearray(), 0
         pieces: list[tuple[int, bytes | bytearray]] = [*heads, (begin, ring)]
@@ -93,7 +93,7 @@ class Tail:
         for start in starts:
             kept = bytearray(self._recent[start:] if start < 0 else b"")
             kept += new[max(0, start) : start + HEAD]
-            self._heads.append((self._total + start, kept))
+            self._heads.append((self.total + start, kept))
         del self._heads[:-HEADS]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Collection, Iterable, Iterator, Mapping
 
-from musterpoint.base.loop import READ, Loop, Timer
+from musterpoint.base.records import NamedTuple
+from musterpoint.base.untrusted import printable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -123,18 +124,27 @@ def own_children(proc: str = "/proc") -> list[Stat]:
     return [stat for stat in found if stat is not None]
 
 
-def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> list[int]:
+class StopTargets(NamedTuple):
+    """Who gets a signal for a rank. ``programs``: its programs, or itself. ``trapping``: the shells in front of them
+    that catch the signal. ``seen``: all shells and programs that there were.
+    """
+
+    programs: list[int]
+    trapping: list[int] = []
+    seen: frozenset[int] = frozenset()
+
+
+def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> StopTargets:
     """The processes that get ``signo`` for the rank ``pid``: itself, or if it is a shell, the nearest below it that are
     no shells.
 
     A shell passes no signal on and dies of SIGTERM before its child has saved anything; one that catches the signal
-    (a ``trap``) gets it too, and handles it when its child has ended. A process that reads another's output
-    (``train.py | tee``) ends with that one: signalled at once, it would take away the program's stdout in the middle
-    of a checkpoint.
+    (a ``trap``) may pass it on. A process that reads another's output (``train.py | tee``) ends with that one:
+    signalled at once, it would take away the program's stdout in the middle of a checkpoint.
     """
     stat = read_stat(pid, proc)
     if stat is None or stat.comm not in SHELLS:
-        return [pid]
+        return StopTargets([pid])
     programs: list[int] = []
     shells = {pid}
     for child in descendants(pid, proc):  # parents come first, so a child of a shell is known when it comes
@@ -146,9 +156,50 @@ def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> 
             programs.append(child.pid)
     written = {pipe for each in (*programs, *shells) for pipe in _pipes(each, (1, 2), proc)}
     targets = [each for each in programs if not _pipes(each, (0,), proc) & written or catches(each, signo, proc)]
+    seen = frozenset((*programs, *shells))
     if not targets:
-        return [pid]
-    return targets + [shell for shell in sorted(shells) if catches(shell, signo, proc)]
+        return StopTargets([pid], seen=seen)
+    return StopTargets(targets, [shell for shell in sorted(shells) if catches(shell, signo, proc)], seen)
+
+
+def holders(pipes: Collection[str], proc: str = "/proc") -> list[Stat]:
+    """The processes below us that have one of ``pipes`` open, by the names ``/proc/<pid>/fd`` gives them.
+
+    One whose descriptors we may not see (of another user) counts as a holder.
+    """
+    return [stat for stat in descendants(os.getpid(), proc) if _holds(stat.pid, pipes, proc)]
+
+
+def _holds(pid: int, pipes: Collection[str], proc: str) -> bool:
+    folder = f"{proc}/{pid}/fd"
+    try:
+        for fd in os.listdir(folder):
+            try:
+                if os.readlink(f"{folder}/{fd}") in pipes:
+                    return True
+            except FileNotFoundError:  # closed meanwhile
+                continue
+    except PermissionError:
+        return True
+    except OSError:  # it has ended
+        pass
+    return False
+
+
+def processor_time(pid: int, proc: str = "/proc") -> float:
+    """Seconds in which a process has used the processor, or has waited for one; 0.0 when it is gone.
+
+    ``schedstat`` is of the first thread, in nanoseconds; ``stat`` has all threads, in hundredths of a second.
+    """
+    used = waited = ticks = 0.0
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            ticks = sum(map(int, file.read().rpartition(b")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        with open(f"{proc}/{pid}/schedstat", "rb") as file:
+            used, waited = (int(word) / 1e9 for word in file.read().split()[:2])
+    except (OSError, ValueError):  # it has ended, or the kernel has no such file
+        pass
+    return max(ticks, used + waited)
 
 
 def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
@@ -160,6 +211,25 @@ def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
         except OSError:
             continue
     return {name for name in found if name.startswith("pipe:")}
+
+
+def command_of(pid: int, proc: str = "/proc") -> str:
+    """The beginning of a process's command line, for people; empty when it is gone."""
+    try:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            words = file.read(_SHOWN).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    return printable(" ".join(word.decode("utf-8", "replace") for word in words), 80)
+
+
+_SHOWN = 400
+"""Bytes of a command line that are read to be shown."""
+
+
+def reads_a_pipe(pid: int, proc: str = "/proc") -> bool:
+    """Whether a process has a pipe as its stdin, and it isn't ours: it reads what another one writes."""
+    return bool(_pipes(pid, (0,), proc) - _pipes(os.getpid(), (0,), proc))
 
 
 def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
@@ -188,9 +258,10 @@ def read_status(pid: int, proc: str = "/proc") -> dict[str, str]:
         return {}
 
 
-def send_past_shells(pid: int, signo: int) -> None:
-    """Sends ``signo`` to the program that ``pid`` runs; see :func:`stop_targets`."""
-    for target in stop_targets(pid, signo):
+def pass_on(pid: int, signo: int) -> None:
+    """Sends ``signo``, which ends nothing, to the program that ``pid`` runs, and to shells before it that catch it."""
+    targets = stop_targets(pid, signo)
+    for target in (*targets.programs, *targets.trapping):
         send(target, signo)
 
 
@@ -216,86 +287,3 @@ def kill_below(root: int, spared: Collection[int] = ()) -> int:
         for pid in fresh:
             send(pid, signal.SIGKILL)
         killed.update(fresh)
-
-
-_FIRST_TURN, _LAST_TURN = 0.01, 1.0
-"""Seconds between two looks at copies of shells."""
-
-
-def _is_copy_that_catches(pid: int, signo: int) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.copy and catches(pid, signo)
-
-
-class Orphans:
-    """Processes that became our children when their parent ended; signals each once and waits for it.
-
-    A launcher of the user's own that dies of the stop signal (a Python script around ``torch.distributed.run``) leaves
-    its ranks in the middle of their checkpoints. ``on_end`` is called when a signalled process has
-    ended; call :meth:`signal` again then.
-
-    A copy of a shell that is about to become a program has the shell's handlers until it drops them, and a signal that
-    comes then is lost: the program gets it. No event tells of an exec, so such copies are looked at in turns.
-    """
-
-    def __init__(self, loop: Loop, on_end: Callable[[], None]) -> None:
-        self._loop, self._on_end = loop, on_end
-        self._signalled: set[int] = set()
-        self._descriptors: dict[int, int] = {}
-        self._copies: set[int] = set()
-        self._turn: Timer | None = None
-
-    def signal(self, spared: Collection[int], signo: int) -> bool:
-        """Sends ``signo`` once to each child that isn't in ``spared``; returns whether one of them still runs.
-
-        A process that ignores it isn't waited for; nor is what an orphaned shell starts next, or a loop in the
-        background would hold up the end.
-        """
-        for orphan in own_children():
-            if orphan.state not in "ZX" and orphan.pid not in spared and orphan.pid not in self._signalled:
-                self._signalled.add(orphan.pid)
-                for pid in stop_targets(orphan.pid, signo):
-                    if not ignores(pid, signo):
-                        self._watch(pid)
-                        if _is_copy_that_catches(pid, signo):
-                            self._copies.add(pid)
-                        send(pid, signo)
-        if self._copies and self._turn is None:
-            self._look_again(signo, _FIRST_TURN)
-        return any(stat is not None and stat.state not in "ZX" for stat in map(read_stat, self._descriptors))
-
-    def _look_again(self, signo: int, seconds: float) -> None:
-        """Signals copies of shells that have become programs, and looks again later while there are others."""
-        for pid in tuple(self._copies):
-            stat = read_stat(pid)
-            if stat is None or not stat.copy:
-                self._copies.discard(pid)
-                if stat is not None and not ignores(pid, signo):
-                    send(pid, signo)
-        again = lambda: self._look_again(signo, min(2 * seconds, _LAST_TURN))  # noqa: E731
-        self._turn = self._loop.call_later(seconds, again) if self._copies else None
-
-    def _watch(self, pid: int) -> None:
-        """Watches a process by its pidfd (Linux 5.3): a shell's child isn't ours, so its end sends no SIGCHLD."""
-        try:
-            self._descriptors[pid] = os.pidfd_open(pid)
-        except (AttributeError, OSError):
-            self._descriptors[pid] = -1
-            return
-        self._loop.watch(self._descriptors[pid], READ, lambda _ready: self._ended(pid))
-
-    def _ended(self, pid: int) -> None:
-        self._forget(self._descriptors.pop(pid))
-        self._on_end()
-
-    def _forget(self, fd: int) -> None:
-        if fd >= 0:
-            self._loop.forget(fd)
-            os.close(fd)
-
-    def close(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-        for fd in self._descriptors.values():
-            self._forget(fd)
-        self._descriptors.clear()

@@ -119,9 +119,10 @@ class ReportDone(NamedTuple):
 
 
 class SignalRanks(NamedTuple):
-    """Send ``signal`` to every live rank and to services of the user's own, once."""
+    """Send ``signal`` to every live rank and to services of the user's own, once; they have ``seconds``."""
 
     signal: int
+    seconds: float
 
 
 class StartTimer(NamedTuple):

@@ -1,6 +1,7 @@
 """The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
 
 import os
+import signal
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Mapping
 
@@ -10,6 +11,7 @@ from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import (
     Broken,
@@ -48,11 +50,13 @@ class HostProcesses:
         take_connection: Callable[[Connection, str], bool],
     ) -> None:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
-        self._others = ServicesAndLaunchers()
-        self._ranks = Ranks(context, self._others, self._rank_ended)
+        self._once = SignalOnce(context.loop)
+        self._others = ServicesAndLaunchers(self._once)
+        self._ranks = Ranks(context, self._others, self._once, self._rank_ended)
         self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
+        self._dismissed: set[int] = set()
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
         self.control_socket = ControlSocket(context.loop, self._connected, context.say, context.token)
         self._starter = ProcessStarter(context, self.control_socket)
@@ -345,16 +349,16 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+    def signal_ranks(self, signo: int, seconds: float, stopping: bool = False) -> None:
         """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``stopping``: what those that were left behind fail with is told.
+        All have ``seconds``, output included. ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         if stopping:
             self._context.stopping()
         self._others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, seconds, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""
@@ -377,8 +381,21 @@ class HostProcesses:
     def services_are_ending(self) -> bool:
         return self._others.are_ending
 
+    @property
+    def left_running(self) -> list[int]:
+        """The pids of our children that ranks left behind, and that no signal has met yet."""
+        left = [child.pid for child in self.remaining if child.state not in "ZX"]
+        return [pid for pid in left if pid not in self._dismissed and not self._once.has_signalled(pid)]
+
+    def end_left_running(self) -> None:
+        """SIGTERM to what ranks left behind, once."""
+        for pid in self.left_running:
+            self._once.send(pid, signal.SIGTERM)
+
     def dismiss(self) -> None:
         """Ends services, launchers and stubs, since all ranks have ended."""
+        below = tree.descendants_of(self._others.pids) if self._others.pids else {}
+        self._dismissed = {*below, *(stat.pid for stats in below.values() for stat in stats), *self._ranks.stubs}
         self._others.kill()
         self._ranks.dismiss()
 
@@ -391,6 +408,7 @@ class HostProcesses:
     def close(self) -> None:
         self.is_ending = True
         self._ranks.close()
+        self._once.close()
         for meeting in self._meetings.values():
             meeting.close()
         self.control_socket.close()

@@ -200,18 +200,24 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if rules.finish_on_failure and state.live:
         return state._replace(phase="running"), actions
     state = state._replace(phase="ending", signalled=True)
+    seconds = _end_grace(state, rules)
     if not state.live:
-        return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
-    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(_end_grace(state, rules), ev.KillDue())]
+        return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal, seconds)], rules)
+    return state, [*actions, *_end_ranks(rules.stop_signal, seconds)]
+
+
+def _end_ranks(signal: int, seconds: float) -> list[Action]:
+    return [ev.SignalRanks(signal, seconds), ev.StartTimer(seconds, ev.KillDue())]
 
 
 def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
-    late = ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
-    return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal), late]
+    seconds = _end_grace(state, rules)
+    late = ev.StartTimer(seconds + LATE_SECONDS, ev.LeaveDue())
+    return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal, seconds), late]
 
 
-def _signal_services(state: State, signal: int) -> list[Action]:
-    return [ev.SignalRanks(signal)] if state.services else []
+def _signal_services(state: State, signal: int, seconds: float) -> list[Action]:
+    return [ev.SignalRanks(signal, seconds)] if state.services else []
 
 
 # -- a stop --
@@ -248,20 +254,20 @@ def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Ru
         actions = [*actions, *said]
     sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
     if state.phase == "waiting":
-        services = [] if state.signalled else _signal_services(state, sent)
+        services = [] if state.signalled else _signal_services(state, sent, rules.grace)
         late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
         return state._replace(signalled=True), [*actions, *services, late]
     state = state._replace(phase="ending", signalled=True)
     if not state.live:
-        return _all_ended_here(state, [*actions, *_signal_services(state, sent)], rules)
-    return state, [*actions, ev.SignalRanks(sent), ev.StartTimer(rules.grace, ev.KillDue())]
+        return _all_ended_here(state, [*actions, *_signal_services(state, sent, rules.grace)], rules)
+    return state, [*actions, *_end_ranks(sent, rules.grace)]
 
 
 def _stop_outside(state: State, rules: Rules) -> Decision:
     """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
     actions: list[Action] = [ev.Say("the distribution group is done: stopping the program here (--outside stop)")]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True)
-    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(rules.grace, ev.KillDue())]
+    return state, [*actions, *_end_ranks(rules.stop_signal, rules.grace)]
 
 
 def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
@@ -317,12 +323,13 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     code = code_of(state, rules)
     if 0 in state.foreign and not code:
         actions.append(ev.Release(0, 0))
+    seconds = _time_to_leave(state, code, rules)
     if not state.signalled:
-        actions += _signal_services(state, rules.stop_signal)
+        actions += _signal_services(state, rules.stop_signal, seconds)
     if not state.services and (code or not state.has_own_launcher):
         return state._replace(phase="over"), [*actions, ev.Finish()]
     if not (state.signalled and state.services):
-        actions.append(ev.StartTimer(_time_to_leave(state, code, rules), ev.LeaveDue()))
+        actions.append(ev.StartTimer(seconds, ev.LeaveDue()))
     return state._replace(phase="leaving", signalled=True), actions
 
 

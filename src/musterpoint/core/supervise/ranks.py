@@ -7,19 +7,24 @@ import time
 from typing import TYPE_CHECKING, Callable, Sequence
 
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
+from musterpoint.base.records import NamedTuple
 from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.facts import RankEnd
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
+from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Key, LocalEvent, RankEnded
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.facts import RankEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
 """Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
+TO_TELL = 0.3
+"""Seconds of its grace that a rank's output leaves for telling its end."""
 ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
 
@@ -72,20 +77,33 @@ class Rank:
     def local_rank(self) -> int:
         return self.key[1]
 
-    def send(self, signo: int) -> None:
-        """Sends ``signo`` to the program, past the shells in front of it."""
-        if self.pid:
-            tree.send_past_shells(self.pid, signo)
+
+class EndedRank(NamedTuple):
+    """A rank whose end isn't told yet: its output is read first.
+
+    ``end`` has the facts, and what it had printed by then; None where they aren't needed. ``failed``: it is a failure.
+    ``before``: the ranks of its session that had ended with 0.
+    """
+
+    rank: Rank
+    end: RankEnd | None
+    failed: bool
+    before: frozenset[int]
+    rest: RestOfOutput
 
 
 class Ranks:
     """The table of this host's ranks. ``emit`` gets a :class:`RankEnded` for every expected rank.
 
-    ``others``: the services and launchers of this host.
+    ``others``: the services and launchers of this host. ``once`` signals programs, and what those leave behind.
     """
 
     def __init__(
-        self, context: SupervisorContext, others: ServicesAndLaunchers, emit: Callable[[LocalEvent], None]
+        self,
+        context: SupervisorContext,
+        others: ServicesAndLaunchers,
+        once: SignalOnce,
+        emit: Callable[[LocalEvent], None],
     ) -> None:
         self._context, self._pump, self._others, self._emit = context, context.pump, others, emit
         self._oom_before = context.oom_kills()
@@ -98,8 +116,11 @@ class Ranks:
         self._signalled: set[Key] = set()
         self._signal = 0
         self._wait_for_orphans = self._stopping = False
-        self._orphans = tree.Orphans(context.loop, self.settle)
-        self._held_back: tuple[RankEnded, RankEnd | None] | None = None
+        self._once = once
+        once.on_end = self.settle
+        self._ended: list[EndedRank] = []  # in the order in which they ended
+        self._told_to_end_by: float | None = None
+        self._last_end = 0.0
         self._orphans_had_time = False
         self._reported: Failure | None = None
 
@@ -157,8 +178,8 @@ class Ranks:
         return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
 
     def running(self, session: int) -> bool:
-        """Whether ranks of a session haven't ended here."""
-        return any(key[0] == session for key in self._expected)
+        """Whether ranks of a session haven't ended here, or the end of some isn't told yet."""
+        return any(key[0] == session for key in (*self._expected, *(ended.rank.key for ended in self._ended)))
 
     def of_session(self, session: int) -> list[Rank]:
         """The ranks of a session that have come up so far."""
@@ -172,6 +193,11 @@ class Ranks:
     def pids(self, session: int) -> list[int]:
         """The pids of a session's programs that run."""
         return [pid for pid, rank in self._by_pid.items() if rank.session == session]
+
+    @property
+    def stubs(self) -> set[int]:
+        """The pids of stubs that foreign launchers have started."""
+        return {rank.stub for rank in self._ranks.values() if rank.stub}
 
     # -- how they end --
 
@@ -242,27 +268,29 @@ class Ranks:
         self._context.record(
             "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
         )
+        before = frozenset(self._ended_well.get(rank.session, ()))
         if status == 0 and not signalled:
             self._ended_well.setdefault(rank.session, set()).add(rank.number)
         quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
         failed = status != 0 and not (signalled and status in quiet)
-        if failed and not signalled:
-            self._pump.show(rank.number, rank.name)
-        end = failure = None
+        end = None
         if failed or self._wait_for_orphans:
-            tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
             given_up = rank.mpi and rank.connection is None and aborted is None
-            end = diagnosis.facts.RankEnd(
-                rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up
-            )
-            end = end._replace(aborted=aborted is not None, ends_anyhow=rank.prints_abort)
-            end = end._replace(raised=rank.raised)
-            failure = self._failure_of(rank.session, end) if failed else None
-            if failure is not None and rank.foreseen is not None:
-                failure = failure._replace(at=rank.foreseen.at)  # one failure, though it was announced before
-        self._held_back = RankEnded(rank.key, failure), end
+            tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+            end = RankEnd(
+                rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up,
+                aborted is not None, rank.prints_abort, rank.raised,
+            )  # fmt: skip
+        rest = RestOfOutput(self._context.loop, self._pump, rank.number, rank.name, self.settle, self._time_left)
+        self._ended.append(EndedRank(rank, end, failed, before, rest))
+        self._last_end = self._context.loop.clock()
         self._orphans_had_time = False
         self.settle()
+
+    @property
+    def _time_left(self) -> float:
+        """Seconds that the rest of a rank's output may take."""
+        return LONGEST if self._told_to_end_by is None else self._told_to_end_by - self._context.loop.clock()
 
     def has_raised(self, facts: RaisedFacts) -> Failure | None:
         """A rank tells of the exception that ends it. Returns the failure that will be, unless that is a symptom or the
@@ -279,7 +307,7 @@ class Ranks:
         end = diagnosis.facts.RankEnd(
             rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
         )
-        failure = self._failure_of(rank.session, end)
+        failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
         if failure.is_symptom or failure.host != self._context.host or failure.code != 1:
             return None
         rank.foreseen = failure
@@ -289,15 +317,17 @@ class Ranks:
         """A nested launcher reported why it is about to end."""
         self._reported = failure
 
-    def _failure_of(self, session: int, end: RankEnd) -> Failure:
-        """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error."""
+    def _failure_of(self, session: int, end: RankEnd, ended: frozenset[int]) -> Failure:
+        """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error.
+
+        ``ended``: the ranks of its session that had ended with 0 before.
+        """
         failure = diagnosis.failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         if reported is not None and reported.code == failure.code:
             return reported
         if self._worlds.get(session) == 1:
             failure = failure._replace(lost_connection=False)  # there is no other rank
-        ended = self._ended_well.get(session, set())
         if failure.kind != "peer" or not ended:
             return failure
         if len(ended) >= self._worlds[session] - 1:
@@ -307,49 +337,70 @@ class Ranks:
     # -- what dead launchers leave behind --
 
     def settle(self) -> None:
-        """Emits the end of a rank; once ranks are signalled, the last one's waits for what dead launchers left behind.
+        """Tells the ends of ranks, each when its output has been read.
 
-        To be called whenever a process has ended.
+        Once ranks are signalled, the last one's waits for what dead launchers left behind, too. To be called whenever
+        a process has ended.
         """
-        if self._held_back is None:
-            return
-        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._own_children(), self._signal):
-            self._orphans_had_time = True
-            return
-        (event, end), self._held_back = self._held_back, None
-        if self._stopping and self._orphans_had_time and end is not None and event.failure is None:
-            event = event._replace(failure=self._failure_of_orphans(end, self._ranks[event.key].name))
-        self._emit(event)
+        while self._ended:
+            first = self._ended[0]
+            if self._wait_for_orphans and not self._expected and len(self._ended) == 1:
+                left = self._once.signal_orphans(
+                    self._own_children(), self._signal, self._last_end, readers=first.rest.is_over
+                )
+                self._orphans_had_time |= left
+                if left:
+                    return
+            if not first.rest.is_over:
+                return
+            del self._ended[0]
+            self._emit(RankEnded(first.rank.key, self._failure_at_end(first)))
 
-    def _failure_of_orphans(self, end: RankEnd, name: str) -> Failure | None:
-        """The failure of processes that a stopped rank left behind, from what they wrote since; None if none failed."""
-        since = self._pump.tail(end.rank, name).removeprefix(end.tail)
-        since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
-        end = end._replace(status=1, tail=since, stdout_tail=since_out)
-        return diagnosis.failures.failure_of_orphans(end, self._context.diagnosis)
+    def _failure_at_end(self, ended: EndedRank) -> Failure | None:
+        """The failure that a rank's end is, by all that was written for it; None if it is none."""
+        rank, end = ended.rank, ended.end
+        if end is None:
+            return None
+        if ended.failed and rank.key not in self._signalled:
+            self._pump.show(rank.number, rank.name)
+        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        if ended.failed:
+            whole = end._replace(tail=tails[0], stdout_tail=tails[1])
+            failure = self._failure_of(rank.session, whole, ended.before)
+            # one failure, though it was announced before
+            return failure if rank.foreseen is None else failure._replace(at=rank.foreseen.at)
+        if not (self._stopping and self._orphans_had_time):
+            return None
+        since = tails[0].removeprefix(end.tail), tails[1].removeprefix(end.stdout_tail)
+        return diagnosis.failures.failure_of_orphans(
+            end._replace(status=1, tail=since[0], stdout_tail=since[1]), self._context.diagnosis
+        )
 
     def _own_children(self) -> set[int]:
         """Pids of our children that are no orphans."""
-        stubs = (rank.stub for rank in self._ranks.values())
-        return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *stubs}
+        return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *self.stubs}
 
     # -- stopping --
 
-    def signal(self, signo: int, stopping: bool = False) -> int:
+    def signal(self, signo: int, seconds: float, stopping: bool = False) -> int:
         """Sends ``signo`` to every live rank, once, and gives up those that never came up; returns how many there were.
 
-        When the last rank has ended, processes that ranks left behind are signalled and waited for, too: under a
-        program that is a launcher itself they are the real ranks. ``stopping``: an error of theirs is then the rank's.
+        They have ``seconds``, the rest of their output included. When the last rank has ended, processes that ranks
+        left behind are signalled and waited for, too: under a program that is a launcher itself they are the real
+        ranks. ``stopping``: an error of theirs is then the rank's.
         """
         self._signal, self._wait_for_orphans, self._stopping = signo, True, stopping
+        self._told_to_end_by = self._context.loop.clock() + seconds - TO_TELL
         for key in sorted(self._expected - self._signalled):
             self._signalled.add(key)
-            if key in self._ranks:
-                self._ranks[key].send(signo)
+            if key in self._ranks and self._ranks[key].pid:
+                self._once.send(self._ranks[key].pid, signo)
         for key in sorted(self._expected):
             rank = self._ranks.get(key)
             if rank is None or not rank.pid:
                 self._give_up(key, rank)
+        for ended in list(self._ended):
+            ended.rest.end_within(self._time_left)
         return len(self._signalled)
 
     def _give_up(self, key: Key, rank: Rank | None) -> None:
@@ -365,13 +416,15 @@ class Ranks:
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the live ranks."""
         for key in self._expected:
-            if key in self._ranks:
-                self._ranks[key].send(signo)
+            if key in self._ranks and self._ranks[key].pid:
+                tree.pass_on(self._ranks[key].pid, signo)
 
     def being_killed(self) -> None:
         """Everything is being killed: no end from now on is a failure, and orphans get no time."""
         self._signalled.update(self._expected)
         self._wait_for_orphans = False
+        for ended in list(self._ended):
+            ended.rest.end_within(0.0)
         self.settle()
 
     def dismiss(self) -> None:
@@ -381,4 +434,5 @@ class Ranks:
                 rank.connection.close()
 
     def close(self) -> None:
-        self._orphans.close()
+        for ended in self._ended:
+            ended.rest.close()

@@ -6,6 +6,7 @@ from typing import Callable
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.launch.plan import ProcessPlan, Role
 from musterpoint.core.processes import tree
+from musterpoint.core.processes.signal_once import SignalOnce
 
 
 class ServiceOrLauncher(NamedTuple):
@@ -21,15 +22,12 @@ class ServiceOrLauncher(NamedTuple):
         """Whether it is a service of the user's own: a stop signals it like a rank and waits for its end."""
         return self.process.role == "service" and self.process.users
 
-    def send(self, signo: int) -> None:
-        """Sends ``signo`` to the program, past the shells in front of it."""
-        tree.send_past_shells(self.pid, signo)
-
 
 class ServicesAndLaunchers:
-    """The running services and launchers, by pid."""
+    """The running services and launchers, by pid. ``once`` signals those of the user's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, once: SignalOnce) -> None:
+        self._once = once
         self._running: dict[int, ServiceOrLauncher] = {}
         self._signalled: set[int] = set()
 
@@ -52,13 +50,13 @@ class ServicesAndLaunchers:
         for pid, running in self._running.items():
             if running.is_users and pid not in self._signalled:
                 self._signalled.add(pid)
-                running.send(signo)
+                self._once.send(pid, signo)
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's own services."""
-        for running in self._running.values():
+        for pid, running in self._running.items():
             if running.is_users:
-                running.send(signo)
+                tree.pass_on(pid, signo)
 
     def end(self, session: int | None = None) -> int:
         """SIGTERM to services that end by themselves then; the most seconds that one of them may take for it.

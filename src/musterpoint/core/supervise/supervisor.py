@@ -44,6 +44,12 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
 DRAIN_SECONDS_STOPPED = 3.0
+LEFT_ALONE = 0.1
+"""Seconds in which what the program left running may end by itself before that is told."""
+LEFT_TIME = 2.0
+"""Seconds between SIGTERM and SIGKILL for what the program left running."""
+MOST_NAMED = 3
+"""Processes that are named in one line."""
 
 
 class Supervisor:
@@ -64,7 +70,7 @@ class Supervisor:
         self._queue: list[Event] = []
         self._busy = False
         self._finished = False
-        self._services_end = False
+        self._awaited: Callable[[], object] = lambda: self._processes.remaining
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._ssh: SshSessions | None = None
@@ -79,17 +85,12 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            if self._finished and not self._awaits_processes:
+            if self._finished and not self._awaited():
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
         elif signo in STOPPING:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
-
-    @property
-    def _awaits_processes(self) -> bool:
-        """Once the job is over here: whether it waits for a process to end."""
-        return self._processes.services_are_ending if self._services_end else bool(self._processes.remaining)
 
     def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
         """Starts ``plan``; returns when it is over and no process of it is left.
@@ -235,7 +236,7 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, action.seconds, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -248,10 +249,37 @@ class Supervisor:
 
     def _end_what_is_left(self) -> None:
         """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
-        self._end_services()
+        seconds = self._processes.end_services()
+        if seconds:
+            self._wait_while(lambda: self._processes.services_are_ending, seconds)
         self._processes.dismiss()
+        if not self._state.killed:
+            self._end_left_running()
         self.drain(UNKILLABLE_SECONDS)
         self._processes.reap()
+
+    def _end_left_running(self) -> None:
+        """Ends what the program left running, such as an upload in the background: it gets a signal, and some time."""
+        if not self._processes.left_running:
+            return
+        self._wait_while(lambda: self._processes.left_running, LEFT_ALONE)
+        left = self._processes.left_running
+        if left:
+            shown = [f"{tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
+            more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
+            self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
+            self._processes.end_left_running()
+            self._wait_while(lambda: self._processes.remaining, LEFT_TIME)
+
+    def _wait_while(self, awaited: Callable[[], object], seconds: float) -> None:
+        """Waits until what ``awaited`` gives is false, at most ``seconds``."""
+        if not awaited():
+            return
+        before, self._awaited = self._awaited, awaited
+        too_long = self._loop.call_later(seconds, self._loop.stop)
+        self._loop.run()
+        too_long.cancel()
+        self._awaited = before
 
     def drain(self, seconds: float) -> int:
         """Waits until no process of the job is left, at most ``seconds``; returns how many are.
@@ -261,26 +289,13 @@ class Supervisor:
         """
         if self._processes.remaining:
             self._processes.kill()
-            too_long = self._loop.call_later(seconds, self._loop.stop)
-            if self._processes.remaining:
-                self._loop.run()
-            too_long.cancel()
+            self._wait_while(lambda: self._processes.remaining, seconds)
             self._processes.reap()
         return len(self._processes.remaining)
 
     def reap(self) -> None:
         """Collects what has ended, between two attempts."""
         self._processes.reap()
-
-    def _end_services(self) -> None:
-        """Services that end by themselves when they are told to get their time for it."""
-        seconds = self._processes.end_services()
-        if seconds:
-            self._services_end = True
-            too_long = self._loop.call_later(seconds, self._loop.stop)
-            self._loop.run()
-            too_long.cancel()
-            self._services_end = False
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
         """Takes connections of mpirun's launch agents, of ssh sessions, and of nested launchers (which ask for the

@@ -53,7 +53,8 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_stop_targets(name: str, tmp_path: Path) -> None:
     rows, expected = TARGETS[name]
-    assert tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows)) == expected
+    targets = tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows))
+    assert targets.programs + targets.trapping == expected
 
 
 PIPELINE = [(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0), (12, "cat", "S", 10, 0), (13, "tee", "S", 10, 0)]
@@ -69,12 +70,14 @@ PIPELINES: dict[str, tuple[int, Pipes, list[int]]] = {
 def test_stop_targets_of_a_pipeline(name: str, tmp_path: Path) -> None:
     caught, pipes, expected = PIPELINES[name]
     rows = [(*row[:4], caught if row[0] == 12 else 0) for row in PIPELINE]
-    assert sorted(tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows, pipes))) == expected
+    targets = tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows, pipes))
+    assert sorted(targets.programs) == expected
+    assert targets.seen == {10, 11, 12, 13}
 
 
 def test_a_trap_counts_for_its_own_signal(tmp_path: Path) -> None:
     proc = write_proc(tmp_path, [(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)])
-    assert tree.stop_targets(10, signal.SIGUSR1, proc) == [11]
+    assert tree.stop_targets(10, signal.SIGUSR1, proc).trapping == []
 
 
 def test_catches_reads_a_real_process() -> None:
@@ -202,92 +205,19 @@ def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
     assert stat is None or stat.state == "Z"
 
 
-LAUNCHER = """
-import os, signal, sys, time
-
-from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
-
-tree.adopt_orphans()
-read, write = os.pipe()
-seen, look = os.pipe()
-
-def rank(handler):
-    signal.signal(signal.SIGTERM, handler)
-    os.write(write, b".")
-    while True:
-        while True:
-            time.sleep(0.05)
-
-def dies(signo, frame):
-    os.read(seen, 1)
-    os._exit(1)
-
-def saves(signo, frame):
-    os.read(seen, 1)
-    os.write(1, b"saved\\n")
-    os._exit(0)
-
-def becomes_a_program(signo, frame):
-    os.read(seen, 1)
-    os.execv("/bin/sleep", ["sleep", "600"])
-
-launcher = os.fork()
-if launcher == 0:
-    if os.fork() == 0:
-        rank({"ignores": signal.SIG_IGN}.get(sys.argv[1]) or globals()[sys.argv[1]])
-    os._exit(1)  # the launcher dies and leaves its rank behind
-os.read(read, 1)
-os.waitpid(launcher, 0)
-
-loop = Loop()
-left = tree.Orphans(loop, loop.stop)
-first = left.signal([], signal.SIGTERM)
-print("waits" if first else "does not wait", flush=True)
-os.write(look, b".")
-if first:
-    loop.call_later(50, lambda: os._exit(9))
-    loop.run()
-    print("waits" if left.signal([], signal.SIGTERM) else "over", flush=True)
-left.close()
-loop.close()
-tree.kill_below(os.getpid())
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("saves", [["waits", "saved", "over"]]),
-        ("dies", [["waits", "over"]]),
-        ("becomes_a_program", [["waits", "over"]]),  # as a shell's copy whose handler the signal meets
-        ("ignores", [["does not wait"]]),
-    ],
+PASSED = (
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [10]); "
+    "print('ready', flush=True); signal.sigwait([10]); sys.exit(7)"
 )
-def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, how], env=environ, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:-1] in said
 
 
-KNOWN = """
-import os, signal, subprocess, sys
-
-from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
-
-child = subprocess.Popen(["sleep", "600"])
-left = tree.Orphans(Loop(), lambda: None)
-print(left.signal([child.pid], signal.SIGTERM), child.poll())
-child.kill()
-child.wait()
-"""
-
-
-def test_known_children_are_no_orphans(environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KNOWN], env=environ, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.stdout == "False None\n", done.stderr
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_signal_is_passed_on_to_the_program_past_the_shells_in_front_of_it(shell: bool) -> None:
+    program = [sys.executable, "-c", PASSED]
+    argv = ["sh", "-c", '"$@"; exit $?', "sh", *program] if shell else program
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    tree.pass_on(process.pid, signal.SIGUSR1)
+    process.communicate(timeout=500)
+    assert process.returncode == 7

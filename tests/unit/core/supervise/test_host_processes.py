@@ -203,7 +203,7 @@ def test_a_stub_that_leaves_before_its_program_ran(bench: Bench) -> None:
 
 
 def test_ranks_that_never_came_are_given_up(bench: Bench) -> None:
-    bench.processes.signal_ranks(15)
+    bench.processes.signal_ranks(15, 500.0)
     assert bench.ends == [((0, 0), 0), ((0, 1), 0)]
 
 
@@ -377,7 +377,7 @@ def test_a_world_whose_ranks_never_met_is_broken(handed_over: bool) -> None:
         (broken,) = [event for event in bench.events if isinstance(event, Broken)]
         assert (broken.failure.code, bench.events[-1]) == (72, RankEnded((int(handed_over), 0), None))
         bench.events.clear()
-        bench.processes.signal_ranks(9)
+        bench.processes.signal_ranks(9, 500.0)
     finally:
         bench.close()
     assert not [event for event in bench.events if isinstance(event, Broken)]

@@ -301,7 +301,7 @@ def test_a_request_that_comes_before_the_plan_waits_for_it(host: Host) -> None:
 def test_a_request_that_comes_after_the_stop_is_refused(host: Host) -> None:
     host.daemon("exec sleep 600")
     host.open()
-    host.processes.signal_ranks(15)
+    host.processes.signal_ranks(15, 500.0)
     host.daemons.start_asked(StartAsked(0, ("orted",)))
     assert host.peers.said == [("ended", 0, 255, "this host is stopping")]
 

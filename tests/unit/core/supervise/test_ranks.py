@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from typing import Any, Iterator
@@ -14,6 +13,7 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.events import LocalEvent, RankEnded
 from musterpoint.core.supervise.ranks import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
@@ -34,7 +34,8 @@ class Slot:
         self.records: list[str] = []
         self.oom = 0
         context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
-        self.ranks = Ranks(context, ServicesAndLaunchers(), self.events.append)
+        once = SignalOnce(self.loop)
+        self.ranks = Ranks(context, ServicesAndLaunchers(once), once, self.events.append)
         self.ranks.expect([(0, 0)])
         self.program = subprocess.Popen(["sleep", "600"])
         self.output, err = self.pump.open(0)
@@ -178,7 +179,7 @@ def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> Non
 
 def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.says(ABORT)
-    assert slot.ranks.signal(15) == 1
+    assert slot.ranks.signal(15, 500.0) == 1
     slot.ranks.lost_stub(slot.rank)
     assert slot.program.wait(500) == -15
     slot.ranks.reaped(slot.program.pid, -15)
@@ -225,7 +226,7 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool
     with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
-            slot.ranks.signal(15, stopping=stopping)
+            slot.ranks.signal(15, 500.0, stopping=stopping)
             if killed_first:
                 slot.ranks.being_killed()
             slot.ranks.ended(slot.rank, -15)
@@ -267,49 +268,11 @@ def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int
     slot.close()
 
 
-TOLD = (
-    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]); "
-    "print('ready', flush=True); signal.sigwait([15]); sys.exit(7)"
-)
-
-
-def running(process: subprocess.Popen[bytes]) -> Rank:
-    rank = Rank((0, 0), 3)
-    rank.pid = process.pid
-    return rank
-
-
-@pytest.mark.parametrize("shell", [False, True])
-def test_a_signal_goes_to_the_program_past_the_shells_in_front_of_it(shell: bool) -> None:
-    program = [sys.executable, "-c", TOLD]
-    argv = ["sh", "-c", '"$@"; exit $?', "sh", *program] if shell else program
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    running(process).send(signal.SIGTERM)
-    process.communicate(timeout=500)
-    assert process.returncode == 7
-
-
-def test_a_rank_without_a_program_gets_no_signal() -> None:
-    before = []
-    old = signal.signal(signal.SIGUSR2, lambda signo, frame: before.append(signo))
-    Rank((0, 0), 0).send(signal.SIGUSR2)  # pid 0 would be our own process group
-    signal.signal(signal.SIGUSR2, old)
-    assert before == []
-
-
-def test_a_signal_for_one_that_has_ended_is_no_error() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    running(process).send(signal.SIGTERM)
-
-
 @pytest.mark.parametrize(("signo", "status", "quiet"), [(15, 15, True), (10, 10, True), (10, 15, False), (15, 7, 0)])
 def test_a_handler_that_ends_with_the_signals_number_is_no_failure(signo: int, status: int, quiet: bool) -> None:
     """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
     slot = Slot(mpi=False)
-    slot.ranks.signal(signo)
+    slot.ranks.signal(signo, 500.0)
     slot.program.wait()
     slot.ranks.ended(slot.rank, status)
     (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]

@@ -8,8 +8,10 @@ from typing import Iterator
 
 import pytest
 
+from musterpoint.base.loop import Loop
 from musterpoint.core.launch.plan import Argument, ProcessPlan
 from musterpoint.core.processes import tree
+from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
 
@@ -17,7 +19,7 @@ class Bench:
     """Services and launchers that are real bench."""
 
     def __init__(self) -> None:
-        self.running = ServicesAndLaunchers()
+        self.running = ServicesAndLaunchers(SignalOnce(Loop()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.signalled: list[int] = []
 

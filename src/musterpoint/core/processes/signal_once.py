@@ -44,17 +44,25 @@ class SignalOnce:
         self._signalled: set[int] = set()
         self._handled = False
         self._orphans: set[int] = set()
+        self._met: set[int] = set()
+        self._beside: set[int] = set()  # shells and programs that stood beside others below a rank's shell
         self._watched: dict[int, int] = {}
         self._trapping: list[_Trapping] = []
         self._copies: set[int] = set()
         self._turn: Timer | None = None
         self._due: Timer | None = None
 
-    def send(self, pid: int, signo: int) -> None:
-        """Sends ``signo`` to the programs that ``pid`` runs, and later to the shells before them that catch it."""
+    def send(self, pid: int, signo: int, shells: bool = False) -> None:
+        """Sends ``signo`` to the programs that ``pid`` runs, and later to the shells before them that catch it.
+
+        ``shells``: to the others, too.
+        """
         targets = tree.stop_targets(pid, signo)
+        self._beside |= targets.seen
         for program in targets.programs:
             self._send(program, signo)
+        for other in targets.seen - set(targets.trapping) if shells else ():
+            self._send(other, signo)
         running = {program for program in targets.programs if not tree.ignores(program, signo)}
         if targets.trapping and not all(map(self._watch, running)):
             running.clear()  # nothing tells of their ends here
@@ -108,22 +116,25 @@ class SignalOnce:
         ``readers``: also to those that read a pipe; they may be carrying the output.
         """
         wait = since + HANDLED - self._loop.clock() if self._handled else 0.0
+        early = False
         for orphan in tree.own_children():
-            if orphan.state in "ZX" or orphan.pid in spared or tree.ignores(orphan.pid, signo):
+            if orphan.state in "ZX" or orphan.pid in spared or orphan.pid in self._met:
                 continue
-            if not readers and tree.reads_a_pipe(orphan.pid):
+            if tree.ignores(orphan.pid, signo) or (not readers and tree.reads_a_pipe(orphan.pid)):
                 continue
-            if orphan.pid in self._signalled or wait > 0:
+            if orphan.pid in self._signalled:
                 self._watch_orphan(orphan.pid)
+            elif wait > 0 and orphan.pid not in self._beside:
+                early = True
             else:
+                self._met.add(orphan.pid)
                 for pid in tree.stop_targets(orphan.pid, signo).programs:
                     if not tree.ignores(pid, signo):
                         self._watch_orphan(pid)
                 self.send(orphan.pid, signo)
-        running = any(stat is not None and stat.state not in "ZX" for stat in map(tree.read_stat, self._orphans))
-        if running and wait > 0 and self._due is None:
+        if early and self._due is None:
             self._due = self._loop.call_later(wait, self._orphans_are_due)
-        return running
+        return early or any(stat is not None and stat.state not in "ZX" for stat in map(tree.read_stat, self._orphans))
 
     def _orphans_are_due(self) -> None:
         self._due = None

@@ -269,7 +269,6 @@ class HostProcesses:
         elif word == "ended":
             status = os.waitstatus_to_exitcode(number)
             self._ranks.ended(rank, status)
-            self._mpi_exits.ended(rank, status)
 
     def _lost_stub(self, rank: Rank) -> None:
         self._ranks.lost_stub(rank)
@@ -291,11 +290,13 @@ class HostProcesses:
     def _rank_ended(self, event: LocalEvent) -> None:
         """Passes the end of a rank on, behind what its last end says about all of them."""
         if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
-            last = not self._ranks.running(event.key[0])
+            last = not self._ranks.untold(event.key[0])
             failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
             if failure is not None:
                 self._emit(Broken(failure))
         self._emit(event)
+        if isinstance(event, RankEnded) and event.failure is None:
+            self._mpi_exits.ended(self._ranks.of_key(event.key))
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reports why its rank will end."""
@@ -342,7 +343,7 @@ class HostProcesses:
             )
             failure = diagnosis.failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
-            failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
+            failure = self._mpi_exits.failure_at_end(failure, number, status)
         vital = mpi or (process.role == "service" and not process.optional)
         self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
         ended.on_end(status, tail)
@@ -390,7 +391,7 @@ class HostProcesses:
     def end_left_running(self) -> None:
         """SIGTERM to what ranks left behind, once."""
         for pid in self.left_running:
-            self._once.send(pid, signal.SIGTERM)
+            self._once.send(pid, signal.SIGTERM, shells=True)
 
     def dismiss(self) -> None:
         """Ends services, launchers and stubs, since all ranks have ended."""

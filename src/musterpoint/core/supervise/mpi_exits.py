@@ -31,9 +31,9 @@ class MpiExits:
         self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
         self._left: dict[int, tuple[Rank, float]] = {}
 
-    def ended(self, rank: Rank, status: int) -> None:
-        """A rank has ended. Without MPI_Finalize others may wait for it for ever, so its MPI must learn of it."""
-        if rank.mpi and status == 0:
+    def ended(self, rank: Rank | None) -> None:
+        """A rank has ended with 0. Without MPI_Finalize others may wait for it for ever, so its MPI must learn of it."""
+        if rank is not None and rank.mpi:
             self._context.loop.call_later(LEFT_ALONE, lambda: self._release(rank))
 
     def _release(self, rank: Rank) -> None:
@@ -57,13 +57,13 @@ class MpiExits:
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
-    def failure_at_end(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
-        """What the end of mpirun or its daemon ``name`` means; ``failure`` if no rank left before."""
+    def failure_at_end(self, failure: Failure | None, session: int, status: int) -> Failure | None:
+        """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before."""
         if session not in self._left:
             return failure
         rank, at = self._left[session]
-        if status == 0 and "pmi_proxy" in name and not self._ranks.running(session):
-            return None  # Hydra's daemon ends with its last rank
+        if status == 0 and not self._ranks.running(session):
+            return None  # it ends with its last rank
         if self._context.loop.clock() - at < BLAMED:
             return diagnosis.failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

@@ -177,9 +177,17 @@ class Ranks:
         """The local rank of the rank with this global number; None where there is none."""
         return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
 
+    def of_key(self, key: Key) -> Rank | None:
+        """The rank with this key; None if it has never come up."""
+        return self._ranks.get(key)
+
     def running(self, session: int) -> bool:
-        """Whether ranks of a session haven't ended here, or the end of some isn't told yet."""
-        return any(key[0] == session for key in (*self._expected, *(ended.rank.key for ended in self._ended)))
+        """Whether ranks of a session haven't ended here."""
+        return any(key[0] == session for key in self._expected)
+
+    def untold(self, session: int) -> bool:
+        """Whether the end of ranks of a session isn't told yet."""
+        return self.running(session) or any(ended.rank.session == session for ended in self._ended)
 
     def of_session(self, session: int) -> list[Rank]:
         """The ranks of a session that have come up so far."""

@@ -26,6 +26,19 @@ SAVING = "def save(*_):\n    mark(('again-' if os.path.exists(FOLDER + '/saving-
 TELLS = SAVES.replace("def save(*_):\n", SAVING)
 """Saves, and marks when it begins, and when it is told again."""
 
+TRAPS = """
+if "FAULT_TRAPS" not in os.environ:
+    os.environ["FAULT_TRAPS"] = "1"
+    script = '''term() { kill -TERM "$child"; wait "$child"; exit 0; }
+trap term TERM
+trap "rm -f lock" EXIT
+"$@" & child=$!
+wait "$child"
+exit $?'''
+    os.execvp("bash", ["bash", "-c", script, "bash", sys.executable, *sys.argv])
+"""
+"""Puts the program behind a shell that passes the signal on, as scripts of containers do."""
+
 
 def stop(job: Job) -> None:
     job.until_all_work()
@@ -105,6 +118,11 @@ OF_STOPS = (
     Fault(
         "stop-twice", "the platform stops the job, and its hosts once more while their ranks save", STOPPED,
         body=TELLS + WORKS, act=stop_twice, apart=True, also=saved_once, wait=SLOW_SAVE, in_cut=False,
+    ),
+    Fault(
+        "stop-traps", "the platform stops the job, and shells before its ranks pass that on", STOPPED,
+        body=TRAPS + TELLS + WORKS, act=stop, apart=True, also=saved_once, wait=SLOW_SAVE, in_cut=False,
+        without=dict.fromkeys(("mpi", "mpi5", "mpich"), "its ranks have begun with MPI before a shell could be there"),
     ),
     Fault(
         "stop-one", "the platform stops one host (spot, eviction), and every rank takes its time to save",

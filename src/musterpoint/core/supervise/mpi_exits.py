@@ -32,7 +32,7 @@ class MpiExits:
         self._left: dict[int, tuple[Rank, float]] = {}
 
     def ended(self, rank: Rank | None) -> None:
-        """A rank has ended with 0. Without MPI_Finalize others may wait for it for ever, so its MPI must learn of it."""
+        """A rank has ended with 0. Without MPI_Finalize others may wait for it for ever: its MPI must learn of it."""
         if rank is not None and rank.mpi:
             self._context.loop.call_later(LEFT_ALONE, lambda: self._release(rank))
 

@@ -122,7 +122,10 @@ OF_STOPS = (
     Fault(
         "stop-traps", "the platform stops the job, and shells before its ranks pass that on", STOPPED,
         body=TRAPS + TELLS + WORKS, act=stop, apart=True, also=saved_once, wait=SLOW_SAVE, in_cut=False,
-        without=dict.fromkeys(("mpi", "mpi5", "mpich"), "its ranks have begun with MPI before a shell could be there"),
+        without={
+            **dict.fromkeys(("mpi", "mpi5", "mpich"), "its ranks have begun with MPI before a shell could be there"),
+            **dict.fromkeys(("own", "shell"), "the program's torchrun itself signals the shell and what is below it"),
+        },
     ),
     Fault(
         "stop-one", "the platform stops one host (spot, eviction), and every rank takes its time to save",

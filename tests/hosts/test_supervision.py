@@ -19,6 +19,7 @@ import os, pathlib, signal, sys, time
 folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ.get("RANK", "0")
 
 def save(signo, frame):
+    signal.signal(signo, signal.SIG_DFL)  # as many handlers do: a second signal ends the program
     print("saving", flush=True)
     time.sleep(0.3)
     print("still saving", flush=True)
@@ -88,26 +89,49 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
 
 
 SHELLS = {
-    "without exec": "{python} saves.py\necho after\n",
-    "with exec": "exec {python} saves.py\n",
-    "with a trap": "trap 'kill $pid; wait $pid' TERM\n{python} saves.py & pid=$!\nwait $pid\n",
-    "in a pipeline": "{python} saves.py 2>&1 | cat | tee /dev/null\n",
-    "with its output in a process of its own": "exec > >(tee /dev/null)\n{python} saves.py\n",
-    "in a subshell": "( bash -c '{python} saves.py; true'; true )\n",
-    "beside a loop in the background": "(while true; do sleep 1; done) &\n{python} saves.py\n",
+    "without exec": "{run}\necho after\n",
+    "with exec": "exec {run}\n",
+    "with a trap": "trap 'kill $pid; wait $pid' TERM\n{run} & pid=$!\nwait $pid\n",
+    "with a trap at its end": 'trap "rm -f lock" EXIT\n{run}\n',
+    "with a trap for its group": 'trap "kill 0" EXIT\n{run}\n',
+    "with a trap that ends": "trap 'echo bye; exit 0' TERM\n{run} & wait\n",
+    "that passes it on": 'term() {{ kill -TERM "$pid"; wait "$pid"; exit 0; }}\ntrap term TERM\n{run} & pid=$!\n'
+    'wait "$pid"\n',
+    "that passes all on": 'for s in TERM INT; do trap "kill -$s \\$pid; wait \\$pid" $s; done\n'
+    "{run} & pid=$!\nwait $pid\n",
+    "in a shell that traps": "bash -c 'trap \"echo bye\" EXIT; {run}; exit $?'\nexit $?\n",
+    "in a pipeline": "{run} 2>&1 | cat | tee /dev/null\n",
+    "under timeout": "timeout 600 {run}\n",
+    "with its output in a process of its own": "exec > >(tee /dev/null)\n{run}\n",
+    "in a subshell": "( bash -c '{run}; true'; true )\n",
+    "beside a loop in the background": "(while true; do sleep 1; done) &\n{run}\n",
 }
 
 
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
-    train.program("#!/bin/bash\n" + SHELLS[how].format(python=train.python), "run.sh")
+    train.program("#!/bin/bash\n" + SHELLS[how].format(run=f"{train.python} saves.py"), "run.sh")
     process = train.start()
     train.ready(process, "ready-0")
     began = time.monotonic()
     assert stop(train, process, signal.SIGTERM) == 143
     assert train.left("checkpoint-0")
     assert time.monotonic() - began < 60, "the stop's grace is for programs that need it"
+
+
+FAILS = '[ "$RANK" = 0 ] || { until [ -e "$SM_MODEL_DIR/ready-0" ]; do sleep 0.1; done; exit 7; }'
+
+
+@pytest.mark.parametrize("how", SHELLS)
+def test_a_program_behind_a_shell_saves_when_another_rank_has_failed(train, how: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES, "saves.py")
+    script = SHELLS[how].format(run=f"{train.python} saves.py")
+    train.program(f"#!/bin/bash\n{FAILS}\n{script}", "run.sh")
+    process = train.start(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
+    process.communicate(timeout=500)
+    assert process.returncode == 7
+    assert train.left("checkpoint-0")
 
 
 def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]

@@ -23,11 +23,11 @@ from musterpoint.core.channel.peers import (
     PeerSilent,
     StopAll,
 )
-from musterpoint.core.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
+from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.core.channel.topic import Api, Topic
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
-from musterpoint.core.channel.topics import attempts
+from musterpoint.core.channel.topics import attempts, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
 
 _MOST_FAILURES = 4096
@@ -318,6 +318,8 @@ class LeaderChannel(EventQueue):
                 self._members.broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
                     self._members.job_ending()
+            elif isinstance(decision, AskRaised):
+                self.topic(raised_ranks.TOPIC).ask()
             else:
                 self._members.hurry(self._members[decision.host])
         due = self._causes.due

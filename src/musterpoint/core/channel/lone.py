@@ -9,6 +9,7 @@ from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
 from musterpoint.core.channel.topic import Api, Topic
+from musterpoint.core.channel.topics import raised_ranks
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.lone_failures import LoneFailures
@@ -40,7 +41,7 @@ class LoneChannel(EventQueue):
         if self._failures is None:
             from musterpoint.core.channel.lone_failures import LoneFailures  # most jobs have none
 
-            self._failures = LoneFailures(self._loop, self._announce)
+            self._failures = LoneFailures(self._loop, self._announce, lambda: self.topic(raised_ranks.TOPIC).ask())
         self._failures.failed(failure)
 
     def _announce(self, failure: Failure, secondary: Secondary) -> None:

@@ -6,15 +6,20 @@ from typing import Callable, Iterable
 
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.core.channel.root_cause import Announce, Decision, RootCauseFinder
+from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder
 from musterpoint.core.channel.timeouts import Timeouts
 
 
 class LoneFailures:
-    """``announce`` gets the root cause, once, and the counts of the others. A symptom waits for its cause before."""
+    """``announce`` gets the root cause, once, and the counts of the others. A symptom waits for its cause before.
 
-    def __init__(self, loop: Loop, announce: Callable[[Failure, Secondary], None]) -> None:
-        self._loop, self._announce = loop, announce
+    ``ask_raised`` is called where nothing else explains it: a rank may have raised, and still run.
+    """
+
+    def __init__(
+        self, loop: Loop, announce: Callable[[Failure, Secondary], None], ask_raised: Callable[[], None]
+    ) -> None:
+        self._loop, self._announce, self._ask_raised = loop, announce, ask_raised
         self._causes = RootCauseFinder(Timeouts().hold)
         self._timer: Timer | None = None
 
@@ -29,6 +34,8 @@ class LoneFailures:
         for decision in decisions:
             if isinstance(decision, Announce):
                 self._announce(decision.failure, decision.secondary)
+            elif isinstance(decision, AskRaised):
+                self._ask_raised()
         self.close()
         due = self._causes.due
         self._timer = None if due is None else self._loop.call_at(due, self._tick)

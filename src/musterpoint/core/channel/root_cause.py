@@ -26,7 +26,11 @@ class Hurry(NamedTuple):
     host: str
 
 
-Decision = Union[Announce, Hurry]
+class AskRaised(NamedTuple):
+    """Ask every host for a rank that has raised and still runs: nothing explains the symptoms."""
+
+
+Decision = Union[Announce, Hurry, AskRaised]
 
 
 def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
@@ -38,6 +42,10 @@ def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure 
     return next((failure for failure in pending if not failure.is_symptom), loss)
 
 
+ANSWER_SECONDS = 0.5
+"""For hosts to answer :class:`AskRaised`."""
+READING_SECONDS = 3.5
+"""For a failed rank's host to read the rest of its output, which may name the cause."""
 MOST_HOLDS = 4
 """How often the hold at most: on a slow machine symptoms come one by one, and the rank that caused them may be last."""
 
@@ -49,7 +57,7 @@ class RootCauseFinder:
     program's own waits as long. ``patience``: the same while one of the ``opaque`` hosts may still report; their
     programs start ranks themselves, so a failure is known only when the last rank has ended. ``order``: seconds that a
     cause waits for an earlier one: of failures that come within them, the one that happened first is announced. A
-    symptom whose time is over gives way to a rank that has raised, and is still on its way out.
+    rank that has raised, and is still on its way out, is the cause at once when another one fails after it.
     ``announced``: the decision, None before.
     """
 
@@ -63,6 +71,9 @@ class RootCauseFinder:
         self._reported: list[Failure] = []
         self._held: Failure | None = None
         self._ending: Failure | None = None
+        self._ending_since = 0.0
+        self._reading: dict[tuple[str, int | None], float] = {}
+        self._asked = False
         self._held_at = self._latest_at = 0.0
         self._not_before = 0.0
         self._cut: set[str] = set()
@@ -78,18 +89,21 @@ class RootCauseFinder:
         if self._held is None or self.announced is not None or self._cut or self._silent:
             return None
         next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
-        return max(self._not_before, next_one, self._held_at + (self._patience if self._opaque else self._hold))
+        wait = self._patience if self._opaque else self._hold
+        return max(self._not_before, next_one, self._held_at + wait, *self._reading.values())
 
     def failed(self, failure: Failure, now: float, age: float = 0.0) -> list[Decision]:
         """``failure`` is reported ``now``, and happened ``age`` seconds before."""
         if failure.ending:
-            self._ending = self._ending or failure
-            return []
+            return self._is_ending(failure, now, now - age)
+        self._reading.pop((failure.host, failure.rank), None)
         is_last = failure.host in self._opaque
         self._opaque.discard(failure.host)
         if self.announced is not None:
             return []
         self._reported.append(failure)
+        if self._ending is not None and self._follows(failure, now - age):
+            return self._announce(self._ending)
         if not failure.is_symptom:
             return self._found(failure, now, now - age)
         if self._cause is not None:
@@ -113,7 +127,35 @@ class RootCauseFinder:
         if unanswered:
             self._not_before = now + self._hold / 4
             return []
-        return self._announce(self._ending or self._held)
+        if not self._asked:
+            self._asked = True
+            self._not_before = now + ANSWER_SECONDS
+            return [AskRaised()]
+        return self._announce(self._held)
+
+    def _is_ending(self, failure: Failure, now: float, happened: float) -> list[Decision]:
+        """The rank of ``failure`` has raised, or (as far as a symptom) has ended, and its output is being read."""
+        if self.announced is not None:
+            return []
+        if failure.is_symptom:
+            self._reading[failure.host, failure.rank] = now + READING_SECONDS
+            return []
+        if self._ending is None:
+            self._ending, self._ending_since = failure, happened
+        before = self._cause or self._held
+        happened_before = self._happened if self._cause is not None else now
+        if before is not None and self._follows(before, happened_before):
+            return self._announce(self._ending)
+        return []
+
+    def _follows(self, failure: Failure, happened: float) -> bool:
+        """Whether ``failure`` may be because of the rank that has raised, and isn't that one's own, nor the same."""
+        ending = self._ending
+        if ending is None or (failure.host, failure.rank) == (ending.host, ending.rank):
+            return False
+        if failure.reason.partition("\n")[0] == ending.reason.partition("\n")[0]:
+            return False
+        return failure.is_symptom or failure.lost_connection or self._ending_since < happened
 
     def settle(self) -> list[Decision]:
         """The job ends for another reason now: a cause that waits for an earlier one is announced first."""

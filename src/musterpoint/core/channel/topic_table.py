@@ -9,6 +9,7 @@ from musterpoint.core.channel.topics import (
     barriers,
     consultations,
     quiet_hosts,
+    raised_ranks,
     running_hosts,
     start_requests,
     whole_checkpoints,
@@ -22,6 +23,7 @@ TOPICS: tuple[Topic[Any], ...] = (
     consultations.TOPIC,
     running_hosts.TOPIC,
     whole_checkpoints.TOPIC,
+    raised_ranks.TOPIC,
 )
 
 FROM_WORKERS: dict[str, tuple[Topic[Any], type[Any]]] = {

@@ -58,6 +58,14 @@ def _is_echo(end: RankEnd) -> bool:
     return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
 
 
+def ends_with_exception(end: RankEnd) -> bool:
+    """Whether a traceback is the last that a rank printed."""
+    try:
+        return program_output.ends_with_exception(end.tail or end.stdout_tail)
+    except Exception:  # a bug in reading the output must not lose the job
+        return False
+
+
 def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
     """The failure of processes that a stopped rank left behind, from their output in ``end``; None if there is none."""
     error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)

@@ -113,6 +113,13 @@ def find_error(
     return error and error._replace(symptom=is_peer_lost(error.text))
 
 
+def ends_with_exception(tail: bytes) -> bool:
+    """Whether a traceback is the last that a program printed."""
+    lines = lines_of(tail)
+    raised = [one for one in parse(lines) if one.headed and not one.aside]
+    return bool(raised) and not any(line.text.strip() for line in lines if line.number > raised[-1].end)
+
+
 def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:
     """The error of a rank that told of the exception which ends it, beside ``said``, what was read in its output.
 

@@ -71,7 +71,7 @@ _STEP_PARTS = ("train", "step", "_end", "_begin")
 """Of the names of functions that use a batch, such as on_train_batch_end."""
 _MAIN = ("main", "<module>")
 _WAITS_FIRST = {"collective": 0, "call": 1, "place": 2, "stopped": 2, "unknown": 2}
-_PLURAL = {"is": "are", "has": "have"}
+_PLURAL = {"is": "are", "has": "have", "waits": "wait"}
 
 
 class Stall(NamedTuple):
@@ -101,6 +101,16 @@ def position(rank: int, facts: Mapping[str, Any]) -> Position:
         kind, words = "call", f"{words}, in one call of a library"
     call = int(facts.get("call") or 0) if kind == "collective" else 0
     return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
+
+
+def with_raised(position: Position, raised: str) -> Position:
+    """``position`` of a rank that has raised ``raised`` (empty: it has not) and is on its way out."""
+    if not raised:
+        return position
+    name = raised.partition(":")[0]
+    words = f"waits in {position.words} ({position.spot})" if position.kind == "collective" else position.words
+    words = f"has raised {name} and {words}"[:LONGEST]
+    return position._replace(kind="place", words=words, raised=raised[:LONGEST])
 
 
 class LongCalls:
@@ -154,6 +164,8 @@ def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
 
 def _place(frames: Sequence[Frame], facts: Mapping[str, Any], children: Iterable[Sequence[Frame]]) -> str:
     own = _users_frame(frames)
+    if any(name == "_shutdown" and file.endswith("threading.py") for name, file, _line in frames):
+        return "waits for a thread"  # Python waits at its end for those that are no daemons
     files = [file for _name, file, _line in frames[: frames.index(own) if own else len(frames)]]
     place = next((words for part, words in _PLACES if any(part in file for file in files)), "")
     if not place and any(_reads_data(frame) for frame in _below_main(frames)):
@@ -321,5 +333,6 @@ def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
     words = place.words
     if many:
         verb, _, rest = words.partition(" ")
+        rest = rest.replace(" and is ", " and are ", 1).replace(" and waits ", " and wait ", 1)
         words = f"{_PLURAL.get(verb, verb)} {rest}"
     return f"{numbers(ranks)} {words}" + (f" at {place.spot}" if place.spot else "")

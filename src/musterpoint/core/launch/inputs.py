@@ -116,21 +116,20 @@ class LaunchInputs(NamedTuple):
         own = self.environ.get("PYTHONPATH", "")
         folders = own.split(os.pathsep)
         startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
-        startups += [STARTUP] if self._tasks else []
+        startups.append(STARTUP)
         first = [folder for folder in startups if folder not in folders]
         last = [STANDINS] if self.platform.standins and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     @property
     def _tasks(self) -> tuple[EnvSetting, ...]:
-        """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
+        """What runs in the user's Python when a rank starts, as a variable."""
         names = [*self.kind.startup]
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
         names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
-        names += ["exceptions"] if names or "horovod" in self.modules else []
         reason = "what musterpoint does when a rank's Python starts"
-        return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+        return (EnvSetting(TASKS, ",".join((*names, "exceptions")), reason),)
 
     @property
     def _progress(self) -> tuple[EnvSetting, ...]:

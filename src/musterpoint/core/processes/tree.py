@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Collection, Iterable, Iterator, Mapping
+from typing import Collection, Container, Iterable, Iterator, Mapping
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
@@ -225,6 +225,22 @@ def command_of(pid: int, proc: str = "/proc") -> str:
 
 _SHOWN = 400
 """Bytes of a command line that are read to be shown."""
+
+
+PASSING = SHELLS | {"uv", "timeout", "tini", "dumb-init"}
+"""Programs that run one other program, and end as it does, or shells."""
+
+
+def behind_shells(pid: int, ranks: Container[int], proc: str = "/proc") -> int:
+    """Which of ``ranks`` runs the process ``pid``, with shells and the like alone between; 0: none."""
+    stat = read_stat(pid, proc)
+    while stat is not None and stat.parent > 1:
+        stat = read_stat(stat.parent, proc)
+        if stat is None or stat.comm not in PASSING:
+            return 0
+        if stat.pid in ranks:
+            return stat.pid
+    return 0
 
 
 def reads_a_pipe(pid: int, proc: str = "/proc") -> bool:

@@ -33,6 +33,12 @@ class RankEnded(NamedTuple):
     failure: Failure | None
 
 
+class Raised(NamedTuple):
+    """A rank has raised and is on its way out, or has ended and its output is being read: ``failure`` will be."""
+
+    failure: Failure
+
+
 class ServiceOrLauncherStarted(NamedTuple):
     """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end."""
 
@@ -82,6 +88,7 @@ class LeaveDue(NamedTuple):
 LocalEvent = Union[
     SessionOpened,
     RankEnded,
+    Raised,
     ServiceOrLauncherStarted,
     ServiceOrLauncherEnded,
     Broken,

@@ -303,9 +303,19 @@ class HostProcesses:
         self._context.record("nested-launcher-failed", code=failure.code)
         self._ranks.reported(failure)
 
-    def has_raised(self, facts: "RaisedFacts") -> Failure | None:
+    def has_raised(self, facts: "RaisedFacts") -> None:
         """A rank tells of the exception that ends it; see :meth:`Ranks.has_raised`."""
-        return None if self.is_ending else self._ranks.has_raised(facts)
+        if not self.is_ending:
+            self._ranks.has_raised(facts)
+
+    def tell_who_raised(self) -> None:
+        """Emits what ranks that still run have raised, where nothing else explains a failure."""
+        if not self.is_ending:
+            self._ranks.tell_who_raised()
+
+    def raised(self, number: int) -> str:
+        """What the rank with this global number has raised, if it still runs; empty: nothing."""
+        return self._ranks.raised(number)
 
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""

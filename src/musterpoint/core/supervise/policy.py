@@ -157,6 +157,12 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     return state._replace(phase="judging"), _report(failure)
 
 
+def _raised(state: State, event: ev.Raised, rules: Rules) -> Decision:
+    """Tells the leader, in case others fail for it before its rank's end is told."""
+    goes_on = state.phase in ("running", "judging") and not state.stopped_by and not rules.finish_on_failure
+    return state, [ev.ReportFailure(event.failure)] if goes_on else []
+
+
 def _report(failure: Failure) -> list[Action]:
     return [ev.StartTimer(ROOT_CAUSE_SECONDS, ev.RootCauseDue()), ev.ReportFailure(failure)]
 
@@ -363,6 +369,7 @@ _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
     ev.SessionOpened: _session_opened,
     ev.ServiceOrLauncherStarted: _service_or_launcher_started,
     ev.RankEnded: _rank_ended,
+    ev.Raised: _raised,
     ev.ServiceOrLauncherEnded: _service_or_launcher_ended,
     ev.Broken: _broken,
     peers.PeerLost: _peer_lost,

@@ -10,12 +10,12 @@ from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core import diagnosis
 from musterpoint.core.diagnosis.facts import RankEnd
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.events import Key, LocalEvent, RankEnded
+from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ class Rank:
 
     ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
     because its stub is gone. ``mpi``: an MPI started it, which ``prints_abort`` when the program calls ``MPI_Abort``.
-    ``raised``: the exception that ends it, as it told us itself; ``foreseen``: the failure that this will be.
+    ``raised``: the exception that ends it, as it told us itself; ``below``: one of a Python that a shell in its place
+    runs; ``foreseen``: the failure that this will be.
     """
 
     __slots__ = (
+        "below",
         "connection",
         "foreseen",
         "key",
@@ -66,6 +68,7 @@ class Rank:
         self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
         self.prints_abort = prints_abort
         self.raised: RaisedFacts | None = None
+        self.below: RaisedFacts | None = None
         self.foreseen: Failure | None = None
         self.orphan_status: int | None = None
 
@@ -293,6 +296,9 @@ class Ranks:
         self._ended.append(EndedRank(rank, end, failed, before, rest))
         self._last_end = self._context.loop.clock()
         self._orphans_had_time = False
+        if end is not None and failed and not signalled and not rest.is_over and rank.foreseen is None:
+            failure = self._failure_of(rank.session, end, before)
+            self._emit(Raised(failure._replace(ending=True, second_hand=True)))  # what is being read may say why
         self.settle()
 
     @property
@@ -300,26 +306,53 @@ class Ranks:
         """Seconds that the rest of a rank's output may take."""
         return LONGEST if self._told_to_end_by is None else self._told_to_end_by - self._context.loop.clock()
 
-    def has_raised(self, facts: RaisedFacts) -> Failure | None:
-        """A rank tells of the exception that ends it. Returns the failure that will be, unless that is a symptom or the
-        rank was told to end.
-        """
+    def has_raised(self, facts: RaisedFacts) -> None:
+        """A rank, or a Python that a shell in its place runs, tells of the exception that ends it."""
         rank = self._by_pid.get(facts.pid)
-        if rank is None or rank.key not in self._expected or rank.raised is not None:
-            return None
-        rank.raised = facts
-        self._context.record("rank-raised", rank=rank.number)
-        if rank.key in self._signalled:
-            return None
+        if rank is None:
+            rank = self._by_pid.get(tree.behind_shells(facts.pid, self._by_pid))
+            if rank is not None:
+                rank.below = facts  # the shell may go on after it, so that is told only if it is asked
+        elif rank.raised is None and rank.key in self._expected:
+            rank.raised = facts
+            self._context.record("rank-raised", rank=rank.number)
+            self._will_fail(rank, facts)
+
+    def tell_who_raised(self) -> None:
+        """Emits a :class:`Raised` for ranks here that have raised and still run, and whose exception isn't told yet."""
+        for rank in list(self._ranks.values()):
+            if rank.key not in self._expected or not rank.pid or rank.foreseen is not None:
+                continue
+            if rank.below is not None and tree.read_stat(rank.below.pid) is not None:
+                self._will_fail(rank, rank.below)
+                continue
+            asked = [raised_question.ask(pid) for pid in tree.stop_targets(rank.pid).programs]
+            if not any(asked):
+                self._will_fail(rank, None)
+
+    def _will_fail(self, rank: Rank, facts: RaisedFacts | None) -> None:
+        """Emits the failure that a rank which still runs will be, by what it told or (None) by its last output; not if
+        that is a symptom, or the rank was told to end, or a person debugs one.
+        """
+        if rank.key in self._signalled or self._context.terminal is not None:
+            return
         tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
-        end = diagnosis.facts.RankEnd(
-            rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
-        )
+        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        if facts is None and not diagnosis.failures.ends_with_exception(end):
+            return
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
-        if failure.is_symptom or failure.host != self._context.host or failure.code != 1:
-            return None
-        rank.foreseen = failure
-        return failure._replace(ending=True)
+        if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:
+            rank.foreseen = failure
+            self._emit(Raised(failure._replace(ending=True)))
+
+    def raised(self, number: int) -> str:
+        """What the rank with this global number has raised, if it still runs; empty: nothing."""
+        rank = next((rank for rank in self._ranks.values() if rank.number == number), None)
+        if rank is None or rank.key not in self._expected:
+            return ""
+        if rank.foreseen is None:
+            self._will_fail(rank, rank.below if rank.below and tree.read_stat(rank.below.pid) else None)
+        return rank.foreseen.reason.partition("\n")[0] if rank.foreseen is not None else ""
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reported why it is about to end."""

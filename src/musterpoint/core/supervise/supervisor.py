@@ -23,6 +23,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 from musterpoint.core.channel.topics import barriers
+from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -165,6 +166,8 @@ class Supervisor:
         act = _FOR_DAEMONS.get(type(event))
         if act is not None:
             act(self._daemons, event)
+        elif isinstance(event, RaisedAsked):
+            self._processes.tell_who_raised()
         elif not self._watchers.hear(event):
             self.on_event(event)
 
@@ -327,13 +330,10 @@ class Supervisor:
         return True
 
     def _raised(self, connection: Connection, line: str) -> bool:
-        """A rank is on its way out by an exception: the cause, should others fail for it before it has ended."""
-        failure = self._processes.has_raised(diagnosis.raised_facts.RaisedFacts.from_line(line))
+        """A rank is on its way out by an exception."""
+        self._processes.has_raised(diagnosis.raised_facts.RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")
-        goes_on = self._state.phase in ("running", "judging") and not self._state.stopped_by
-        if failure is not None and goes_on and not self._rules.finish_on_failure:
-            self._peers.failed(failure)
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:

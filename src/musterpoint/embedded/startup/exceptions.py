@@ -1,7 +1,7 @@
 """Has a rank tell the supervisor of the exception that ends it, as facts: type, message, and where it was raised.
 
-It comes before the program's exit functions run, and before what other libraries print. The program's own
-``sys.excepthook`` runs as without us; where it sets another one later, nothing is told, and the output alone is read.
+It comes before the program's exit functions run, and before what other libraries print. Python announces the call of
+``sys.excepthook`` to audit hooks, whatever function the program has put there.
 
 Nothing is imported at that moment but what is written in C. A module that evaluates text as it is imported, as
 ``socket`` and ``json`` do, makes Python forget that a KeyboardInterrupt is to end it by SIGINT: it would end with 1
@@ -10,6 +10,7 @@ Nothing is imported at that moment but what is written in C. A module that evalu
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 
@@ -29,18 +30,26 @@ SECONDS = 2.0
 
 
 def install() -> None:
-    """Puts our hook before the one that is there."""
-    before, process = sys.excepthook, os.getpid()
+    """Tells of the exception that ends this process, once its main thread has no frame left."""
+    process, main = os.getpid(), _thread.get_ident()
 
-    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if os.getpid() == process:  # not in a process that was forked from the rank
+    def heard(event: str, args: tuple[object, ...]) -> None:
+        if event != "sys.excepthook" or os.getpid() != process or _thread.get_ident() != main:
+            return  # among others: in a process that was forked from the rank
+        error = args[2]
+        # C code may print an exception of a callback, and the program goes on: it has frames of its own then
+        if isinstance(error, BaseException) and sys._getframe().f_back is None and not goes_on():
             try:
                 tell(error)
             except BaseException:
                 pass  # what the program prints has it, too
-        before(kind, error, traceback)
 
-    sys.excepthook = excepthook
+    sys.addaudithook(heard)
+
+
+def goes_on() -> bool:
+    """Whether a person sits there: Python asks for more after the exception (``python -i``), or a debugger may."""
+    return bool(sys.flags.interactive or os.environ.get("PYTHONINSPECT") or os.isatty(0))
 
 
 def tell(error: BaseException) -> None:

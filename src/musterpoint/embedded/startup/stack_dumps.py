@@ -32,11 +32,15 @@ last question, and that of the last one that the main thread has answered.
 """
 NUMBER = 8
 """Bytes of each of the two."""
-STACKS = b"s"
-"""The byte in the pipe that asks for the stacks; any other one asks whether the main thread runs Python."""
+STACKS, RAISED = b"s", b"e"
+"""The bytes in the pipe that ask for the stacks, and for an exception that the main thread has raised; any other one
+asks whether that runs Python."""
 ANSWER, ANSWER_END = "Stacks, read by a thread of the process\n", "End of the stacks\n"
 """Its first and last line: so who asked tells a whole answer from a part, and from what the signal had written."""
 MOST_FRAMES = 200
+MAIN = _thread.get_ident()
+TELLS = f"startup of {os.path.join(os.path.dirname(os.path.abspath(__file__)), 'path')}: exceptions"
+"""The task that tells of exceptions, as the start-up calls it in ``sys.modules``."""
 MOST_ANSWERS = 1 << 20
 """Bytes of answers that are kept: a rank may be looked at for weeks."""
 
@@ -55,6 +59,9 @@ def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
                 os.lseek(answers, 0, os.SEEK_SET)
             os.write(answers, f"{ANSWER}{stacks()}{ANSWER_END}".encode("utf-8", "replace"))
             continue
+        if byte == RAISED:
+            tell_of_raised()
+            continue
         question += 1
         os.pwrite(returns, question.to_bytes(NUMBER, "big"), 0)
         _thread.interrupt_main(RETURNED)  # type: ignore[arg-type]  # any signal's number
@@ -71,6 +78,17 @@ def stacks() -> str:
             lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
             frame, left = frame.f_back, left - 1  # type: ignore[assignment]
     return "".join(lines)
+
+
+def tell_of_raised() -> None:
+    """Tells the supervisor of an exception that the main thread handles, which may be on its way out of the program."""
+    found: object = sys._current_exceptions().get(MAIN)
+    error = found[1] if isinstance(found, tuple) else found  # the tuple until Python 3.11
+    if error is not None and TELLS in sys.modules:
+        try:
+            sys.modules[TELLS].tell(error)
+        except Exception:
+            pass  # who asked doesn't wait for it
 
 
 def serve() -> None:

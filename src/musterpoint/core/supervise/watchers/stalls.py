@@ -149,7 +149,10 @@ class StallWatch(Watcher):
             return
         self._read_flight_records()
         self._calls.looked(self._facts)
-        found = [position(int(rank), facts) for rank, facts in self._facts.items()]
+        found = [
+            standstill.with_raised(position(int(rank), facts), self._processes.raised(int(rank)))
+            for rank, facts in self._facts.items()
+        ]
         if self._context.pump.last_output > self._looked_at:
             found = [got_on(one) for one in found]
         self._looked_at = time.monotonic()
@@ -179,7 +182,8 @@ class StallWatch(Watcher):
             self._say_once(f"{silence}; {standstill.busy_sentence(event.positions)}, busy: the job goes on")
             return
         found = standstill.stall(positions)
-        self._stall(f"{silence}: {found.sentence}", found.suspect)
+        raised = min((one for one in event.positions if one.raised), default=None)
+        self._stall(f"{silence}: {found.sentence}", found.suspect, raised)
 
     def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
         """A line that a log rule asks for hasn't come: a stall, unless the ranks that should print it have ended."""
@@ -197,12 +201,12 @@ class StallWatch(Watcher):
                 suspect = where.suspect
         self._stall(f"{sentence}; the last one was: {missing.line}" if missing.line else sentence, suspect)
 
-    def _stall(self, sentence: str, suspect: int | None) -> None:
-        """The job stands still: all hosts are told, and it ends or not."""
+    def _stall(self, sentence: str, suspect: int | None, raised: Position | None = None) -> None:
+        """The job stands still: all hosts are told, and it ends or not. ``raised``: a rank that may be the cause."""
         sentence = clip(sentence, MOST_REASON)
         if self._ends:
             self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
-            self._emit(Broken(self._failure(sentence, suspect)))
+            self._emit(Broken(self._failure(sentence, suspect if raised is None else raised.rank, raised)))
         elif sentence != self._said:
             self._said = sentence
             self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
@@ -218,17 +222,21 @@ class StallWatch(Watcher):
         missing = set(range(self._roster.world_size)) - {one.rank for one in positions}
         return [Position(rank, "stopped", "has ended with 0") for rank in sorted(missing)]
 
-    def _failure(self, sentence: str, suspect: int | None) -> Failure:
+    def _failure(self, sentence: str, suspect: int | None, raised: Position | None) -> Failure:
         host, local = self._context.host, None
         first = 0
         for seat in self._roster.group:
             if suspect is not None and first <= suspect < first + seat.slots:
                 host, local = seat.name, suspect - first
             first += seat.slots
-        who = f"rank {suspect} (local rank {local}) on {host}, " if local is not None else ""
-        reason = fit([f"muster: stalled: {sentence}", f"{who}exit code {exit_codes.STALLED}"], last_first=True)
         rank = suspect if local is not None else None
-        return Failure(host, exit_codes.STALLED, "muster", "infra", reason, rank, local, at=time.time())
+        who = f"rank {suspect} (local rank {local}) on {host}, " if local is not None else ""
+        code = exit_codes.STALLED if raised is None else 1
+        ends = f"{who}exit code {code}"
+        if raised is None:
+            reason = fit([f"muster: stalled: {sentence}", ends], last_first=True)
+            return Failure(host, code, "muster", "infra", reason, rank, local, at=time.time())
+        return Failure(host, code, "user", "user", fit([raised.raised, ends, sentence]), rank, local, at=time.time())
 
     # on every host
 

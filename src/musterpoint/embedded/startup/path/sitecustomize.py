@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import module_from_spec
 
 TYPE_CHECKING = False  # importing typing for it would delay every start
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec, PathFinder
+    from importlib.util import module_from_spec
     from types import ModuleType
     from typing import Any, Callable, Sequence
+else:  # importlib.util takes five milliseconds; Python itself has these two
+    PathFinder = sys.modules["_frozen_importlib_external"].PathFinder
+    module_from_spec = sys.modules["_frozen_importlib"].module_from_spec
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASKS = "MUSTER_STARTUP"

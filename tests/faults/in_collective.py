@@ -155,6 +155,42 @@ def names_who_left(seen: Seen) -> None:
     assert seen.job.launcher.own or re.search(said, seen.reason("algo-1")), seen.reason("algo-1")
 
 
+LEAVE = """
+import atexit, threading
+
+def leave():
+    if "torch.distributed" in sys.modules:
+        import torch.distributed as dist
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    if "horovod" in sys.modules:
+        import horovod.torch as hvd
+        hvd.shutdown()
+    time.sleep(6)
+
+def theirs(kind, error, traceback):
+    print(f"their own hook: {error!r}", file=sys.stderr, flush=True)
+"""
+"""The others notice the end of a connection, and the rank lives on."""
+RAISE = "raise LookupError('no such shard: 17')"
+LINGERS = (
+    ("atexit", "its exit functions", f"atexit.register(leave)\n    {RAISE}", ()),
+    ("thread", "a thread that is no daemon", f"threading.Thread(target=leave).start()\n    {RAISE}", ()),
+    (
+        "hook", "its exit functions, with a hook of its own for exceptions",
+        f"sys.excepthook = theirs\n    atexit.register(leave)\n    {RAISE}", (),
+    ),
+    (
+        "printed", "its exit functions, after it printed its exception itself",
+        f"atexit.register(leave)\n    try:\n        {RAISE}\n    except LookupError:\n        import traceback\n"
+        "        traceback.print_exc()\n        sys.exit(1)", (),
+    ),
+    (
+        "finally", "a `finally` (`--stall-timeout`)", f"try:\n        {RAISE}\n    finally:\n        leave()",
+        ("--stall-timeout", "100"),
+    ),
+)  # fmt: skip
+
 IN_COLLECTIVE = (
     Fault(
         "raises-waited", "a rank raises while the others wait for it in a collective",
@@ -166,6 +202,14 @@ IN_COLLECTIVE = (
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=20,
         body=f"{JOINED}if VICTIM:\n    import atexit\n    atexit.register(time.sleep, 20)\n    strike()\n{LEAVES}"
              f"    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    *(
+        Fault(
+            f"lingers-{name}", f"a rank raises and leaves, and lives on for 6 s in {about}",
+            Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=8,
+            options=options, body=f"{LEAVE}{JOINED}if VICTIM:\n    strike()\n    {end}\n{WAITS}",
+        )
+        for name, about, end, options in LINGERS
     ),
     Fault(
         "mpi-abort", "a rank calls `MPI_Abort` while the others wait for it, and would end with 0",

@@ -42,8 +42,8 @@ def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure 
     return next((failure for failure in pending if not failure.is_symptom), loss)
 
 
-ANSWER_SECONDS = 0.5
-"""For hosts to answer :class:`AskRaised`."""
+ANSWER_SHARE = 0.25
+"""Of the hold: for hosts to answer :class:`AskRaised`."""
 READING_SECONDS = 3.5
 """For a failed rank's host to read the rest of its output, which may name the cause."""
 MOST_HOLDS = 4
@@ -90,7 +90,8 @@ class RootCauseFinder:
             return None
         next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
         wait = self._patience if self._opaque else self._hold
-        return max(self._not_before, next_one, self._held_at + wait, *self._reading.values())
+        over = max(self._not_before, next_one, self._held_at + wait, *self._reading.values())
+        return over if self._asked else over - ANSWER_SHARE * self._hold
 
     def failed(self, failure: Failure, now: float, age: float = 0.0) -> list[Decision]:
         """``failure`` is reported ``now``, and happened ``age`` seconds before."""
@@ -129,7 +130,7 @@ class RootCauseFinder:
             return []
         if not self._asked:
             self._asked = True
-            self._not_before = now + ANSWER_SECONDS
+            self._not_before = now + ANSWER_SHARE * self._hold
             return [AskRaised()]
         return self._announce(self._held)
 

@@ -32,15 +32,14 @@ last question, and that of the last one that the main thread has answered.
 """
 NUMBER = 8
 """Bytes of each of the two."""
-STACKS, RAISED = b"s", b"e"
-"""The bytes in the pipe that ask for the stacks, and for an exception that the main thread has raised; any other one
-asks whether that runs Python."""
+STACKS = b"s"
+"""The byte in the pipe that asks for the stacks."""
+RAISED = b"e"
+"""The byte that asks for an exception that the main thread has raised; any other one asks whether that runs Python."""
 ANSWER, ANSWER_END = "Stacks, read by a thread of the process\n", "End of the stacks\n"
 """Its first and last line: so who asked tells a whole answer from a part, and from what the signal had written."""
 MOST_FRAMES = 200
 MAIN = _thread.get_ident()
-TELLS = f"startup of {os.path.join(os.path.dirname(os.path.abspath(__file__)), 'path')}: exceptions"
-"""The task that tells of exceptions, as the start-up calls it in ``sys.modules``."""
 MOST_ANSWERS = 1 << 20
 """Bytes of answers that are kept: a rank may be looked at for weeks."""
 
@@ -68,9 +67,9 @@ def wait(asked: int, returns: int, ready: _thread.LockType) -> None:
 
 
 def stacks() -> str:
-    """The stacks of all threads, innermost first, in the words of ``faulthandler``."""
+    """The stacks of all threads, the main one's first, innermost first, in the words of ``faulthandler``."""
     lines = []
-    for thread, innermost in sys._current_frames().items():
+    for thread, innermost in sorted(sys._current_frames().items(), key=lambda each: each[0] != MAIN):
         lines.append(f"Thread 0x{thread:016x} (most recent call first):\n")
         frame, left = innermost, MOST_FRAMES
         while frame is not None and left:
@@ -84,9 +83,11 @@ def tell_of_raised() -> None:
     """Tells the supervisor of an exception that the main thread handles, which may be on its way out of the program."""
     found: object = sys._current_exceptions().get(MAIN)
     error = found[1] if isinstance(found, tuple) else found  # the tuple until Python 3.11
-    if error is not None and TELLS in sys.modules:
+    here = os.path.dirname(os.path.abspath(__file__))
+    task = sys.modules.get(f"startup of {here}/path: exceptions")  # as the start-up calls it
+    if error is not None and task is not None:
         try:
-            sys.modules[TELLS].tell(error)
+            task.tell(error)
         except Exception:
             pass  # who asked doesn't wait for it
 

@@ -13,6 +13,7 @@ from musterpoint.base.failure import Failure, Kind, Secondary
 from musterpoint.base.failure import lost_host as lost
 from musterpoint.core.channel.root_cause import (
     Announce,
+    AskRaised,
     Decision,
     Hurry,
     RootCauseFinder,
@@ -33,7 +34,16 @@ def play(*steps: tuple[object, ...], opaque: str = "") -> list[Decision]:
     finder = RootCauseFinder(2.0, 35.0, opaque.split())
     actions: list[Decision] = []
     for name, *arguments in steps:
+        actions += until(finder, arguments[0]) if isinstance(arguments[0], float) else []
         actions += getattr(finder, str(name))(*arguments) or []
+    return [action for action in actions if not isinstance(action, AskRaised)]
+
+
+def until(finder: RootCauseFinder, now: float) -> list[Decision]:
+    """What is due before ``now``."""
+    actions: list[Decision] = []
+    while finder.due is not None and finder.due < now:
+        actions += finder.tick(finder.due)
     return actions
 
 
@@ -50,29 +60,47 @@ RAISED = Failure("algo-2", 1, "user", "user", "LookupError: no such shard", 3, 1
 
 def test_a_symptom_gives_way_to_a_rank_that_has_raised_and_has_not_ended_yet() -> None:
     lost_one = Secondary(lost=1)
-    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0), ("tick", 3.9), ("tick", 4.0)) == [
-        Announce(RAISED, lost_one)
-    ]
-    assert play(("failed", RESET, 1.0), ("failed", RAISED, 2.0), ("tick", 3.0)) == [Announce(RAISED, lost_one)]
+    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0)) == [Announce(RAISED, lost_one)]
+    assert play(("failed", RESET, 1.0), ("failed", RAISED, 2.0)) == [Announce(RAISED, lost_one)]
+    assert play(("failed", CLOSED, 1.0), ("failed", RAISED, 2.0)) == [Announce(RAISED, Secondary(other=1))]
 
 
-def test_a_rank_that_has_raised_fails_when_it_ends_and_not_before() -> None:
+def test_a_rank_that_has_raised_fails_when_it_ends_or_another_fails_after_it() -> None:
     ended = RAISED._replace(ending=False)
     assert play(("failed", RAISED, 1.0), ("tick", 99.0)) == []
-    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0)) == [Announce(BOOM, Secondary())]
-    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0), ("failed", ended, 3.0)) == [
-        Announce(ended, Secondary(lost=1))
-    ]
+    assert play(("failed", RAISED, 1.0), ("failed", ended, 3.0)) == [Announce(ended, Secondary())]
+    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0)) == [Announce(RAISED, Secondary(other=1))]
+    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0, 1.5)) == [Announce(BOOM, Secondary())]
+    same = LATER._replace(reason=RAISED.reason)
+    assert play(("failed", RAISED, 1.0), ("failed", same, 2.0)) == [Announce(same, Secondary())]
     assert ended.is_same_as(RAISED)
+
+
+def test_hosts_are_asked_for_a_rank_that_has_raised_where_nothing_explains_a_symptom() -> None:
+    finder = RootCauseFinder(2.0)
+    assert finder.failed(RESET, 1.0) == []
+    assert finder.due == 2.5
+    assert finder.tick(2.5) == [AskRaised()]
+    assert finder.due == 3.0
+    assert finder.failed(RAISED, 2.9) == [Announce(RAISED, Secondary(lost=1))]
+
+
+def test_a_symptom_waits_while_the_output_of_a_failed_rank_is_read() -> None:
+    read = RAISED._replace(second_hand=True)
+    ended = RAISED._replace(ending=False)
+    steps = ("failed", read, 1.0), ("failed", RESET, 1.1), ("tick", 4.0)
+    assert play(*steps) == []
+    assert play(*steps, ("failed", ended, 4.1)) == [Announce(ended, Secondary(lost=1))]
+    assert play(*steps, ("tick", 4.5)) == [Announce(RESET, Secondary())]
 
 
 def first_of(*reports: tuple[Failure, float, float]) -> tuple[str, Secondary] | None:
     """The host whose failure is announced. Each report is a failure, when it came, and how old it was."""
     finder = RootCauseFinder(2.0, order=0.05)
     for failure, now, age in reports:
-        finder.tick(now)
+        until(finder, now)
         finder.failed(failure, now, age)
-    finder.tick(reports[0][1] + 9.0)
+    until(finder, reports[0][1] + 9.0)
     return (finder.announced.failure.host, finder.announced.secondary) if finder.announced else None
 
 
@@ -131,9 +159,9 @@ def test_clocks_of_hosts_decide_nothing(reports: list[tuple[Kind, float, float]]
         finder, now = RootCauseFinder(2.0), 100.0
         for number, ((kind, _, pause), at) in enumerate(zip(reports, times, strict=True)):
             now += pause
-            finder.tick(now)
+            until(finder, now)
             finder.failed(Failure(f"algo-{number}", 1, "user", kind, "it failed", at=at), now)
-        finder.tick(now + 60)
+        until(finder, now + 60)
         assert finder.announced is not None
         return finder.announced.failure._replace(at=0.0)
 
@@ -247,6 +275,8 @@ def test_when_there_is_something_due() -> None:
     finder = RootCauseFinder(2.0)
     assert finder.due is None
     finder.failed(RESET, 1.0)
+    assert finder.due == 2.5
+    finder.tick(2.5)
     assert finder.due == 3.0
     finder.cut("algo-2")
     assert finder.due is None

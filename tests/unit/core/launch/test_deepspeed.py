@@ -9,7 +9,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.core.code.workspace import Workspace
-from musterpoint.core.launch.inputs import STANDINS
+from musterpoint.core.launch.inputs import STANDINS, STARTUP
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
@@ -84,7 +84,7 @@ def test_the_launcher_is_kept_from_the_users_modules(plan: Planner, values: Valu
     assert "PYTHONPATH" not in got
     assert (got["NODE_RANK"], got["GROUP_RANK"], got["LOCAL_WORLD_SIZE"]) == ("1", "1", "2")
     assert made.unset == ("PYTHONPATH", "OMPI_COMM_WORLD_LOCAL_RANK")
-    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"/opt/ml/code:/mine:{STANDINS}")
+    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"{STARTUP}:/opt/ml/code:/mine:{STANDINS}")
 
 
 @pytest.mark.parametrize(

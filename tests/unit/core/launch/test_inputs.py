@@ -13,7 +13,7 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
-from musterpoint.core.launch.inputs import STANDINS, STARTUP, LaunchInputs
+from musterpoint.core.launch.inputs import STANDINS, STARTUP, TASKS, LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import every, find
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -42,14 +42,16 @@ def test_a_host_alone_meets_itself_on_the_loopback(hosts: int, master: str, own:
 @pytest.mark.parametrize(
     ("paths", "own", "expected"),
     [
-        ((), "", ""),
-        (("/code",), "", "/code"),
-        (("/code", "/lib"), "/mine", os.pathsep.join(["/code", "/lib", "/mine"])),
-        ((), "/mine", "/mine"),
+        ((), "", []),
+        (("/code",), "", ["/code"]),
+        (("/code", "/lib"), "/mine", ["/code", "/lib", "/mine"]),
+        ((), "/mine", ["/mine"]),
+        ((), f"/mine:{STARTUP}", ["/mine", STARTUP]),
     ],
 )
-def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: str, expected: str) -> None:
-    assert inputs(environ={"PYTHONPATH": own} if own else {}, paths=paths).pythonpath == expected
+def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: str, expected: list[str]) -> None:
+    made = inputs(environ={"PYTHONPATH": own} if own else {}, paths=paths)
+    assert made.pythonpath.split(os.pathsep) == [*([] if STARTUP in own else [STARTUP]), *expected]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +66,13 @@ def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: s
 def test_what_stands_in_for_the_platforms_packages_comes_last(platform: str, own: str, expected: list[str]) -> None:
     made = inputs(environ={"PYTHONPATH": own} if own else {})
     made = made._replace(job=made.job._replace(platform=platform))
-    assert made.pythonpath.split(os.pathsep) == expected
+    assert made.pythonpath.split(os.pathsep) == [STARTUP, *expected]
 
 
 A_AND_B = (EnvSetting("A", "1", "why"), EnvSetting("B", "1", "why"))
 ATTEMPT = {"MUSTER_ATTEMPT": "0", "TORCHELASTIC_RESTART_COUNT": "0"}
 ALL_LAUNCHERS = [
-    "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", *ATTEMPT,
+    "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", *ATTEMPT, TASKS,
 ]  # fmt: skip
 
 
@@ -82,15 +84,16 @@ def test_the_environment_of_a_program() -> None:
         "OMP_NUM_THREADS": "7",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
         **ATTEMPT,
+        TASKS: "exceptions",
         "B": "1",
-        "PYTHONPATH": os.pathsep.join(["/code", "/mine"]),
+        "PYTHONPATH": os.pathsep.join([STARTUP, "/code", "/mine"]),
     }
     del found["PYTHONPATH"]
     assert {name: value for name, value, *_ in made.environment(own)} == found
 
 
 def test_a_path_without_additions_of_ours_is_left_alone() -> None:
-    made = inputs(environ={"PYTHONPATH": "/mine"}, paths=(), network=A_AND_B)
+    made = inputs(environ={"PYTHONPATH": f"{STARTUP}:/mine"}, paths=(), network=A_AND_B)
     assert [setting.name for setting in made.program_environment()] == [*ALL_LAUNCHERS, "A", "B"]
 
 
@@ -126,7 +129,7 @@ def test_the_users_values_stay_even_when_empty() -> None:
     network = (EnvSetting("NCCL_SOCKET_IFNAME", "eth0", "r"), EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "r"))
     exports = (("SM_HOSTS", "[]"), ("SM_MODEL_DIR", "/opt/ml/model"))
     settings = inputs(environ=environ, exports=exports, network=network).environment()
-    expected = ["PYTHONFAULTHANDLER", *ATTEMPT, "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
+    expected = ["PYTHONFAULTHANDLER", *ATTEMPT, TASKS, "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
     assert [setting.name for setting in settings] == expected
 
 
@@ -161,8 +164,7 @@ def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     assert all(setting.reason for setting in made.environment)
     assert made.processes or made.daemons or made.ssh
     own = {setting.value for setting in made.environment if setting.name == "PYTHONPATH"}
-    startup = f"{STARTUP}:" if launcher == "jax" else ""
-    assert made.user_pythonpath == f"{startup}/opt/ml/code:{STANDINS}"
+    assert made.user_pythonpath == f"{STARTUP}:/opt/ml/code:{STANDINS}"
     by_itself = launcher == "ray"  # its workers get the sys.path of the program, on the leader
     assert own == (set() if made.foreign or by_itself else {made.user_pythonpath})
     assert made.foreign == (launcher in ("torchrun", "mpi", "deepspeed"))

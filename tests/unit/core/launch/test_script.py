@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.launch.inputs import STANDINS
+from musterpoint.core.launch.inputs import STANDINS, STARTUP
 from musterpoint.core.launch.plan import LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
@@ -19,8 +19,9 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
     assert (process.role, process.rank, process.local_rank, process.cwd) == ("rank", 0, 0, "/opt/ml/code")
     assert values(made) == {
         "MUSTER_ATTEMPT": "0",
+        "MUSTER_STARTUP": "exceptions",
         "PYTHONFAULTHANDLER": "1",
-        "PYTHONPATH": f"/opt/ml/code:{STANDINS}",
+        "PYTHONPATH": f"{STARTUP}:/opt/ml/code:{STANDINS}",
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
@@ -45,7 +46,7 @@ def test_what_the_user_set_stays(plan: Planner, values: Values) -> None:
     made = plan("script", {"a": 1, "b": 1}, "a", environ=environ, exports=(("SM_HOSTS", "[]"), ("MASTER_ADDR", "a")))
     got = values(made)
     assert not {"OMP_NUM_THREADS", "PYTHONUNBUFFERED", "MASTER_PORT"} & set(got)
-    assert got["PYTHONPATH"] == f"/opt/ml/code:/lib/mine:{STANDINS}"
+    assert got["PYTHONPATH"] == f"{STARTUP}:/opt/ml/code:/lib/mine:{STANDINS}"
     assert got["SM_HOSTS"] == "[]"
     assert got["MASTER_ADDR"] == "10.0.0.1", "the roster knows better than the platform's variables"
 

@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.launch.inputs import STANDINS
+from musterpoint.core.launch.inputs import STANDINS, STARTUP
 from musterpoint.core.launch.launchers.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
@@ -74,7 +74,7 @@ def test_the_agent_is_kept_from_the_users_modules(plan: Planner, values: Values)
     assert "PYTHONPATH" not in got
     assert got["NODE_RANK"] == "1"
     assert made.unset == ("PYTHONPATH", "PET_STANDALONE")
-    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"/opt/ml/code:/mine:{STANDINS}")
+    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"{STARTUP}:/opt/ml/code:/mine:{STANDINS}")
     assert (made.local_ranks, made.first_rank, made.world_size) == (2, 1, 3)
 
 
@@ -98,7 +98,7 @@ def test_ranks_are_started_again_without_an_agent(plan: Planner, values: Values)
     ]  # fmt: skip
     assert [process.words for process in made.processes] == [["/usr/bin/python3", "train.py", "--lr", "0.1"]] * 2
     got = values(made, 1)
-    assert got["PYTHONPATH"] == f"/opt/ml/code:/mine:{STANDINS}"
+    assert got["PYTHONPATH"] == f"{STARTUP}:/opt/ml/code:/mine:{STANDINS}"
     assert (got["RANK"], got["LOCAL_RANK"], got["WORLD_SIZE"], got["ROLE_RANK"]) == ("2", "1", "3", "2")
     assert (got["MASTER_ADDR"], got["MASTER_PORT"]) == ("10.0.0.1", "7778")
     assert got["TORCHELASTIC_RESTART_COUNT"] == "1"

@@ -100,14 +100,29 @@ def test_the_exception_is_told_with_its_causes_and_printed_as_ever(
     ]
 
 
+CALLBACK = """
+import ctypes
+ctypes.pythonapi.PyRun_SimpleString(b"raise ValueError('in C')")
+load = lambda: None
+"""
+
+
+def test_a_hook_of_the_programs_own_hides_nothing(environ: dict[str, str], supervisor: Supervisor) -> None:
+    own = "sys.excepthook = lambda *_: print('theirs', file=sys.stderr)"
+    assert run(environ, own, **variables(supervisor))[:2] == run(environ, own)[:2]
+    assert RaisedFacts.from_line(supervisor.lines[1]).chain[-1].text.startswith("LookupError: no such shard")
+
+
 @pytest.mark.parametrize(
     "before",
     [
-        "sys.excepthook = lambda *_: print('theirs', file=sys.stderr)",
         "if os.fork() == 0: load()\nos.wait()\nos._exit(1)",
         "sys.exit('giving up')",
+        CALLBACK,
+        "os.environ['PYTHONINSPECT'] = '1'",
+        "import threading\nthreading.Thread(target=load).start()\nload = lambda: None",
     ],
-    ids=["a hook of its own", "a forked process", "no exception"],
+    ids=["a forked process", "no exception", "a callback", "a person", "another thread"],
 )
 def test_nothing_is_told_of_what_does_not_end_the_rank(
     environ: dict[str, str], supervisor: Supervisor, before: str

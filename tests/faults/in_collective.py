@@ -190,6 +190,9 @@ LINGERS = (
         ("--stall-timeout", "100"),
     ),
 )  # fmt: skip
+UNTOLD = dict.fromkeys(
+    ("own", "shell"), "its torchrun names the rank that ended first, and what else there is isn't told"
+)
 
 IN_COLLECTIVE = (
     Fault(
@@ -207,7 +210,8 @@ IN_COLLECTIVE = (
         Fault(
             f"lingers-{name}", f"a rank raises and leaves, and lives on for 6 s in {about}",
             Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=8,
-            options=options, body=f"{LEAVE}{JOINED}if VICTIM:\n    strike()\n    {end}\n{WAITS}",
+            options=options, without=UNTOLD if name in ("hook", "printed") else {},
+            body=f"{LEAVE}{JOINED}if VICTIM:\n    strike()\n    {end}\n{WAITS}",
         )
         for name, about, end, options in LINGERS
     ),

@@ -90,8 +90,8 @@ class RootCauseFinder:
             return None
         next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
         wait = self._patience if self._opaque else self._hold
-        over = max(self._not_before, next_one, self._held_at + wait, *self._reading.values())
-        return over if self._asked else over - ANSWER_SHARE * self._hold
+        over = max(next_one, self._held_at + wait, *self._reading.values())
+        return max(self._not_before, over if self._asked else over - ANSWER_SHARE * self._hold)
 
     def failed(self, failure: Failure, now: float, age: float = 0.0) -> list[Decision]:
         """``failure`` is reported ``now``, and happened ``age`` seconds before."""

@@ -14,23 +14,17 @@ RAISED = b"e"
 """The byte that asks."""
 
 
-def ask(pid: int, proc: str = "/proc") -> bool:
-    """Asks the process; returns whether it is one that can answer."""
+def ask(pid: int, proc: str = "/proc") -> None:
+    """Asks the process, if it is one that can answer."""
     folder = f"{proc}/{pid}/fd"
     try:
-        for name in os.listdir(folder):
-            link = os.readlink(f"{folder}/{name}")
-            if link.startswith(RETURNS):
-                number = link.removeprefix(RETURNS).partition(" ")[0]
-                return number.isdecimal() and _write(f"{folder}/{number}")
-    except OSError:  # it has ended, or is another user's
+        links = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+        names = [link.removeprefix(RETURNS).partition(" ")[0] for link in links if link.startswith(RETURNS)]
+        for name in filter(str.isdecimal, names):
+            pipe = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(pipe, RAISED)
+            finally:
+                os.close(pipe)
+    except OSError:  # it has ended, is another user's, or has been asked too often
         pass
-    return False
-
-
-def _write(path: str) -> bool:
-    pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.write(pipe, RAISED) == 1
-    finally:
-        os.close(pipe)

@@ -326,9 +326,9 @@ class Ranks:
             if rank.below is not None and tree.read_stat(rank.below.pid) is not None:
                 self._will_fail(rank, rank.below)
                 continue
-            asked = [raised_question.ask(pid) for pid in tree.stop_targets(rank.pid).programs]
-            if not any(asked):
-                self._will_fail(rank, None)
+            for pid in tree.stop_targets(rank.pid).programs:
+                raised_question.ask(pid)
+            self._will_fail(rank, None)
 
     def _will_fail(self, rank: Rank, facts: RaisedFacts | None) -> None:
         """Emits the failure that a rank which still runs will be, by what it told or (None) by its last output; not if

@@ -85,7 +85,7 @@ def tell_of_raised() -> None:
     error = found[1] if isinstance(found, tuple) else found  # the tuple until Python 3.11
     here = os.path.dirname(os.path.abspath(__file__))
     task = sys.modules.get(f"startup of {here}/path: exceptions")  # as the start-up calls it
-    if error is not None and task is not None:
+    if isinstance(error, Exception) and task is not None:
         try:
             task.tell(error)
         except Exception:

@@ -20,20 +20,24 @@ _INFRASTRUCTURE = re.compile(
 )
 
 
-_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|terminated abruptly|\bexit ?code:? -9\b")
-"""What DataLoader, subprocess, multiprocessing's and concurrent.futures' pools say of a child that was killed."""
+_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|\bexit ?code:? -9\b")
+"""What DataLoader, subprocess and multiprocessing say of a child that was killed."""
+_CHILD_GONE = re.compile(r"terminated abruptly")
+"""What concurrent.futures' pools say of one, and of one that crashed."""
 
 
 def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
     ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
-    another failure caused the error (None: decided by its text). A SIGKILL that nothing here explains is ``infra``.
+    another failure caused the error (None: decided by its text). A SIGKILL that nothing here explains is ``infra``,
+    whether it met the rank or a child of it.
     """
-    if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
+    killed = _CHILD_KILLED.search(text) is not None
+    if (oom and (status in (-9, 137) or killed or _CHILD_GONE.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"
     if is_peer_lost(text) if symptom is None else symptom:
         return "peer"
-    if status == -9 or status is None or _INFRASTRUCTURE.search(text):
+    if status == -9 or status is None or killed or _INFRASTRUCTURE.search(text):
         return "infra"
     return "user"

@@ -7,8 +7,11 @@ from typing import Callable
 
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
-from musterpoint.core.diagnosis.program_source import goes_on
-from musterpoint.core.diagnosis.traceback import Line, Raised
+from musterpoint.core.diagnosis.program_source import After, after
+from musterpoint.core.diagnosis.traceback import Line, Raised, is_noise
+
+Source = Callable[[str], "str | None"]
+"""Gives the text of a file that a traceback names; None where it can't."""
 
 STALE = 40
 """Lines after a traceback from which on the program has probably continued after it."""
@@ -25,18 +28,86 @@ _LOST_CONNECTION = re.compile(
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that report a child's end; the child may have printed no error."""
+_SIGINT, SIGABRT, _SIGTERM = 2, 6, 15
+_OF_SHELL = 128
+_KILLS = (4, SIGABRT, 7, 8, 9, 11, _SIGTERM)
 _TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 
 
-def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Callable[[str], str | None]) -> Raised:
+def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, source: Source) -> list[Raised]:
+    """The exceptions of which one may have ended the program, and those that it may quote; empty: none did."""
+    top = [one for one in raised if not one.aside]
+    while top and lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
+        top.pop()
+    top = [one for one in top if one is top[-1] or not one.timed_out]
+    outlasting = [one for one in top if not survived(one, source)]
+    launches = any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1
+    killed = killed_by(status)
+    if killed and killed not in (_SIGINT, SIGABRT) and not (launches and (status or 0) > 0):
+        # a launcher that saw another rank end first may tell one to end that is on its way out
+        if killed == _SIGTERM and outlasting and outlasting[-1] is top[-1] and not lines_after(lines, top[-1]):
+            return top
+        return [one for one in top if one.fatal][-1:]
+    if launches:
+        return top
+    return outlasting if outlasting and (outlasting[-1].fatal or killed == SIGABRT) else top if outlasting else []
+
+
+def killed_by(status: int | None) -> int:
+    """The signal that ended a program, also one that a shell tells of; 0: none."""
+    if status is None or status >= 0:
+        return status - _OF_SHELL if status is not None and status - _OF_SHELL in _KILLS else 0
+    return -status
+
+
+def survived(raised: Raised, source: Source) -> bool:
+    """Whether the program went on after an exception that it printed.
+
+    One that nothing catches has a traceback from the program's first line on. One whose traceback begins within a
+    function was caught there, unless its source has nothing that catches it: then something else cut the traceback.
+    """
+    if raised.logged:
+        return True
+    if raised.fatal or raised.group == "member" or raised.label or not raised.headed or not raised.frames:
+        return False  # torch tags what nothing has caught
+    then = what_then(raised, source)
+    return then == "on" or (then is None and not _is_whole(raised) and not is_wrapper(raised))
+
+
+def what_then(raised: Raised, source: Source) -> After | None:
+    """What the code at the begin of a traceback did then; None: that can't be told."""
+    text = source(raised.frames[0].file) if raised.headed and raised.frames else None
+    return None if text is None else after(text, raised.frames[0].line, raised.frames[0].code, raised.name)
+
+
+def lines_after(lines: list[Line], raised: Raised) -> int:
+    """How many lines that mean something follow an exception."""
+    following = (line for line in lines[raised.end + 1 :] if line.label == raised.label)
+    return sum(not is_noise(line.text) for line in following)
+
+
+def _ended_program(raised: Raised, status: int | None, source: Source) -> bool:
+    """Whether a traceback ended the program, though much output follows it."""
+    if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
+        return False
+    then = what_then(raised, source)
+    return (status in RAISED and _is_whole(raised)) if then is None else then != "on"
+
+
+def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Source) -> Raised:
     """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
 
     An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
     (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
     """
     last = top[-1]
-    if last.fatal or last.group or any(map(is_wrapper, top)) or not (status is None or status in RAISED):
+    if any(map(is_wrapper, top)) or len({one.label for one in top if one.label}) > 1:
+        return last
+    outlasting = [one for one in top if not survived(one, source)]
+    if outlasting and outlasting[-1] is not last:
+        return outlasting[-1]
+    if last.fatal or last.group or not (status is None or status in RAISED):
         return last
     for at in reversed(range(len(top) - 1)):
         one = top[at]
@@ -46,10 +117,9 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Ca
             continue
         if colon_before(lines, one, top[at + 1]):
             return one
-        text = source(one.frames[0].file)
-        on = None if text is None else continues_after(text, one)
-        quoted = on is False or (on is None and _is_users_own(one))
-        if not on and (not _is_whole(last) or (quoted and adjoin(lines, one, top[at + 1]))):
+        then = what_then(one, source)
+        quoted = _is_users_own(one) if then is None else then != "on"
+        if then != "on" and (not _is_whole(last) or (quoted and adjoin(lines, one, top[at + 1]))):
             return one
         break
     return last
@@ -59,11 +129,6 @@ def _is_whole(raised: Raised) -> bool:
     """Whether a traceback begins with the program's first line."""
     first = raised.frames[0] if raised.headed and raised.frames else None
     return first is not None and (first.function == "<module>" or "runpy" in first.file)
-
-
-def continues_after(text: str, raised: Raised) -> bool | None:
-    """Whether the file ``text`` has something left to do behind what raised it; None: that can't be told."""
-    return goes_on(text, raised.frames[0].line, raised.frames[0].code, raised.name)
 
 
 def adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
@@ -160,6 +225,19 @@ def origin(raised: list[Raised], last: Raised) -> Raised:
     if last.chained and index and raised[index - 1].text.split(".")[-1] == last.text.split(".")[-1]:
         return raised[index - 1]
     return last
+
+
+def causes_of(raised: list[Raised], one: Raised) -> tuple[str, ...]:
+    """The first lines of what ``one`` was raised from, the nearest first: copies of it, and wrappers, tell no more."""
+    own = [other for other in raised if other.label == one.label]
+    at = own.index(one) if one in own else 0
+    found: list[str] = []
+    while own and own[at].caused and at:
+        at -= 1
+        said = own[at].text.partition("\n")[0]
+        if not is_wrapper(own[at]) and said.split(".")[-1] != one.text.partition("\n")[0].split(".")[-1]:
+            found.append(said)
+    return tuple(found)
 
 
 def is_wrapper(raised: Raised) -> bool:

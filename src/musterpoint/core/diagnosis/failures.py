@@ -15,11 +15,10 @@ from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
 from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
 from musterpoint.base.untrusted import clip
-from musterpoint.core.diagnosis import classify, program_output, program_source
+from musterpoint.core.diagnosis import classify, program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.core.diagnosis.hints import hint_for
-from musterpoint.core.diagnosis.peer_texts import is_peer_lost
-from musterpoint.core.diagnosis.traceback import is_greeting, lines_of
+from musterpoint.core.diagnosis.traceback import is_greeting
 from musterpoint.core.launch.plan import Meeting, ProcessPlan
 
 KILLED = 137
@@ -30,6 +29,9 @@ OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 OPEN_MPI_ECHOES = (OPEN_MPI_GAVE_UP, 195)
 """And -61, ``PMIX_ERR_LOST_CONNECTION``: with which it ends ranks whose daemon has gone, as the system sees it."""
+MOST_CAUSES = 3
+MOST_OF_ANOTHER = 200
+"""Bytes of an exception that the first one came from, or that the program survived."""
 MPI_RAISED = b"mpi4py.MPI.Exception: "
 
 
@@ -123,7 +125,10 @@ def _of_program(
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
     else:
         frames = "\n".join(_frame_lines(frame, context.files.directories) for frame in reversed(error.frames))
-        parts = [mask(error.text), who, hint, mask(frames)]
+        causes = [clip(f"raised from {mask(cause)}", MOST_OF_ANOTHER) for cause in error.causes[:MOST_CAUSES]]
+        parts = [mask(error.text), who, hint, *causes, mask(frames)]
+    if error is not None and error.before:
+        parts.append(clip(f"printed before: {mask(error.before)}", MOST_OF_ANOTHER))
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
@@ -145,14 +150,10 @@ def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
 
 def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
     """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
-    error = program_output.find_error(tails[0] or tails[1], status, context.files.read) or program_output.find_error(
-        tails[1]
+    files = context.files
+    return program_output.find_error(tails[0] or tails[1], status, files.read, files.programs) or (
+        program_output.find_error(tails[1])
     )
-    if status == 1 and (error is None or (error.kind in ("last", "line") and not error.wrapper)):
-        said = program_source.find_exit_text(lines_of(tails[0] or tails[1]), context.files.programs())
-        if said:
-            return program_output.Error(said, "line", symptom=is_peer_lost(said))
-    return error
 
 
 def _rank(failure: Failure) -> str:

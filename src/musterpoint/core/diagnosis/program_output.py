@@ -5,73 +5,42 @@ from __future__ import annotations
 import itertools
 import re
 import signal
-from collections import Counter
-from typing import Callable, Literal
+from typing import Callable, Iterable
 
 from musterpoint.base import exit_codes
-from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.culprit import (
     LIBRARY,
+    SIGABRT,
     STALE,
     TELLS,
+    Source,
     adjoin,
+    causes_of,
     colon_before,
-    continues_after,
     culprit,
     innermost,
     is_symptom,
     is_wrapper,
+    killed_by,
+    lines_after,
     lost_connection,
+    may_have_ended,
     origin,
     own_of_another,
+    survived,
+    what_then,
     whole_group,
 )
+from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
-from musterpoint.core.diagnosis.traceback import (
-    MESSAGE_LINES,
-    Frame,
-    Line,
-    Raised,
-    is_logged,
-    is_noise,
-    lines_of,
-    parse,
-)
+from musterpoint.core.diagnosis.program_source import exits_with_a_value, find_exit_text
+from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
 
-
-class Error(NamedTuple):
-    """What ended a program.
-
-    ``kind``: ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that looks like an error,
-    or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames``: the innermost of the user's code,
-    outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
-    ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
-    a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
-    """
-
-    text: str
-    kind: Literal["exception", "fatal", "line", "last"]
-    frames: tuple[Frame, ...] = ()
-    wrapper: bool = False
-    second_hand: bool = False
-    rank: int | None = None
-    local_rank: int | None = None
-    symptom: bool = False
-    lost_connection: bool = False
-
+__all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
 SHOWN_FRAMES = 2
-NEAR = 25
-"""An error line is searched in this many last lines."""
-
-_ERROR_LINE = re.compile(
-    r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
-    r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "
-    r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
-    r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
-)
 _FAILED_RANK = re.compile(
     r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )"
     r"|Process \d+ exit with status code \d+\.$"
@@ -79,9 +48,6 @@ _FAILED_RANK = re.compile(
 """What torchrun and horovodrun log as soon as one of their ranks has failed."""
 _SHUT_DOWN = "Horovod has been shut down"
 """What all ranks raise once another one has raised something or ended, in whatever order their words come."""
-_ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
-"""Advice that tools print after an error."""
-_SIGABRT = 6
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
 )
@@ -92,25 +58,74 @@ _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (S
 
 
 def find_error(
-    tail: bytes, status: int | None = None, source: Callable[[str], str | None] = lambda file: None
+    tail: bytes,
+    status: int | None = None,
+    source: Source = lambda file: None,
+    programs: Callable[[], Iterable[str]] = tuple,
 ) -> Error | None:
     """The error that ended the program which wrote ``tail``; None where it wrote nothing.
 
-    Usually the last exception. With a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy) or
-    several ranks in one tail, it is the one that isn't a symptom of another. ``status`` is as in
-    ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
+    Usually the last exception that the program didn't survive. With a wrapper (``CalledProcessError``, torchrun's
+    table, a DataLoader worker's copy) or several ranks in one tail, it is the one that isn't a symptom of another. Else
+    it is what the program said last. ``status`` is as in ``RankEnd``; ``source`` gives the text of a file that a
+    traceback names, None where it can't; ``programs`` the texts of the program's files.
     """
     lines = lines_of(tail)
     raised = [one for one in parse(lines) if not one.timed_out or status in (1, None)]
-    top = [one for one in raised if not one.aside] or raised
-    while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
-        top.pop()
-    if top:
-        ended_it = culprit(lines, top, status, source)
-        return _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
-    error = _last_words(lines) if status == 1 else None
-    error = error or _error_line(lines)
-    return error and error._replace(symptom=is_peer_lost(error.text))
+    top = may_have_ended(lines, raised, status, source)
+    if not top:
+        words, went_on_after = _of_words(lines, raised, status, source, programs)
+        if went_on_after is None:
+            return _with_survived(words, lines, raised)
+        if went_on_after.aside:
+            return _of_exception(raised, went_on_after, went_on_after)
+        top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
+    ended_it = culprit(lines, top, status, source)
+    if status == 1 and what_then(ended_it, source) == "ends":
+        behind = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
+        if said := find_exit_text(behind, programs()):
+            return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
+    error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
+    return _with_survived(error, lines, raised) if error.kind == "fatal" else error
+
+
+def _of_words(
+    lines: list[Line], raised: list[Raised], status: int | None, source: Source, programs: Callable[[], Iterable[str]]
+) -> tuple[Error | None, Raised | None]:
+    """What a program said that no exception ended, and the last exception before its end where that says more."""
+    outside = said_outside(lines, raised)
+    killed = killed_by(status)
+    if killed == SIGABRT and (said := aborts.said_before(outside, len(lines))):
+        return _line(said), None
+    if killed:
+        error = error_line(outside) if killed == SIGABRT else killed_line(outside)
+        lost = any(not one.aside and not lines_after(lines, one) and is_symptom(raised, one) for one in raised[-1:])
+        return error and error._replace(symptom=lost or is_peer_lost(error.text)), None
+    if status == 1 and (said := find_exit_text(outside, programs())):
+        return _line(said), None
+    others = [one for one in raised if not (one.ignored or one.fatal or one.group == "member")]
+    last = others[-1] if others and lines_after(lines, others[-1]) <= STALE else None
+    since = [line for line in outside if not others or line.number > others[-1].end]
+    error = error_line(since)
+    if status == 1 and ((last is None and error is None) or exits_with_a_value(programs())):
+        error = last_words(since) or error
+    if error is not None and error.kind == "line":
+        return _line(error.text), None
+    if last is not None and not (survived(last, source) and any(is_ordinary(line.text) for line in since)):
+        return None, last
+    error = error or error_line(outside)
+    return error and error._replace(kind="last", symptom=is_peer_lost(error.text)), None
+
+
+def _line(text: str) -> Error:
+    return Error(text, "line", symptom=is_peer_lost(text))
+
+
+def _with_survived(error: Error | None, lines: list[Line], raised: list[Raised]) -> Error | None:
+    """``error`` with the last exception before it that the program survived."""
+    told = [one for one in raised if not one.fatal and one.group != "member" and lines_after(lines, one) <= STALE]
+    said = told[-1].text.partition("\n")[0] if told else ""
+    return error if error is None or not said or said in error.text else error._replace(before=said)
 
 
 def ends_with_exception(tail: bytes) -> bool:
@@ -128,46 +143,15 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
     last = chain[-1]
     if status not in RAISED or is_wrapper(last) or "ExceptionGroup" in last.name:
         return said
-    if said is not None and said.kind == "exception" and (said.wrapper or said.text.startswith(last.name)):
+    if said is not None and said.kind == "exception" and (said.wrapper or _same_exception(said.text, last.text)):
         return said
-    error = Error(last.text, "exception", _user_frames(last, last), symptom=is_symptom([*chain], last))
-    return error._replace(lost_connection=lost_connection(last))
+    return _of_exception([*chain], last, top=last)
 
 
-def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
-    """Whether a traceback ended the program, though much output follows it."""
-    if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
-        return False
-    outermost = raised.frames[0]
-    text = source(outermost.file)
-    on = None if text is None else continues_after(text, raised)
-    return (
-        status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
-    )
-
-
-def _last_words(lines: list[Line]) -> Error | None:
-    """What ``sys.exit(text)`` printed before exit code 1: last lines unlike all before them, and no logger's.
-
-    A line before them that looks like an error is appended, unless similar lines are frequent ("loss" isn't an error).
-    """
-    said = [line.text.rstrip() for line in lines if not is_noise(line.text) and not _ADVICE.match(line.text)]
-    counts = Counter(map(_shape, said))
-    if not said or counts[_shape(said[-1])] > 1 or is_logged(said[-1]) or _ERROR_LINE.search(said[-1]):
-        return None
-    start = len(said) - 1
-    for at in range(len(said) - 2, max(-1, len(said) - 1 - MESSAGE_LINES), -1):
-        if counts[_shape(said[at])] > 1 or is_logged(said[at]):
-            break
-        if said[at].endswith(":") or said[at + 1][:1].isspace():
-            start = at
-    before = [text.strip() for text in said[:start][-NEAR:] if counts[_shape(text)] == 1 and _ERROR_LINE.search(text)]
-    return Error("\n".join([text.strip() for text in said[start:]] + before[-1:]), "line")
-
-
-def _shape(text: str) -> str:
-    """A line with all numbers as 0."""
-    return re.sub(r"\d+", "0", text.strip())
+def _same_exception(printed: str, told: str) -> bool:
+    """Whether both begin with the same line, whatever either has behind it: a ``SyntaxError`` tells its place there."""
+    one, other = printed.partition("\n")[0], told.partition("\n")[0]
+    return one.startswith(other) or other.startswith(one)
 
 
 def inner_code(tail: bytes, rank: int | None = None) -> int | None:
@@ -217,7 +201,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
     several = len({one.label for one in top if one.label}) > 1
     if not wrapper and len(top) > 1 and colon_before(lines, top[-2], last):
         whole = f"{top[-2].text}\n{last.text}"
-        return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=is_symptom(raised, top[-2]))
+        return _of_exception(raised, top[-2], top=top[-2])._replace(text=whole)
     if wrapper or several:
         inner = innermost(raised, table)
         if wrapper and table and (inner is None or is_symptom(raised, inner)):
@@ -230,25 +214,18 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = whole_group(raised, inner or last)
     if is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
-        line = _error_line([line for line in lines if line.number < last.start])
+        line = error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
         error = _group_error(raised, last, lines)._replace(wrapper=wrapper)
     else:
-        symptom = is_symptom(raised, last)
-        error = Error(
-            last.text,
-            "fatal" if last.fatal else "exception",
-            _user_frames(origin(raised, last), top[-1]),
-            wrapper,
-            not symptom and TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
-            symptom=symptom,
-            lost_connection=not symptom and lost_connection(last),
-        )
+        error = _of_exception(raised, last, top[-1])
+        tells = TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None
+        error = error._replace(wrapper=wrapper, second_hand=not error.symptom and tells)
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
-    elif last.fatal and last.text.endswith(CRASHES[_SIGABRT]) and (said := aborts.said_before(lines, last.start)):
+    elif last.fatal and last.text.endswith(CRASHES[SIGABRT]) and (said := aborts.said_before(lines, last.start)):
         error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.root.rank, local_rank=table.root.local_rank)
@@ -266,7 +243,20 @@ def _quoting(lines: list[Line], raised: list[Raised], ended_it: Raised, last: Ra
     following = next(one for one in raised if one.start > ended_it.end)
     quoted = adjoin(lines, ended_it, following) or colon_before(lines, ended_it, following)
     text = f"{ended_it.text}\n{last.text}" if quoted else ended_it.text
-    return Error(text, "exception", _user_frames(ended_it, ended_it), symptom=is_symptom(raised, ended_it))
+    return _of_exception(raised, ended_it, top=ended_it)._replace(text=text)
+
+
+def _of_exception(raised: list[Raised], one: Raised, top: Raised) -> Error:
+    """The error that an exception is; ``top``: whose frames are the program's, where ``one`` is another process's."""
+    symptom = is_symptom(raised, one)
+    return Error(
+        one.text,
+        "fatal" if one.fatal else "exception",
+        _user_frames(origin(raised, one), top),
+        symptom=symptom,
+        lost_connection=not symptom and lost_connection(one),
+        causes=causes_of(raised, one),
+    )
 
 
 def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -292,14 +282,14 @@ def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Erro
 def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
     """The error of a rank that raised nothing, from its launcher's table: perhaps a crash after a lost peer."""
     root = table.root
-    if root.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
+    if root.status == -SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, root.rank, root.local_rank, symptom=True)
     how = f"was killed by signal {-root.status}" if root.status < 0 else f"ended with exit code {root.status}"
     text = f"the program's own {table.launcher} says: its rank {root.rank} {how}"
     if root.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
         before = [line for line in lines if line.number < until and line.label in ("", str(root.rank))]
-        words = _last_words(before) if root.status == 1 else _error_line(before)  # argparse ends with 2
+        words = last_words(before) if root.status == 1 else error_line(before)  # argparse ends with 2
         text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
     return Error(text, "line", (), True, True, root.rank, root.local_rank)
 
@@ -320,20 +310,6 @@ def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
         if own:
             return tuple(own[-SHOWN_FRAMES:])
     return raised.frames[-1:]
-
-
-def _lines_after(lines: list[Line], raised: Raised) -> int:
-    after = (line for line in lines[raised.end + 1 :] if line.label == raised.label)
-    return sum(not is_noise(line.text) for line in after)
-
-
-def _error_line(lines: list[Line]) -> Error | None:
-    """The last of the last lines that looks like an error, else the last line that isn't noise."""
-    said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
-    for at in reversed(said[-NEAR:]):
-        if _ERROR_LINE.search(lines[at].text):
-            return Error(aborts.thrown(lines, at) or lines[at].text.strip(), "line")
-    return Error(lines[said[-1]].text.strip(), "last") if said else None
 
 
 def _signal_number(name: str) -> int:

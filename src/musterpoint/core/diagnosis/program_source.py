@@ -1,17 +1,19 @@
-"""Reads a program's source: the text it gives to ``sys.exit``, and whether it catches an exception."""
+"""Reads a program's source: the text it gives to ``sys.exit``, and how it goes on where it catches an exception."""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import re
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Literal
 
 from musterpoint.core.diagnosis.traceback import MESSAGE_LINES, Line
 
 _SHORTEST = 6
 """Least characters of a text that is searched for in the output."""
 _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\"|')(?P<text>[^\"'{%\\\n]+)")
+
+_VALUE = re.compile(r"\b(?:exit|SystemExit)\(\s*(?![\d)]|-\d|None|[rRfF]{0,2}[\"'])")
 
 
 def find_exit_text(lines: list[Line], sources: Iterable[str]) -> str:
@@ -30,6 +32,12 @@ def find_exit_text(lines: list[Line], sources: Iterable[str]) -> str:
     return ""
 
 
+def exits_with_a_value(sources: Iterable[str]) -> bool:
+    """Whether the program may give a text to ``sys.exit`` that isn't in its sources; so it is where there are none."""
+    texts = [source for source in sources if source]
+    return not texts or any(_VALUE.search(source) for source in texts)
+
+
 def _heads(source: str) -> Iterator[str]:
     for call in _CALL.finditer(source):
         if len(call["text"].strip()) >= _SHORTEST:
@@ -39,8 +47,12 @@ def _heads(source: str) -> Iterator[str]:
 _ENDS = frozenset({"exit", "_exit", "quit", "abort", "Abort"})
 
 
-def goes_on(source: str, line: int, code: str, exception: str) -> bool | None:
-    """Whether code around ``line`` catches ``exception`` and the program continues; None if unknown.
+After = Literal["uncaught", "ends", "on"]
+"""What happens behind the line that raised: nothing there catches it, what catches it ends the program, or goes on."""
+
+
+def after(source: str, line: int, code: str, exception: str) -> After | None:
+    """What the code around ``line`` does about ``exception``; None if unknown.
 
     A traceback begins where the exception was caught, or else at the program's beginning. ``code`` is the line as it
     was printed (empty: unknown), ``exception`` its class.
@@ -52,24 +64,29 @@ def goes_on(source: str, line: int, code: str, exception: str) -> bool | None:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return any(
-        _may_be(handler, exception.rsplit(".", 1)[-1]) and not _ends(handler.body[-1])
-        for handler in _handlers(module, line)
-    )
+    handlers, managed = _around(module, line)
+    catching = [each for each in handlers if _may_be(each, exception.rsplit(".", 1)[-1])]
+    if not catching:
+        return None if managed else "uncaught"  # a context manager may catch it, too
+    if any(not _ends(handler.body[-1]) for handler in catching):
+        return "on"
+    return "uncaught" if isinstance(catching[-1].body[-1], ast.Raise) else "ends"
 
 
-def _handlers(scope: ast.AST, line: int) -> Iterator[ast.ExceptHandler]:
-    """The exception handlers around ``line`` in its innermost function or module."""
+def _around(scope: ast.AST, line: int) -> tuple[list[ast.ExceptHandler], bool]:
+    """The exception handlers around ``line`` in its innermost function or module, and whether a ``with`` is."""
     found: list[ast.ExceptHandler] = []
+    managed = False
     node: ast.AST | None = scope
     while node is not None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            found.clear()
+            found, managed = [], False
         handlers = getattr(node, "handlers", [])
         if handlers and _within(node.body, line):  # type: ignore[attr-defined]
             found += handlers
+        managed |= isinstance(node, (ast.With, ast.AsyncWith)) and _within(node.body, line)
         node = next((child for child in ast.iter_child_nodes(node) if _covers(child, line)), None)
-    yield from found
+    return found, managed
 
 
 def _covers(node: ast.AST, line: int) -> bool:
@@ -97,11 +114,19 @@ def _may_be(handler: ast.ExceptHandler, exception: str) -> bool:
 
 
 def _ends(last: ast.stmt) -> bool:
-    """Whether a handler's last statement raises, or ends the program."""
+    """Whether a handler's last statement raises, ends the program, or returns a code that says that it failed."""
     if isinstance(last, ast.Raise):
         return True
+    if isinstance(last, ast.Return):
+        return isinstance(last.value, (ast.Constant, ast.UnaryOp)) and _is_code(last.value)
     call = last.value if isinstance(last, ast.Expr) else None
     if not isinstance(call, ast.Call):
         return False
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     return name in _ENDS
+
+
+def _is_code(value: ast.Constant | ast.UnaryOp) -> bool:
+    """Whether it is a number other than 0."""
+    number = value.operand if isinstance(value, ast.UnaryOp) else value
+    return isinstance(number, ast.Constant) and type(number.value) is int and number.value != 0

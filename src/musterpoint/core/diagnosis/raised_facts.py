@@ -20,8 +20,8 @@ _MOST_LINE = 2**31
 
 
 class RaisedFacts(NamedTuple):
-    """``chain``: the exception and those that it was raised from or while handling, as tracebacks print them: the first
-    cause first. ``pid``: the process that is about to end.
+    """``chain``: the exception and those that it was raised from (``caused``) or while handling, as tracebacks print
+    them: the first cause first. ``pid``: the process that is about to end.
     """
 
     pid: int
@@ -55,7 +55,8 @@ def _raised(value: Any) -> Raised:
     if not isinstance(text, str) or not isinstance(frames, list) or len(frames) > MOST_FRAMES:
         raise ValueError("expected the text and the frames of an exception")
     lines = printable(text, MOST_TEXT, lines=True).split("\n")[:MESSAGE_LINES]
-    return Raised("\n".join(lines).rstrip(), tuple(map(_frame, frames)), headed=True)
+    caused = value.get("caused") == 1
+    return Raised("\n".join(lines).rstrip(), tuple(map(_frame, frames)), caused=caused, headed=True)
 
 
 def _frame(value: Any) -> Frame:

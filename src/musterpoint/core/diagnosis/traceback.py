@@ -11,6 +11,7 @@ import re
 from typing import Literal
 
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.diagnosis.message_lines import lines_of_message
 
 
 class Frame(NamedTuple):
@@ -26,9 +27,10 @@ class Raised(NamedTuple):
     """One exception as printed. ``text`` is its last line with the rest of the message; ``frames`` are outermost first.
 
     ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail.
-    ``chained`` says that it was raised from, or while handling, the one before. ``aside``: it didn't end the
-    program by itself (ignored exceptions, those of a thread or a child, members of a group). ``fatal`` marks a
-    faulthandler dump. ``headed`` says that ``frames`` begin with the outermost. ``group`` is empty, ``group`` for an
+    ``chained`` says that it was raised from, or while handling, the one before; ``caused``: from it. ``aside``: it
+    didn't end the program by itself (ignored exceptions, those of a thread or a child, members of a group);
+    ``ignored``: Python went on as if there were none. ``logged``: a logger caught it. ``fatal`` marks a faulthandler
+    dump. ``headed`` says that ``frames`` begin with the outermost. ``group`` is empty, ``group`` for an
     exception group, or ``member`` for what is in one.
     """
 
@@ -38,7 +40,10 @@ class Raised(NamedTuple):
     start: int = 0
     end: int = 0
     chained: bool = False
+    caused: bool = False
     aside: bool = False
+    ignored: bool = False
+    logged: bool = False
     fatal: bool = False
     headed: bool = False
     group: Literal["", "group", "member"] = ""
@@ -67,7 +72,7 @@ _TAG = re.compile(
     r"|\[\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>: ?|\[(?P<horovod>\d+)\]<std(?:out|err)>: ?"
 )
 _HEADER = re.compile(r"(?:Traceback|Exception Group Traceback) \(most recent call last\):\s*$")
-_FRAME = re.compile(r'(?P<indent>\s+)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
+_FRAME = re.compile(r'(?P<indent>\s+|> )File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
 _EXCEPTION = re.compile(r"(?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*(?:: .*|:)?$")
 _BARE = re.compile(r"\S+:$")
 _REPEATED = re.compile(r"\s+\[Previous line repeated \d+ more times?\]")
@@ -75,11 +80,13 @@ _LEFT_OUT = re.compile(r"musterpoint: \d+ bytes are left out here$")
 _TYPED = re.compile(r"(?:[^\W\d][\w.]*\.)?\w*(?:Error|Exception|Exit|Interrupt|Iteration|Group): ")
 _FATAL = re.compile(r"Fatal Python error: .+|Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
-_CHAIN = re.compile(r"(?:During handling of the above exception, another|The above exception was the direct cause)")
-_ASIDE = re.compile(
-    r"(?:Exception ignored |Exception in thread |Process \S+:$|Error in atexit|--- Logging error ---"
-    r"|Task exception was never retrieved|Future exception was never retrieved|Exception in callback )"
+_CAUSE = "The above exception was the direct cause"
+_CHAIN = re.compile(rf"(?:During handling of the above exception, another|{_CAUSE})")
+_IGNORED = re.compile(
+    r"Exception ignored |Error in atexit|--- Logging error ---|Unhandled exception in event loop|Call stack:$"
+    r"|(?:.*\W)?(?:(?:Task|Future) exception was never retrieved|Exception in callback )"
 )
+_ELSEWHERE = re.compile(r"Exception in thread |Process \S+:$")
 _ABORT = re.compile(r"Abort\(-?\d+\)")
 """What MPICH and Intel MPI print at the end of a program that called ``MPI_Abort``."""
 _GROUP = re.compile(r"\s*(?:\+ (?=Exception Group)|\|(?: |$))")
@@ -100,6 +107,8 @@ _LOGGED = re.compile(r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{4}-\d\d-
 _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
 """TensorFlow: the message itself comes behind the stack of the graph's node, or of the code that was traced."""
 _NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
+_BEFORE = 40
+"""Lines before a traceback that may come again behind it."""
 MESSAGE_LINES = 6
 """At most so many lines of one exception's message are kept."""
 BLANK = 3
@@ -118,6 +127,11 @@ def is_greeting(text: str) -> bool:
 def is_noise(text: str) -> bool:
     """Whether a line has no error: empty, a warning, a launcher's log line, a C++ frame."""
     return _NOISE.match(text) is not None
+
+
+def is_announcement(text: str) -> bool:
+    """Whether a line says that a traceback follows which didn't end the program by itself."""
+    return _IGNORED.match(text) is not None or _ELSEWHERE.match(text) is not None
 
 
 def is_logged(text: str) -> bool:
@@ -163,7 +177,7 @@ class _Reader:
 
     def read(self) -> list[Raised]:
         found: list[Raised] = []
-        chained = aside = False
+        chained = caused = aside = ignored = False
         while self.at < len(self.texts):
             text = self.texts[self.at]
             raised = None
@@ -174,18 +188,30 @@ class _Reader:
             elif _FATAL.match(text):
                 raised = self._dump()
             if raised is not None:
-                found.append(raised._replace(chained=chained))
-                chained = aside = False
+                before = found[-1] if chained and found and not found[-1].group else None
+                found.append(
+                    raised._replace(
+                        chained=chained,
+                        caused=caused,
+                        aside=raised.aside or (before is not None and before.aside),
+                        ignored=ignored or (before is not None and before.ignored),
+                    )
+                )
+                chained = caused = aside = ignored = False
                 continue
             chained = chained or _CHAIN.match(text) is not None
+            caused = caused or text.startswith(_CAUSE)
             # the announced traceback follows within a line or two
-            aside = _ASIDE.match(text) is not None or (aside and not _ends_announcement(text))
+            aside = is_announcement(text) or (aside and not _ends_announcement(text))
+            ignored = aside and (ignored or _IGNORED.match(text) is not None)
             self.at += 1
         return found
 
     def _raised(self, at: int, aside: bool) -> Raised | None:
         """The exception whose first frame is at ``at``; moves behind it, or returns None and leaves the place."""
         start = self.at
+        if start < at < len(self.texts) and not self.texts[at].strip():
+            at += 1  # loguru's tracebacks begin with an empty line
         frames, base, end = self._frames(at)
         if end >= len(self.texts):
             return None
@@ -204,6 +230,10 @@ class _Reader:
                 break
             message.append(text[base:].rstrip())
             self.at += 1
+        if number <= 0:
+            code = frames[-1].code if frames else ""
+            others = len(message) - lines_of_message(message, code, self.texts[max(0, start - _BEFORE) : start])
+            message, self.at = message[: len(message) - others], self.at - others
         del message[MESSAGE_LINES:]
         opens = self.at < len(self.texts) and self.members[self.at] == _OPENS
         if _STACK_FIRST.search(message[-1]):
@@ -217,6 +247,7 @@ class _Reader:
             self.numbers[start],
             self.numbers[self.at - 1],
             aside=aside or number > 0,
+            logged=any(map(_is_marked, self.texts[at:end])),
             headed=at > start,
             group="group" if opens else "member" if number > 0 else "",
         )
@@ -263,12 +294,21 @@ class _Reader:
             elif frames and (ahead := self._behind_gap(at)):
                 at = ahead
                 continue
+            elif frames and not text.strip() and self._is_spaced(at):
+                pass
             elif not frames or not text.startswith(" " * (base + 2)) or not text.strip():
                 break
             elif not frames[-1].code and not _CARETS.match(text) and not _REPEATED.match(text):
                 frames[-1] = frames[-1]._replace(code=text.strip())
             at += 1
         return frames, base, at
+
+    def _is_spaced(self, at: int) -> bool:
+        """Whether an empty line among frames is one of loguru's, which has them between frames and before the text."""
+        follows = self.texts[at + 1] if at + 1 < len(self.texts) else ""
+        return _FRAME.match(follows) is not None or (
+            _EXCEPTION.match(follows) is not None and any(map(_is_marked, self.texts[max(0, at - _BEFORE) : at]))
+        )
 
     def _behind_gap(self, at: int) -> int:
         """Where frames go on behind a gap at ``at``, or behind a cut line and the gap. 0: no gap, or no more frames."""
@@ -286,7 +326,7 @@ class _Reader:
             or _HEADER.search(text)
             or _FRAME.match(text)
             or _CHAIN.match(text)
-            or _ASIDE.match(text)
+            or is_announcement(text)
             or _FATAL.match(text)
             or text.startswith("-- Process ")
             or _ABORT.match(text)
@@ -309,6 +349,11 @@ class _Reader:
         return Raised(
             text, tuple(reversed(frames)), self.label, self.numbers[start], self.numbers[self.at - 1], fatal=True
         )
+
+
+def _is_marked(text: str) -> bool:
+    """Whether loguru marks the frame as the one that caught the exception."""
+    return text.startswith("> File ")
 
 
 def _ends_announcement(text: str) -> bool:

@@ -85,7 +85,8 @@ def chain_of(error: BaseException | None) -> list[dict[str, object]]:
     seen = set()
     while error is not None and id(error) not in seen and len(found) < MOST_CAUSES:
         seen.add(id(error))
-        found.append({"text": text_of(error), "frames": frames_of(error.__traceback__)})
+        caused = int(error.__cause__ is not None)
+        found.append({"text": text_of(error), "frames": frames_of(error.__traceback__), "caused": caused})
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return found
 

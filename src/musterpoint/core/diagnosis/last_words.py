@@ -1,0 +1,123 @@
+"""What a program said last beside its exceptions: the text of ``sys.exit``, an error line, or just its last line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Literal
+
+from musterpoint.base.records import NamedTuple
+from musterpoint.core.diagnosis import aborts
+from musterpoint.core.diagnosis.message_lines import shape_of
+from musterpoint.core.diagnosis.peer_texts import is_peer_lost
+from musterpoint.core.diagnosis.traceback import (
+    MESSAGE_LINES,
+    Frame,
+    Line,
+    Raised,
+    is_announcement,
+    is_logged,
+    is_noise,
+)
+
+
+class Error(NamedTuple):
+    """What ended a program.
+
+    ``kind``: ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that looks like an error,
+    or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames``: the innermost of the user's code,
+    outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
+    ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
+    a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
+    ``causes``: what an exception was raised from, the nearest first. ``before``: an exception that was survived.
+    """
+
+    text: str
+    kind: Literal["exception", "fatal", "line", "last"]
+    frames: tuple[Frame, ...] = ()
+    wrapper: bool = False
+    second_hand: bool = False
+    rank: int | None = None
+    local_rank: int | None = None
+    symptom: bool = False
+    lost_connection: bool = False
+    causes: tuple[str, ...] = ()
+    before: str = ""
+
+
+NEAR = 25
+"""An error line is searched in this many last lines."""
+
+_ERROR_LINE = re.compile(
+    r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
+    r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "
+    r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
+    r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
+)
+_CRASH = re.compile(
+    r"terminate called after|^Killed$|Segmentation fault|Bus error|Illegal instruction|Floating point exception"
+)
+_BESIDE = re.compile(
+    r".*\d%\|.*\||\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information"
+    r"|Set the environment variable HYDRA_FULL_ERROR"
+)
+"""Advice that tools print after an error, and progress bars."""
+_ANNOUNCED = ("future:", "handle:", "protocol:", "transport:", "task:", "source_traceback:")
+"""What asyncio prints between an announcement and a traceback."""
+
+
+def said_outside(lines: list[Line], raised: list[Raised]) -> list[Line]:
+    """The lines that are no exception's, and that announce or log none."""
+    hidden: set[int] = set()
+    for one in raised:
+        own = [line for line in lines if line.label == one.label and line.number <= one.end]
+        hidden.update(line.number for line in own if line.number >= one.start)
+        for line in reversed([line for line in own if line.number < one.start]):
+            announces = is_announcement(line.text) or line.text.startswith(_ANNOUNCED)
+            if announces or (not one.aside and (is_logged(line.text) or _ERROR_LINE.search(line.text))):
+                hidden.add(line.number)
+            if not announces:
+                break
+    return [line for line in lines if line.number not in hidden]
+
+
+def is_ordinary(text: str) -> bool:
+    """Whether a line is output of the program itself, not of a logger or a tool."""
+    return not (is_noise(text) or is_logged(text) or _BESIDE.match(text))
+
+
+def last_words(lines: list[Line]) -> Error | None:
+    """What ``sys.exit(text)`` printed before exit code 1: last lines unlike all before them, and no logger's.
+
+    A line before them that looks like an error is appended, unless similar lines are frequent ("loss" isn't an error).
+    """
+    said = [line.text.rstrip() for line in lines if not is_noise(line.text) and not _BESIDE.match(line.text)]
+    counts = Counter(map(shape_of, said))
+    if not said or counts[shape_of(said[-1])] > 1 or is_logged(said[-1]) or _ERROR_LINE.search(said[-1]):
+        return None
+    start = len(said) - 1
+    for at in range(len(said) - 2, max(-1, len(said) - 1 - MESSAGE_LINES), -1):
+        if counts[shape_of(said[at])] > 1 or is_logged(said[at]):
+            break
+        if said[at].endswith(":") or said[at + 1][:1].isspace():
+            start = at
+    before = [text.strip() for text in said[:start][-NEAR:] if counts[shape_of(text)] == 1 and _ERROR_LINE.search(text)]
+    return Error("\n".join([text.strip() for text in said[start:]] + before[-1:]), "line")
+
+
+def error_line(lines: list[Line]) -> Error | None:
+    """The last of the last lines that looks like an error, else the last line that isn't noise."""
+    said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
+    for at in reversed(said[-NEAR:]):
+        if _ERROR_LINE.search(lines[at].text):
+            return Error(aborts.thrown(lines, at) or lines[at].text.strip(), "line")
+    return Error(lines[said[-1]].text.strip(), "last") if said else None
+
+
+def killed_line(lines: list[Line]) -> Error | None:
+    """What says that a program crashed or lost a peer before a signal ended it, else just its last line."""
+    found = error_line(lines)
+    if found is None or found.kind == "last" or is_peer_lost(found.text) or _CRASH.search(found.text):
+        return found
+    said = [line.text for line in lines if not is_noise(line.text)]
+    return Error(said[-1].strip(), "last")

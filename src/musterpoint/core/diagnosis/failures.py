@@ -122,7 +122,7 @@ def _of_program(
         requirements,
     )
     if error is None or error.kind == "last":
-        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
+        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error and error.text else "", hint]
     else:
         frames = "\n".join(_frame_lines(frame, context.files.directories) for frame in reversed(error.frames))
         causes = [clip(f"raised from {mask(cause)}", MOST_OF_ANOTHER) for cause in error.causes[:MOST_CAUSES]]
@@ -151,9 +151,12 @@ def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
 def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
     """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
     files = context.files
-    return program_output.find_error(tails[0] or tails[1], status, files.read, files.programs) or (
-        program_output.find_error(tails[1])
-    )
+    beside = tails[1] if tails[0] else b""
+    error = program_output.find_error(tails[0] or tails[1], status, files.read, files.programs, beside)
+    if error is None:
+        return program_output.find_error(tails[1])
+    other = None if error.text else program_output.find_error(tails[1])
+    return error if other is None else other._replace(before=error.before)
 
 
 def _rank(failure: Failure) -> str:

@@ -66,11 +66,14 @@ _ANNOUNCED = ("future:", "handle:", "protocol:", "transport:", "task:", "source_
 """What asyncio prints between an announcement and a traceback."""
 
 
-def said_outside(lines: list[Line], raised: list[Raised]) -> list[Line]:
-    """The lines that are no exception's, and that announce or log none."""
+def said_outside(lines: list[Line], raised: list[Raised], behind_texts: bool = False) -> list[Line]:
+    """The lines that are no exception's, and that announce or log none. ``behind_texts``: with those behind the first
+    line of an exception's text, which may be somebody else's.
+    """
     hidden: set[int] = set()
     for one in raised:
-        own = [line for line in lines if line.label == one.label and line.number <= one.end]
+        end = one.said_at if behind_texts and not one.fatal else one.end
+        own = [line for line in lines if line.label == one.label and line.number <= end]
         hidden.update(line.number for line in own if line.number >= one.start)
         for line in reversed([line for line in own if line.number < one.start]):
             announces = is_announcement(line.text) or line.text.startswith(_ANNOUNCED)

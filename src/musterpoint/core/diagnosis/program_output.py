@@ -62,19 +62,22 @@ def find_error(
     status: int | None = None,
     source: Source = lambda file: None,
     programs: Callable[[], Iterable[str]] = tuple,
+    beside: bytes = b"",
 ) -> Error | None:
-    """The error that ended the program which wrote ``tail``; None where it wrote nothing.
+    """The error that ended the program which wrote ``tail``; None where it wrote nothing, without a text where it wrote
+    nothing but exceptions that it survived.
 
     Usually the last exception that the program didn't survive. With a wrapper (``CalledProcessError``, torchrun's
     table, a DataLoader worker's copy) or several ranks in one tail, it is the one that isn't a symptom of another. Else
     it is what the program said last. ``status`` is as in ``RankEnd``; ``source`` gives the text of a file that a
-    traceback names, None where it can't; ``programs`` the texts of the program's files.
+    traceback names, None where it can't; ``programs`` the texts of the program's files. ``beside`` is the end of its
+    stdout where ``tail`` is of its stderr alone.
     """
     lines = lines_of(tail)
     raised = [one for one in parse(lines) if not one.timed_out or status in (1, None)]
     top = may_have_ended(lines, raised, status, source)
     if not top:
-        words, went_on_after = _of_words(lines, raised, status, source, programs)
+        words, went_on_after = _of_words(lines, raised, status, source, programs, lines_of(beside))
         if went_on_after is None:
             return _with_survived(words, lines, raised)
         if went_on_after.aside:
@@ -90,7 +93,12 @@ def find_error(
 
 
 def _of_words(
-    lines: list[Line], raised: list[Raised], status: int | None, source: Source, programs: Callable[[], Iterable[str]]
+    lines: list[Line],
+    raised: list[Raised],
+    status: int | None,
+    source: Source,
+    programs: Callable[[], Iterable[str]],
+    beside: list[Line],
 ) -> tuple[Error | None, Raised | None]:
     """What a program said that no exception ended, and the last exception before its end where that says more."""
     outside = said_outside(lines, raised)
@@ -101,7 +109,7 @@ def _of_words(
         error = error_line(outside) if killed == SIGABRT else killed_line(outside)
         lost = any(not one.aside and not lines_after(lines, one) and is_symptom(raised, one) for one in raised[-1:])
         return error and error._replace(symptom=lost or is_peer_lost(error.text)), None
-    if status == 1 and (said := find_exit_text(outside, programs())):
+    if status == 1 and (said := find_exit_text(said_outside(lines, raised, behind_texts=True), programs())):
         return _line(said), None
     others = [one for one in raised if not (one.ignored or one.fatal or one.group == "member")]
     last = others[-1] if others and lines_after(lines, others[-1]) <= STALE else None
@@ -109,9 +117,13 @@ def _of_words(
     error = error_line(since)
     if status == 1 and ((last is None and error is None) or exits_with_a_value(programs())):
         error = last_words(since) or error
+    if error is None or error.kind == "last":
+        printed = error_line(said_outside(beside, parse(beside)))
+        error = printed if printed is not None and printed.kind == "line" else error
     if error is not None and error.kind == "line":
         return _line(error.text), None
-    if last is not None and not (survived(last, source) and any(is_ordinary(line.text) for line in since)):
+    follows = since if last is None or last.aside else since + beside
+    if last is not None and not (survived(last, source) and any(is_ordinary(line.text) for line in follows)):
         return None, last
     error = error or error_line(outside)
     return error and error._replace(kind="last", symptom=is_peer_lost(error.text)), None
@@ -125,7 +137,9 @@ def _with_survived(error: Error | None, lines: list[Line], raised: list[Raised])
     """``error`` with the last exception before it that the program survived."""
     told = [one for one in raised if not one.fatal and one.group != "member" and lines_after(lines, one) <= STALE]
     said = told[-1].text.partition("\n")[0] if told else ""
-    return error if error is None or not said or said in error.text else error._replace(before=said)
+    if not said or (error is not None and said in error.text):
+        return error
+    return (error or Error("", "last"))._replace(before=said)
 
 
 def ends_with_exception(tail: bytes) -> bool:

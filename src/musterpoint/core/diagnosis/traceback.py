@@ -26,7 +26,8 @@ class Frame(NamedTuple):
 class Raised(NamedTuple):
     """One exception as printed. ``text`` is its last line with the rest of the message; ``frames`` are outermost first.
 
-    ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail.
+    ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail,
+    ``said_at`` that of the text.
     ``chained`` says that it was raised from, or while handling, the one before; ``caused``: from it. ``aside``: it
     didn't end the program by itself (ignored exceptions, those of a thread or a child, members of a group);
     ``ignored``: Python went on as if there were none. ``logged``: a logger caught it. ``fatal`` marks a faulthandler
@@ -39,6 +40,7 @@ class Raised(NamedTuple):
     label: str = ""
     start: int = 0
     end: int = 0
+    said_at: int = 0
     chained: bool = False
     caused: bool = False
     aside: bool = False
@@ -219,7 +221,7 @@ class _Reader:
         if not _EXCEPTION.match(first.rstrip()) or (not frames and self.members[end] <= 0):
             return None
         message = [first.rstrip()]
-        number = self.members[end]
+        number, said_at = self.members[end], self.numbers[end]
         self.at = end + 1
         if _BARE.match(message[0]) and (begins := self._behind_blank(self.at)):
             message, self.at = [f"{first.rstrip()} {self.texts[begins].strip()}"], begins + 1
@@ -246,6 +248,7 @@ class _Reader:
             self.label,
             self.numbers[start],
             self.numbers[self.at - 1],
+            said_at,
             aside=aside or number > 0,
             logged=any(map(_is_marked, self.texts[at:end])),
             headed=at > start,
@@ -328,7 +331,7 @@ class _Reader:
             or _CHAIN.match(text)
             or is_announcement(text)
             or _FATAL.match(text)
-            or text.startswith("-- Process ")
+            or text.startswith(("-- Process ", "usage: ", "terminate called "))
             or _ABORT.match(text)
             or _SHELL.match(text)
         )

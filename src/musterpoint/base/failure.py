@@ -64,6 +64,10 @@ class Failure(NamedTuple):
         """
         return self._bare == other._bare
 
+    def says_what(self, other: "Failure") -> bool:
+        """Whether both reasons begin with the same line, except for numbers and the host."""
+        return _words_of(self) == _words_of(other)
+
     @property
     def _bare(self) -> "Failure":
         return self._replace(reason="", kind="user", inside="", ended=(), ending=False, lost_connection=False)
@@ -198,7 +202,7 @@ NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1),
 
 def _same_words(one: Failure, other: Failure) -> bool:
     """Whether two failures have the same first line and code, except for numbers and the host."""
-    return one.code == other.code and _words_of(one) == _words_of(other)
+    return one.code == other.code and one.says_what(other)
 
 
 def _words_of(failure: Failure) -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Callable
 
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import After, after
-from musterpoint.core.diagnosis.traceback import Line, Raised, is_noise
-
-Source = Callable[[str], "str | None"]
-"""Gives the text of a file that a traceback names; None where it can't."""
+from musterpoint.core.diagnosis.traceback import Line, Raised, Source, is_noise
 
 STALE = 40
 """Lines after a traceback from which on the program has probably continued after it."""
@@ -41,7 +37,7 @@ def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, 
     while top and lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     top = [one for one in top if one is top[-1] or not one.timed_out]
-    outlasting = [one for one in top if not survived(one, source)]
+    outlasting = _outlasting(top, source)
     launches = any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1
     killed = killed_by(status)
     if killed and killed not in (_SIGINT, SIGABRT) and not (launches and (status or 0) > 0):
@@ -61,18 +57,24 @@ def killed_by(status: int | None) -> int:
     return -status
 
 
+def _outlasting(top: list[Raised], source: Source) -> list[Raised]:
+    """Those that the program didn't survive; of a chain its end decides."""
+    return [one for one in top if not one.led_on and not survived(one, source)]
+
+
 def survived(raised: Raised, source: Source) -> bool:
     """Whether the program went on after an exception that it printed.
 
     One that nothing catches has a traceback from the program's first line on. One whose traceback begins within a
-    function was caught there, unless its source has nothing that catches it: then something else cut the traceback.
+    function was caught there, unless its source has nothing that catches it: then something else cut the traceback,
+    or a logger was given the exception.
     """
-    if raised.logged:
-        return True
     if raised.fatal or raised.group == "member" or raised.label or not raised.headed or not raised.frames:
         return False  # torch tags what nothing has caught
     then = what_then(raised, source)
-    return then == "on" or (then is None and not _is_whole(raised) and not is_wrapper(raised))
+    if then is None:
+        return raised.logged or not (raised.whole or is_wrapper(raised))
+    return then == "on" or (then == "uncaught" and raised.logged)
 
 
 def what_then(raised: Raised, source: Source) -> After | None:
@@ -92,7 +94,7 @@ def _ended_program(raised: Raised, status: int | None, source: Source) -> bool:
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
     then = what_then(raised, source)
-    return (status in RAISED and _is_whole(raised)) if then is None else then != "on"
+    return (status in RAISED and raised.whole) if then is None else then != "on"
 
 
 def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Source) -> Raised:
@@ -104,7 +106,7 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, source: So
     last = top[-1]
     if any(map(is_wrapper, top)) or len({one.label for one in top if one.label}) > 1:
         return last
-    outlasting = [one for one in top if not survived(one, source)]
+    outlasting = _outlasting(top, source)
     if outlasting and outlasting[-1] is not last:
         return outlasting[-1]
     if last.fatal or last.group or not (status is None or status in RAISED):
@@ -113,22 +115,16 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, source: So
         one = top[at]
         if one.label != last.label or one.fatal or one.group or last.start - one.end > STALE:
             break
-        if not _is_whole(one):
+        if not one.whole:
             continue
         if colon_before(lines, one, top[at + 1]):
             return one
         then = what_then(one, source)
         quoted = _is_users_own(one) if then is None else then != "on"
-        if then != "on" and (not _is_whole(last) or (quoted and adjoin(lines, one, top[at + 1]))):
+        if then != "on" and (not last.whole or (quoted and adjoin(lines, one, top[at + 1]))):
             return one
         break
     return last
-
-
-def _is_whole(raised: Raised) -> bool:
-    """Whether a traceback begins with the program's first line."""
-    first = raised.frames[0] if raised.headed and raised.frames else None
-    return first is not None and (first.function == "<module>" or "runpy" in first.file)
 
 
 def adjoin(lines: list[Line], outer: Raised, inner: Raised) -> bool:
@@ -173,11 +169,11 @@ def own_of_another(raised: list[Raised]) -> Raised | None:
 
 def _quoting_it(raised: list[Raised], one: Raised) -> Raised:
     """The exception of the same rank that has ``one`` in its message; ``one`` itself where there is none."""
-    if _is_whole(one) or one.chained or one.aside or one.fatal:
+    if one.whole or one.chained or one.aside or one.fatal:
         return one
     before = [other for other in raised if other.label == one.label and other.end < one.start]
     outer = before[-1] if before else one
-    quotes = _is_whole(outer) and not (outer.group or outer.aside or outer.fatal or is_wrapper(outer))
+    quotes = outer.whole and not (outer.group or outer.aside or outer.fatal or is_wrapper(outer))
     return outer if quotes and _is_users_own(outer) else one
 
 

@@ -77,6 +77,15 @@ def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | Non
     return failure_of_rank(end, context) if raised and not ended else None
 
 
+def failure_as_printed(end: RankEnd, context: DiagnosisContext) -> Failure | None:
+    """The failure that a rank was about to be by what it had printed when it was told to end; None: it had no error."""
+    try:
+        error = _error_in((end.tail, end.stdout_tail), 1, context)
+    except Exception:  # only a count depends on it
+        return None
+    return failure_of_rank(end._replace(status=1), context) if error is not None and error.kind != "last" else None
+
+
 def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
     """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
     blank = Failure(context.host, 1, "user", "user", "", at=context.now())

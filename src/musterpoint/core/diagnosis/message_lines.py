@@ -9,12 +9,11 @@ from typing import Sequence
 _ONE_LINE = re.compile(
     r"(?:Attribute|BrokenPipe|Connection(?:Refused|Reset)|EOF|File(?:Exists|NotFound)|Index|IsADirectory|ModuleNotFound"
     r"|Name|NotADirectory|Overflow|Permission|Recursion|Type|UnboundLocal|Unicode(?:De|En)code|Value|ZeroDivision)Error:"
-    r"|KeyError: |StopIteration"
+    r"|StopIteration"
 )
 """What Python itself raises with one line of text."""
 _RAISES = re.compile(r"\b(?:raise|assert)\b")
-_TO_COME = re.compile(r":\s*\0\s*$")
-"""Behind a colon, a value may be as long as what another program printed."""
+_ALWAYS_ONE_LINE = re.compile(r"(?:KeyError|json\.decoder\.JSONDecodeError): ")
 
 
 def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -> int:
@@ -29,7 +28,9 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -
     given = _lines_given(code, message[0])
     if given is None and message[0].endswith((":", ",", "{", "(", "[")):
         return len(message)
-    if given is None and code and _ONE_LINE.match(message[0]) and not _RAISES.search(code):
+    if _ALWAYS_ONE_LINE.match(message[0]) or (
+        given is None and code and _ONE_LINE.match(message[0]) and not _RAISES.search(code)
+    ):
         given = 1
     if given is not None:
         return min([at for at in plain if at >= given] or [len(message)])
@@ -51,30 +52,57 @@ def _lines_given(code: str, printed: str) -> int | None:
         (statement,) = ast.parse(code[at.start() :]).body if at else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    if isinstance(statement, ast.Assert):
-        given = statement.msg
-    elif isinstance(statement, ast.Raise) and isinstance(statement.exc, ast.Call) and len(statement.exc.args) <= 1:
-        given = statement.exc.args[0] if statement.exc.args else None
-    elif isinstance(statement, ast.Raise) and isinstance(statement.exc, (ast.Name, ast.Attribute)):
+    if isinstance(statement, ast.Raise) and isinstance(statement.exc, (ast.Name, ast.Attribute)):
         name = statement.exc.attr if isinstance(statement.exc, ast.Attribute) else statement.exc.id
         return 1 if name[:1].isupper() else None  # a class, not an exception that was made elsewhere
+    if isinstance(statement, ast.Assert):
+        given = [statement.msg] if statement.msg else []
+    elif isinstance(statement, ast.Raise) and isinstance(statement.exc, ast.Call):
+        given = statement.exc.args
     else:
         return None
-    text = "" if given is None else _text(given)
-    if text is None or text.split("\0")[0].strip().split("\n")[0] not in printed:
+    whole = _text(given[0]) if len(given) == 1 else "\n".join(map(_text, given)).replace("\n", _VALUE) if given else ""
+    if _UNKNOWN in whole or re.split(f"[{_VALUE}\n]", whole.strip("\n"))[0].strip() not in printed:
         return None
-    whole = text.strip("\n")
-    if "\0" not in whole:
-        return whole.count("\n") + 1
-    return 1 if "\n" not in whole and not _TO_COME.search(whole) else None
+    return whole.strip("\n").count("\n") + 1
 
 
-def _text(given: ast.expr) -> str | None:
-    """A text as the source has it, with NUL for each value in it; None: it isn't known."""
+_VALUE, _UNKNOWN = "\0", "\1"
+_LONG = re.compile(r"(?i)\be\b|err|exc|out|log|text|msg|message|trace|report|join|\n")
+
+
+def _text(given: ast.expr) -> str:
+    """A text as the source has it, with a sign for each value in it, and another one for what may have any length."""
     if isinstance(given, ast.Constant):
-        return given.value if isinstance(given.value, str) else "\0" if isinstance(given.value, int) else None
+        return given.value if isinstance(given.value, str) else _VALUE
     if isinstance(given, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in given.values)
-    if isinstance(given, ast.BinOp) and isinstance(given.left, ast.Constant) and isinstance(given.left.value, str):
-        return re.sub(r"%[^a-zA-Z%]*[a-zA-Z]", "\0", given.left.value) if isinstance(given.op, ast.Mod) else None
-    return None
+        return "".join(map(_text, given.values))
+    if isinstance(given, ast.FormattedValue):
+        return _VALUE if given.conversion == ord("r") or not _LONG.search(ast.unparse(given.value)) else _UNKNOWN
+    if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod) and isinstance(given.left, ast.Constant):
+        return _PERCENT.sub(_of_values(given.right), str(given.left.value))
+    if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Add):
+        return _text(given.left) + _text(given.right)
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "format":
+        values = _of_values(ast.Tuple([*given.args, *(each.value for each in given.keywords)]))
+        return _BRACES.sub(values, _text(given.func.value))
+    return _UNKNOWN
+
+
+_PERCENT, _BRACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]"), re.compile(r"\{[^}]*\}")
+
+
+def _of_values(given: ast.expr) -> str:
+    return _UNKNOWN if _LONG.search(ast.unparse(given)) else _VALUE
+
+
+def whole_statement(source: str, line: int) -> str:
+    """The ``raise`` or ``assert`` that reaches over ``line``; empty: there is none."""
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in ast.walk(module):
+        if isinstance(node, (ast.Raise, ast.Assert)) and node.lineno <= line <= (node.end_lineno or 0):
+            return ast.get_source_segment(source, node) or ""
+    return ""

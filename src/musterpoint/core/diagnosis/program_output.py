@@ -14,7 +14,6 @@ from musterpoint.core.diagnosis.culprit import (
     SIGABRT,
     STALE,
     TELLS,
-    Source,
     adjoin,
     causes_of,
     colon_before,
@@ -36,7 +35,7 @@ from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import exits_with_a_value, find_exit_text
-from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
+from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, Source, lines_of, parse
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
@@ -74,7 +73,7 @@ def find_error(
     stdout where ``tail`` is of its stderr alone.
     """
     lines = lines_of(tail)
-    raised = [one for one in parse(lines) if not one.timed_out or status in (1, None)]
+    raised = [one for one in parse(lines, source) if not one.timed_out or status in (1, None)]
     top = may_have_ended(lines, raised, status, source)
     if not top:
         words, went_on_after = _of_words(lines, raised, status, source, programs, lines_of(beside))

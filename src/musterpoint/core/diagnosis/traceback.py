@@ -8,10 +8,13 @@ with a rank.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Callable, Literal
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.message_lines import lines_of_message
+from musterpoint.core.diagnosis.message_lines import lines_of_message, whole_statement
+
+Source = Callable[[str], "str | None"]
+"""Gives the text of a file that a traceback names; None where it can't."""
 
 
 class Frame(NamedTuple):
@@ -28,10 +31,11 @@ class Raised(NamedTuple):
 
     ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail,
     ``said_at`` that of the text.
-    ``chained`` says that it was raised from, or while handling, the one before; ``caused``: from it. ``aside``: it
-    didn't end the program by itself (ignored exceptions, those of a thread or a child, members of a group);
-    ``ignored``: Python went on as if there were none. ``logged``: a logger caught it. ``fatal`` marks a faulthandler
-    dump. ``headed`` says that ``frames`` begin with the outermost. ``group`` is empty, ``group`` for an
+    ``chained`` says that it was raised from, or while handling, the one before; ``caused``: from it; ``led_on``: the
+    next one was raised so. ``aside``: it didn't end the program by itself (ignored exceptions, those of a thread or a
+    child, members of a group); ``ignored``: Python went on as if there were none; ``logged``: a logger printed it, and
+    ``frames`` begin where it was caught. ``fatal`` marks a faulthandler dump. ``headed`` says that ``frames`` begin
+    with the outermost. ``group`` is empty, ``group`` for an
     exception group, or ``member`` for what is in one.
     """
 
@@ -43,6 +47,7 @@ class Raised(NamedTuple):
     said_at: int = 0
     chained: bool = False
     caused: bool = False
+    led_on: bool = False
     aside: bool = False
     ignored: bool = False
     logged: bool = False
@@ -56,9 +61,18 @@ class Raised(NamedTuple):
         return self.text.split(":", 1)[0].split("\n", 1)[0].strip()
 
     @property
+    def whole(self) -> bool:
+        """Whether its traceback begins with the program's first line."""
+        return self.headed and bool(self.frames) and begins_program(self.frames[0])
+
+    @property
     def timed_out(self) -> bool:
         """Whether ``faulthandler.dump_traceback_later`` printed it, which ends the program with 1, or not at all."""
         return self.fatal and self.text.startswith("Timeout (")
+
+
+def begins_program(frame: Frame) -> bool:
+    return frame.function == "<module>" or "runpy" in frame.file
 
 
 class Line(NamedTuple):
@@ -160,19 +174,19 @@ def _visible(raw: str) -> str:
     return " ".join(parts) if len(parts) > 1 and _TYPED.match(parts[0]) else parts[-1]
 
 
-def parse(lines: list[Line]) -> list[Raised]:
+def parse(lines: list[Line], source: Source = lambda file: None) -> list[Raised]:
     """Every exception in ``lines``, in the order in which their texts end. Ranks' lines may be interleaved."""
     found: list[Raised] = []
     for label in dict.fromkeys(line.label for line in lines):
-        found += _Reader([line for line in lines if line.label == label], label).read()
+        found += _Reader([line for line in lines if line.label == label], label, source).read()
     return sorted(found, key=lambda raised: raised.end)
 
 
 class _Reader:
     """Walks the lines of one rank."""
 
-    def __init__(self, lines: list[Line], label: str) -> None:
-        self.label = label
+    def __init__(self, lines: list[Line], label: str, source: Source) -> None:
+        self.label, self.source = label, source
         self.numbers = [line.number for line in lines]
         self.texts, self.members = _ungroup([line.text for line in lines])
         self.at = 0
@@ -190,6 +204,8 @@ class _Reader:
             elif _FATAL.match(text):
                 raised = self._dump()
             if raised is not None:
+                if chained and found:
+                    found[-1] = found[-1]._replace(led_on=True)
                 before = found[-1] if chained and found and not found[-1].group else None
                 found.append(
                     raised._replace(
@@ -234,9 +250,15 @@ class _Reader:
             self.at += 1
         if number <= 0:
             code = frames[-1].code if frames else ""
+            if code.count("(") > code.count(")"):
+                code = whole_statement(self.source(frames[-1].file) or "", frames[-1].line)
             others = len(message) - lines_of_message(message, code, self.texts[max(0, start - _BEFORE) : start])
             message, self.at = message[: len(message) - others], self.at - others
         del message[MESSAGE_LINES:]
+        shown = [text for text in self.texts[at:end] if _FRAME.match(text)]
+        marked = next((at for at, text in enumerate(shown) if _is_marked(text)), -1)
+        partial = bool(start and frames) and not begins_program(frames[0])
+        logged = marked >= 0 or (partial and is_logged(self.texts[start - 1]))
         opens = self.at < len(self.texts) and self.members[self.at] == _OPENS
         if _STACK_FIRST.search(message[-1]):
             message[-1:], traced = self._behind_stack(message[-1])
@@ -244,13 +266,13 @@ class _Reader:
             frames += [frame for frame in traced if frame[:2] not in known]
         return Raised(
             "\n".join(message),
-            tuple(frames),
+            tuple(frames[max(0, marked) :]),
             self.label,
             self.numbers[start],
             self.numbers[self.at - 1],
             said_at,
             aside=aside or number > 0,
-            logged=any(map(_is_marked, self.texts[at:end])),
+            logged=logged,
             headed=at > start,
             group="group" if opens else "member" if number > 0 else "",
         )

@@ -27,10 +27,14 @@ class SessionOpened(NamedTuple):
 
 
 class RankEnded(NamedTuple):
-    """A rank ended; ``failure`` is None when it ended with 0, or as it was told to."""
+    """A rank ended; ``failure`` is None when it ended with 0, or as it was told to.
+
+    ``cut_short``: the failure that it was about to be when another one's met it.
+    """
 
     key: Key
     failure: Failure | None
+    cut_short: Failure | None = None
 
 
 class Raised(NamedTuple):

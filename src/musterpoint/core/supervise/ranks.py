@@ -395,7 +395,7 @@ class Ranks:
             if not first.rest.is_over:
                 return
             del self._ended[0]
-            self._emit(RankEnded(first.rank.key, self._failure_at_end(first)))
+            self._emit(RankEnded(first.rank.key, self._failure_at_end(first), self._cut_short(first)))
 
     def _failure_at_end(self, ended: EndedRank) -> Failure | None:
         """The failure that a rank's end is, by all that was written for it; None if it is none."""
@@ -415,6 +415,16 @@ class Ranks:
         since = tails[0].removeprefix(end.tail), tails[1].removeprefix(end.stdout_tail)
         return diagnosis.failures.failure_of_orphans(
             end._replace(status=1, tail=since[0], stdout_tail=since[1]), self._context.diagnosis
+        )
+
+    def _cut_short(self, ended: EndedRank) -> Failure | None:
+        """The failure that a rank had printed already when it was told to end for another's sake."""
+        rank, end = ended.rank, ended.end
+        if ended.failed or end is None or not end.status or self._stopping or rank.key not in self._signalled:
+            return None
+        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        return diagnosis.failures.failure_as_printed(
+            end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis
         )
 
     def _own_children(self) -> set[int]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,8 @@ from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.supervise.program_files import CodeDirectory
 
-OLD = "old news"
-"""In the message of every exception that the program survives."""
+from .whole_programs import PROGRAMS
+
 # what is printed before, with an exception that ends nothing
 PRINTED = {
     "ignored at exit": "class Pool:\n    def __del__(self): raise RuntimeError('old news')\npool = Pool()",
@@ -45,8 +43,8 @@ PRINTED = {
     ),
     "a task": (
         "import asyncio, gc, logging\nlogging.basicConfig()\nasync def one(): raise OSError('old news')\n"
-        "async def main():\n    task = asyncio.create_task(one())\n    await asyncio.sleep(0)\n    del task\n    gc.collect()\n"
-        "asyncio.run(main())"
+        "async def main():\n    task = asyncio.create_task(one())\n    await asyncio.sleep(0)\n    del task\n"
+        "    gc.collect()\nasyncio.run(main())"
     ),
     "a warning": "import warnings\nwarnings.warn('RuntimeError: old news')",
     "a pool's": (
@@ -64,11 +62,13 @@ PRINTED = {
         "def up():\n    with Lenient(): raise ConnectionError('old news')\nup()"
     ),
     "as loguru has it": (
-        "sys.stderr.write('''2026-11-22 03:30:00.123 | ERROR    | __main__:up:7 - upload failed\nTraceback (most recent "
-        'call last):\n\n  File "train.py", line 9, in <module>\n    up()\n    └ <function up at 0x7f0a>\n\n'
+        "sys.stderr.write('''2026-11-22 03:30:00.123 | ERROR    | __main__:up:7 - upload failed\n"
+        "Traceback (most recent call last):\n\n"
+        '  File "train.py", line 9, in <module>\n    up()\n    └ <function up at 0x7f0a>\n\n'
         '> File "train.py", line 7, in up\n    send()\n    └ <function send at 0x7f0b>\n\n'
         "ConnectionError: old news\n''')"
     ),
+    "a logger's own": "import logging\nlogging.basicConfig(level=20)\nlogging.info('old news: %d', 'x')",
     "nothing": "",
 }
 RAISE = "def step():\n    raise ValueError('bad label in shard 3')\nstep()"
@@ -111,42 +111,65 @@ def text_of(printed: str, end: str) -> str:
     return f"import os, sys\n{PRINTED[printed]}\n{STEPS}{ENDS[end][0]}\n"
 
 
-CASES = [
-    (printed, end, list(AFTERWARDS)[turn % len(AFTERWARDS)])
-    for turn, (printed, end) in enumerate(itertools.product(PRINTED, ENDS))
-]
+def run(folder: Path, text: str, apart: bool = False) -> tuple[int, bytes, bytes]:
+    """How a program ended, what it printed, and what it printed to its stdout where that is ``apart``."""
+    (folder / "train.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-S", folder / "train.py"], stdout=subprocess.PIPE, timeout=50, check=False,
+        stderr=subprocess.PIPE if apart else subprocess.STDOUT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stderr if apart else done.stdout, done.stdout if apart else b""
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Path, int, bytes]]:
-    """Where each program is, how it ended and what it printed."""
-    root = tmp_path_factory.mktemp("programs")
-
-    def run(case: tuple[str, str]) -> tuple[Path, int, bytes]:
-        folder = root / f"{list(PRINTED).index(case[0])}-{list(ENDS).index(case[1])}"
-        folder.mkdir()
-        (folder / "train.py").write_text(text_of(*case))
-        done = subprocess.run(
-            [sys.executable, "-S", folder / "train.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=50,
-            check=False, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
-        return folder, done.returncode, done.stdout
-
-    with ThreadPoolExecutor(2) as pool:
-        cases = list(itertools.product(PRINTED, ENDS))
-        return dict(zip(cases, pool.map(run, cases)))
-
-
-@pytest.mark.parametrize(("printed", "end", "then"), CASES)
-def test_what_ended_the_program_leads(
-    ended: dict[tuple[str, str], tuple[Path, int, bytes]], printed: str, end: str, then: str
-) -> None:
-    folder, status, output = ended[printed, end]
-    reason = reason_of(folder, status, output + AFTERWARDS[then].encode()).reason
-    assert reason.startswith(ENDS[end][1])
-    assert len(reason.encode()) <= MOST_REASON
-
-
-def reason_of(folder: Path, status: int, output: bytes) -> Failure:
+def failure_of(folder: Path, status: int, tail: bytes, stdout: bytes = b"") -> Failure:
     context = DiagnosisContext("algo-3", files=CodeDirectory(str(folder)))
-    return failure_of_rank(RankEnd(5, 1, status, 0.0, tail=output), context)
+    return failure_of_rank(RankEnd(5, 1, status, 0.0, tail=tail, stdout_tail=stdout), context)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("printed", PRINTED)
+def test_what_ended_the_program_leads(tmp_path: Path, printed: str, end: str) -> None:
+    status, output, _ = run(tmp_path, text_of(printed, end))
+    for then in AFTERWARDS.values():
+        if then and end == "exit with a value":
+            break  # nothing tells it from what follows
+        reason = failure_of(tmp_path, status, output + then.encode()).reason
+        assert reason.startswith(ENDS[end][1])
+        assert len(reason.encode()) <= MOST_REASON
+        if end.startswith("raise") and "text" not in end:
+            assert reason.split("\n")[1].startswith("rank 5"), "what follows it is in its text"
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("printed", ["ignored at exit", "logged in a function"])
+def test_it_leads_where_stdout_is_apart(tmp_path: Path, printed: str, end: str) -> None:
+    assert failure_of(tmp_path, *run(tmp_path, text_of(printed, end), apart=True)).reason.startswith(ENDS[end][1])
+
+
+def test_what_the_program_survived_is_told_below(tmp_path: Path) -> None:
+    status, output, _ = run(tmp_path, text_of("logged in a function", "SIGKILL"))
+    assert failure_of(tmp_path, status, output).reason.split("\n") == [
+        "rank 5 (local rank 1) on algo-3, killed by SIGKILL (exit code 137)",
+        "its last line: step 4",
+        "printed before: ConnectionError: old news",
+    ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_other_ways_to_end(tmp_path: Path, name: str) -> None:
+    text, lead = PROGRAMS[name]
+    reason = failure_of(tmp_path, *run(tmp_path, f"{text}\n")).reason
+    assert f"{reason}\n".removeprefix("__main__.").startswith(lead)
+
+
+def test_the_cause_is_in_the_reason(tmp_path: Path) -> None:
+    text = (
+        "def read():\n    try: {}['lr']\n    except KeyError as error: raise LookupError('no rate') from error\n"
+        "try: read()\nexcept LookupError as error: raise ValueError('bad configuration') from error\n"
+    )
+    assert failure_of(tmp_path, *run(tmp_path, text)).reason.split("\n")[:4] == [
+        "ValueError: bad configuration",
+        "rank 5 (local rank 1) on algo-3, exit code 1",
+        "raised from LookupError: no rate",
+        "raised from KeyError: 'lr'",
+    ]

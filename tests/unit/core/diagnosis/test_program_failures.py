@@ -10,7 +10,8 @@ from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
 from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank, failure_of_service
+from musterpoint.core.diagnosis.failures import failure_as_printed, failure_of_rank, failure_of_service
+from musterpoint.core.diagnosis.retry import why_not_again
 from musterpoint.core.supervise.program_files import CodeDirectory
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))
@@ -102,6 +103,25 @@ def test_a_child_that_the_oom_killer_took_is_told_behind_who() -> None:
         "rank 5 (local rank 1) on algo-3, exit code 1",
         "the kernel's out-of-memory killer (OOM) ended a process there meanwhile",
     ]
+
+
+def test_a_worker_that_was_killed_is_as_a_rank_that_was() -> None:
+    failure = of("killedworker", 1)
+    assert (failure.kind, failure.code, why_not_again(failure)) == ("infra", 1, "")
+
+
+def test_what_a_rank_had_printed_when_it_was_told_to_end() -> None:
+    """It counts where the first failure is the same; what it printed last is none."""
+    raised = b'Traceback (most recent call last):\n  File "t.py", line 2, in <module>\n    main()\nValueError: bad lr\n'
+    usage = b"usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lrr\n"
+    for tail, first in (
+        (raised, "ValueError: bad lr"),
+        (usage, "train.py: error: unrecognized arguments: --lrr"),
+        (b"step 1\nstep 2\n", None),
+        (b"", None),
+    ):
+        failure = failure_as_printed(end(-15, tail), HERE)
+        assert (failure and failure.reason.partition("\n")[0]) == first
 
 
 def test_a_hint_stands_between_who_and_where() -> None:

@@ -83,3 +83,14 @@ def test_what_it_says_is_printable_and_short() -> None:
     ).chain
     assert "\x1b" not in one.text + one.frames[0].file + one.frames[0].function
     assert one.text.count("\n") < 8
+
+
+def test_what_it_was_raised_from_is_told_too() -> None:
+    said = reason(b"", {**LOAD, "caused": 1}, {"text": "KeyError: 17", "frames": []}).split("\n")
+    assert said[2] == "raised from KeyError: 17"
+    assert "KeyError" not in reason(b"", {**LOAD, "caused": 0}, {"text": "KeyError: 17", "frames": []})
+
+
+def test_of_two_exceptions_of_one_class_the_told_one_leads() -> None:
+    tail = OTHER.replace(b"KeyError: 3", b"LookupError: no such shard: 16") + b"step 1\n"
+    assert reason(tail, LOAD).startswith("LookupError: no such shard: 17\n")

@@ -84,6 +84,14 @@ def test_later_failures_are_counted() -> None:
     assert state.secondary == Secondary(1, 1, 3)  # what all hosts counted together
 
 
+def test_ranks_that_were_cut_short_are_counted_where_they_had_failed_the_same_way() -> None:
+    same = BOOM._replace(code=1, rank=1, local_rank=1)
+    for cut_short, counted in ((same, Secondary(same=1)), (same._replace(reason="KeyError: 'x'"), Secondary())):
+        state, _ = play([OPEN2, ended(R0, BOOM), peers.JobFailed(BOOM), ev.RankEnded(R1, None, cut_short)])
+        assert (state.phase, state.secondary) == ("waiting", counted)
+
+
+
 def test_a_lost_connection_gives_way_to_a_rank_that_ended_without_a_word() -> None:
     """The rank that was killed is seen after the one that noticed it."""
     noticed = BOOM._replace(lost_connection=True, inside="gather")

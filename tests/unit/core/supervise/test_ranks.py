@@ -186,6 +186,17 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
 
 
+@pytest.mark.parametrize(("stopping", "said"), [(False, "ValueError: boom"), (True, None)])
+def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stopping: bool, said: str | None) -> None:
+    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n')
+    slot.ranks.signal(15, 500.0, stopping)
+    assert slot.program.wait(500) == -15
+    slot.ranks.reaped(slot.program.pid, -15)
+    (event,) = [event for event in slot.events if isinstance(event, RankEnded)]
+    assert event.failure is None
+    assert (event.cut_short and event.cut_short.reason.partition("\n")[0]) == said
+
+
 def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
     assert not slot.ranks.oom_struck(-9)
     slot.oom = 1

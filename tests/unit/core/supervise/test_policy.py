@@ -91,7 +91,6 @@ def test_ranks_that_were_cut_short_are_counted_where_they_had_failed_the_same_wa
         assert (state.phase, state.secondary) == ("waiting", counted)
 
 
-
 def test_a_lost_connection_gives_way_to_a_rank_that_ended_without_a_word() -> None:
     """The rank that was killed is seen after the one that noticed it."""
     noticed = BOOM._replace(lost_connection=True, inside="gather")

@@ -191,7 +191,7 @@ def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stoppi
     slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n')
     slot.ranks.signal(15, 500.0, stopping)
     assert slot.program.wait(500) == -15
-    slot.ranks.reaped(slot.program.pid, -15)
+    slot.ranks.ended(slot.rank, -15)
     (event,) = [event for event in slot.events if isinstance(event, RankEnded)]
     assert event.failure is None
     assert (event.cut_short and event.cut_short.reason.partition("\n")[0]) == said

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
-from musterpoint.core.diagnosis.program_source import After, after
-from musterpoint.core.diagnosis.traceback import Line, Raised, Source, is_noise
+from musterpoint.core.diagnosis.program_source import After, Sources
+from musterpoint.core.diagnosis.traceback import Line, Raised, is_noise
 
 STALE = 40
 """Lines after a traceback from which on the program has probably continued after it."""
@@ -31,13 +32,13 @@ _TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 
 
-def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, source: Source) -> list[Raised]:
+def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, sources: Sources) -> list[Raised]:
     """The exceptions of which one may have ended the program, and those that it may quote; empty: none did."""
     top = [one for one in raised if not one.aside]
-    while top and lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
+    while top and lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, sources):
         top.pop()
     top = [one for one in top if one is top[-1] or not one.timed_out]
-    outlasting = _outlasting(top, source)
+    outlasting = _outlasting(top, sources)
     launches = any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1
     killed = killed_by(status)
     if killed and killed not in (_SIGINT, SIGABRT) and not (launches and (status or 0) > 0):
@@ -57,12 +58,12 @@ def killed_by(status: int | None) -> int:
     return -status
 
 
-def _outlasting(top: list[Raised], source: Source) -> list[Raised]:
+def _outlasting(top: list[Raised], sources: Sources) -> list[Raised]:
     """Those that the program didn't survive; of a chain its end decides."""
-    return [one for one in top if not one.led_on and not survived(one, source)]
+    return [one for one in top if not one.led_on and not survived(one, sources)]
 
 
-def survived(raised: Raised, source: Source) -> bool:
+def survived(raised: Raised, sources: Sources) -> bool:
     """Whether the program went on after an exception that it printed.
 
     One that nothing catches has a traceback from the program's first line on. One whose traceback begins within a
@@ -71,45 +72,48 @@ def survived(raised: Raised, source: Source) -> bool:
     """
     if raised.fatal or raised.group == "member" or raised.label or not raised.headed or not raised.frames:
         return False  # torch tags what nothing has caught
-    then = what_then(raised, source)
+    then = what_then(raised, sources)
     if then is None:
         return raised.logged or not (raised.whole or is_wrapper(raised))
     return then == "on" or (then == "uncaught" and raised.logged)
 
 
-def what_then(raised: Raised, source: Source) -> After | None:
+def what_then(raised: Raised, sources: Sources) -> After | None:
     """What the code at the begin of a traceback did then; None: that can't be told."""
-    text = source(raised.frames[0].file) if raised.headed and raised.frames else None
-    return None if text is None else after(text, raised.frames[0].line, raised.frames[0].code, raised.name)
+    if not raised.headed or not raised.frames:
+        return None
+    file, line, _function, code = raised.frames[0]
+    return sources.after(file, line, code, raised.name)
 
 
 def lines_after(lines: list[Line], raised: Raised) -> int:
-    """How many lines that mean something follow an exception."""
-    following = (line for line in lines[raised.end + 1 :] if line.label == raised.label)
-    return sum(not is_noise(line.text) for line in following)
+    """How many lines that mean something follow an exception; of more than :data:`STALE` not how many more."""
+    following = itertools.islice(lines, raised.end + 1, None)
+    telling = (line for line in following if line.label == raised.label and not is_noise(line.text))
+    return sum(1 for _ in itertools.islice(telling, STALE + 1))
 
 
-def _ended_program(raised: Raised, status: int | None, source: Source) -> bool:
+def _ended_program(raised: Raised, status: int | None, sources: Sources) -> bool:
     """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
-    then = what_then(raised, source)
+    then = what_then(raised, sources)
     return (status in RAISED and raised.whole) if then is None else then != "on"
 
 
-def culprit(lines: list[Line], top: list[Raised], status: int | None, source: Source) -> Raised:
+def culprit(lines: list[Line], top: list[Raised], status: int | None, sources: Sources) -> Raised:
     """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
 
     An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation
     (of a worker, a thread, a logger) where its traceback begins within a function, and one before it does not.
     """
     last = top[-1]
-    if any(map(is_wrapper, top)) or len({one.label for one in top if one.label}) > 1:
+    outlasting = _outlasting(top, sources)
+    if any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1:
         return last
-    outlasting = _outlasting(top, source)
     if outlasting and outlasting[-1] is not last:
         return outlasting[-1]
-    if last.fatal or last.group or not (status is None or status in RAISED):
+    if last.fatal or last.group or any(map(is_wrapper, top)) or not (status is None or status in RAISED):
         return last
     for at in reversed(range(len(top) - 1)):
         one = top[at]
@@ -119,7 +123,7 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, source: So
             continue
         if colon_before(lines, one, top[at + 1]):
             return one
-        then = what_then(one, source)
+        then = what_then(one, sources)
         quoted = _is_users_own(one) if then is None else then != "on"
         if then != "on" and (not last.whole or (quoted and adjoin(lines, one, top[at + 1]))):
             return one

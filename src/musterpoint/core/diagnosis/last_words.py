@@ -8,17 +8,9 @@ from typing import Literal
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import aborts
-from musterpoint.core.diagnosis.message_lines import shape_of
+from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, shape_of
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
-from musterpoint.core.diagnosis.traceback import (
-    MESSAGE_LINES,
-    Frame,
-    Line,
-    Raised,
-    is_announcement,
-    is_logged,
-    is_noise,
-)
+from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, is_announcement, is_logged, is_noise
 
 
 class Error(NamedTuple):
@@ -68,14 +60,13 @@ _ANNOUNCED = ("future:", "handle:", "protocol:", "transport:", "task:", "source_
 
 def said_outside(lines: list[Line], raised: list[Raised], behind_texts: bool = False) -> list[Line]:
     """The lines that are no exception's, and that announce or log none. ``behind_texts``: with those behind the first
-    line of an exception's text, which may be somebody else's.
+    line of an exception's text, which may be somebody else's. ``lines`` are all of a tail.
     """
     hidden: set[int] = set()
     for one in raised:
         end = one.said_at if behind_texts and not one.fatal else one.end
-        own = [line for line in lines if line.label == one.label and line.number <= end]
-        hidden.update(line.number for line in own if line.number >= one.start)
-        for line in reversed([line for line in own if line.number < one.start]):
+        hidden.update(line.number for line in lines[one.start : end + 1] if line.label == one.label)
+        for line in (lines[at] for at in range(one.start - 1, -1, -1) if lines[at].label == one.label):
             announces = is_announcement(line.text) or line.text.startswith(_ANNOUNCED)
             if announces or (not one.aside and (is_logged(line.text) or _ERROR_LINE.search(line.text))):
                 hidden.add(line.number)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from typing import Sequence
 
+MESSAGE_LINES = 6
+"""At most so many lines of one exception's message are kept."""
 _ONE_LINE = re.compile(
     r"(?:Attribute|BrokenPipe|Connection(?:Refused|Reset)|EOF|File(?:Exists|NotFound)|Index|IsADirectory|ModuleNotFound"
     r"|Name|NotADirectory|Overflow|Permission|Recursion|Type|UnboundLocal|Unicode(?:De|En)code|Value|ZeroDivision)Error:"
@@ -25,7 +28,10 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -
     plain = [at for at in range(1, len(message)) if message[at].strip() and not message[at][:1].isspace()]
     if not plain:
         return len(message)
-    given = _lines_given(code, message[0])
+    try:
+        given = _lines_given(code, message[0])
+    except RecursionError:  # an expression of a thousand terms
+        given = None
     if given is None and message[0].endswith((":", ",", "{", "(", "[")):
         return len(message)
     if _ALWAYS_ONE_LINE.match(message[0]) or (
@@ -40,6 +46,16 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -
     return next(others, len(message))
 
 
+def parsed(text: str) -> ast.Module | None:
+    """``text`` as Python reads it, which may warn of it; None: it is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
 def shape_of(text: str) -> str:
     """A line with all numbers as 0."""
     return re.sub(r"\d+", "0", text.strip())
@@ -48,10 +64,10 @@ def shape_of(text: str) -> str:
 def _lines_given(code: str, printed: str) -> int | None:
     """How many lines the statement ``code`` gives to the exception whose first line is ``printed``; None if unknown."""
     at = re.search(r"\b(?:raise|assert)\b", code)
-    try:
-        (statement,) = ast.parse(code[at.start() :]).body if at else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    module = parsed(code[at.start() :]) if at else None
+    if module is None or len(module.body) != 1:
         return None
+    statement = module.body[0]
     if isinstance(statement, ast.Raise) and isinstance(statement.exc, (ast.Name, ast.Attribute)):
         name = statement.exc.attr if isinstance(statement.exc, ast.Attribute) else statement.exc.id
         return 1 if name[:1].isupper() else None  # a class, not an exception that was made elsewhere
@@ -94,15 +110,3 @@ _PERCENT, _BRACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]"), re.compile(r"\{[^}]*\}"
 
 def _of_values(given: ast.expr) -> str:
     return _UNKNOWN if _LONG.search(ast.unparse(given)) else _VALUE
-
-
-def whole_statement(source: str, line: int) -> str:
-    """The ``raise`` or ``assert`` that reaches over ``line``; empty: there is none."""
-    try:
-        module = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for node in ast.walk(module):
-        if isinstance(node, (ast.Raise, ast.Assert)) and node.lineno <= line <= (node.end_lineno or 0):
-            return ast.get_source_segment(source, node) or ""
-    return ""

@@ -34,8 +34,8 @@ from musterpoint.core.diagnosis.culprit import (
 from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
-from musterpoint.core.diagnosis.program_source import exits_with_a_value, find_exit_text
-from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, Source, lines_of, parse
+from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
+from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
@@ -59,7 +59,7 @@ _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (S
 def find_error(
     tail: bytes,
     status: int | None = None,
-    source: Source = lambda file: None,
+    source: Callable[[str], str | None] = lambda file: None,
     programs: Callable[[], Iterable[str]] = tuple,
     beside: bytes = b"",
 ) -> Error | None:
@@ -72,20 +72,20 @@ def find_error(
     traceback names, None where it can't; ``programs`` the texts of the program's files. ``beside`` is the end of its
     stdout where ``tail`` is of its stderr alone.
     """
-    lines = lines_of(tail)
-    raised = [one for one in parse(lines, source) if not one.timed_out or status in (1, None)]
-    top = may_have_ended(lines, raised, status, source)
+    lines, sources = lines_of(tail), Sources(source)
+    raised = [one for one in parse(lines, sources) if not one.timed_out or status in (1, None)]
+    top = may_have_ended(lines, raised, status, sources)
     if not top:
-        words, went_on_after = _of_words(lines, raised, status, source, programs, lines_of(beside))
+        words, went_on_after = _of_words(lines, raised, status, sources, programs, lines_of(beside))
         if went_on_after is None:
             return _with_survived(words, lines, raised)
         if went_on_after.aside:
             return _of_exception(raised, went_on_after, went_on_after)
         top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
-    ended_it = culprit(lines, top, status, source)
-    if status == 1 and what_then(ended_it, source) == "ends":
+    ended_it = culprit(lines, top, status, sources)
+    if status == 1 and what_then(ended_it, sources) == "ends":
         behind = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
-        if said := find_exit_text(behind, programs()):
+        if said := find_exit_text([line.text for line in behind], programs()):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     return _with_survived(error, lines, raised) if error.kind == "fatal" else error
@@ -95,7 +95,7 @@ def _of_words(
     lines: list[Line],
     raised: list[Raised],
     status: int | None,
-    source: Source,
+    sources: Sources,
     programs: Callable[[], Iterable[str]],
     beside: list[Line],
 ) -> tuple[Error | None, Raised | None]:
@@ -108,7 +108,8 @@ def _of_words(
         error = error_line(outside) if killed == SIGABRT else killed_line(outside)
         lost = any(not one.aside and not lines_after(lines, one) and is_symptom(raised, one) for one in raised[-1:])
         return error and error._replace(symptom=lost or is_peer_lost(error.text)), None
-    if status == 1 and (said := find_exit_text(said_outside(lines, raised, behind_texts=True), programs())):
+    texts = [line.text for line in said_outside(lines, raised, behind_texts=True)]
+    if status == 1 and (said := find_exit_text(texts, programs())):
         return _line(said), None
     others = [one for one in raised if not (one.ignored or one.fatal or one.group == "member")]
     last = others[-1] if others and lines_after(lines, others[-1]) <= STALE else None
@@ -122,7 +123,7 @@ def _of_words(
     if error is not None and error.kind == "line":
         return _line(error.text), None
     follows = since if last is None or last.aside else since + beside
-    if last is not None and not (survived(last, source) and any(is_ordinary(line.text) for line in follows)):
+    if last is not None and not (survived(last, sources) and any(is_ordinary(line.text) for line in follows)):
         return None, last
     error = error or error_line(outside)
     return error and error._replace(kind="last", symptom=is_peer_lost(error.text)), None
@@ -134,8 +135,8 @@ def _line(text: str) -> Error:
 
 def _with_survived(error: Error | None, lines: list[Line], raised: list[Raised]) -> Error | None:
     """``error`` with the last exception before it that the program survived."""
-    told = [one for one in raised if not one.fatal and one.group != "member" and lines_after(lines, one) <= STALE]
-    said = told[-1].text.partition("\n")[0] if told else ""
+    told = [one for one in raised if not one.fatal and one.group != "member"]
+    said = told[-1].text.partition("\n")[0] if told and lines_after(lines, told[-1]) <= STALE else ""
     if not said or (error is not None and said in error.text):
         return error
     return (error or Error("", "last"))._replace(before=said)

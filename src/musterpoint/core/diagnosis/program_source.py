@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from typing import Iterable, Iterator, Literal
+from typing import Callable, Iterable, Iterator, Literal, Sequence
 
-from musterpoint.core.diagnosis.traceback import MESSAGE_LINES, Line
+from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, parsed
 
 _SHORTEST = 6
 """Least characters of a text that is searched for in the output."""
@@ -16,18 +16,18 @@ _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\
 _VALUE = re.compile(r"\b(?:exit|SystemExit)\(\s*(?![\d)]|-\d|None|[rRfF]{0,2}[\"'])")
 
 
-def find_exit_text(lines: list[Line], sources: Iterable[str]) -> str:
+def find_exit_text(lines: Sequence[str], sources: Iterable[str]) -> str:
     """The last of ``lines`` that the program may have given to ``sys.exit``, with indented lines after it; empty if
     there is none. ``sources`` are the texts of the program's files.
     """
     heads = tuple({head for source in sources for head in _heads(source)})
     for index in range(len(lines) - 1, -1, -1) if heads else ():
-        if lines[index].text.startswith(heads):
-            said = [lines[index].text]
-            for line in lines[index + 1 : index + MESSAGE_LINES]:
-                if not line.text[:1].isspace() or not line.text.strip():
+        if lines[index].startswith(heads):
+            said = [lines[index]]
+            for text in lines[index + 1 : index + MESSAGE_LINES]:
+                if not text[:1].isspace() or not text.strip():
                     break
-                said.append(line.text)
+                said.append(text)
             return "\n".join(text.strip() for text in said)
     return ""
 
@@ -51,26 +51,44 @@ After = Literal["uncaught", "ends", "on"]
 """What happens behind the line that raised: nothing there catches it, what catches it ends the program, or goes on."""
 
 
-def after(source: str, line: int, code: str, exception: str) -> After | None:
-    """What the code around ``line`` does about ``exception``; None if unknown.
+class Sources:
+    """The files that tracebacks name, each read and parsed once. ``read`` gives a file's text, None where it can't."""
 
-    A traceback begins where the exception was caught, or else at the program's beginning. ``code`` is the line as it
-    was printed (empty: unknown), ``exception`` its class.
-    """
-    lines = source.splitlines()
-    if not 0 < line <= len(lines) or (code and lines[line - 1].strip() != code):
-        return None
-    try:
-        module = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    handlers, managed = _around(module, line)
-    catching = [each for each in handlers if _may_be(each, exception.rsplit(".", 1)[-1])]
-    if not catching:
-        return None if managed else "uncaught"  # a context manager may catch it, too
-    if any(not _ends(handler.body[-1]) for handler in catching):
-        return "on"
-    return "uncaught" if isinstance(catching[-1].body[-1], ast.Raise) else "ends"
+    def __init__(self, read: Callable[[str], str | None] = lambda file: None) -> None:
+        self._read = read
+        self._known: dict[str, tuple[list[str], ast.Module] | None] = {}
+
+    def after(self, file: str, line: int, code: str, exception: str) -> After | None:
+        """What the code around a line does about ``exception``; None if unknown.
+
+        A traceback begins where the exception was caught, or else at the program's beginning. ``code`` is the line as
+        it was printed (empty: unknown), ``exception`` its class.
+        """
+        known = self._parsed(file)
+        if known is None or not 0 < line <= len(known[0]) or (code and known[0][line - 1].strip() != code):
+            return None
+        handlers, managed = _around(known[1], line)
+        catching = [each for each in handlers if _may_be(each, exception.rsplit(".", 1)[-1])]
+        if not catching:
+            return None if managed else "uncaught"  # a context manager may catch it, too
+        if any(not _ends(handler.body[-1]) for handler in catching):
+            return "on"
+        return "uncaught" if isinstance(catching[-1].body[-1], ast.Raise) else "ends"
+
+    def statement(self, file: str, line: int) -> str:
+        """The ``raise`` or ``assert`` that reaches over ``line``; empty: there is none."""
+        known = self._parsed(file)
+        node: ast.AST | None = known[1] if known is not None else None
+        while node is not None and not isinstance(node, (ast.Raise, ast.Assert)):
+            node = next((child for child in ast.iter_child_nodes(node) if _covers(child, line)), None)
+        return "" if node is None else ast.unparse(node)
+
+    def _parsed(self, file: str) -> tuple[list[str], ast.Module] | None:
+        if file not in self._known:
+            text = self._read(file)
+            module = None if text is None else parsed(text)
+            self._known[file] = None if text is None or module is None else (text.splitlines(), module)
+        return self._known[file]
 
 
 def _around(scope: ast.AST, line: int) -> tuple[list[ast.ExceptHandler], bool]:

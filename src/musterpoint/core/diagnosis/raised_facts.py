@@ -10,7 +10,8 @@ from typing import Any, Callable
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
-from musterpoint.core.diagnosis.traceback import MESSAGE_LINES, Frame, Raised
+from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES
+from musterpoint.core.diagnosis.traceback import Frame, Raised
 
 MOST_TEXT = 4000
 MOST_FRAMES = 101

@@ -8,13 +8,11 @@ with a rank.
 from __future__ import annotations
 
 import re
-from typing import Callable, Literal
+from typing import Literal
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.message_lines import lines_of_message, whole_statement
-
-Source = Callable[[str], "str | None"]
-"""Gives the text of a file that a traceback names; None where it can't."""
+from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, lines_of_message
+from musterpoint.core.diagnosis.program_source import Sources
 
 
 class Frame(NamedTuple):
@@ -125,8 +123,6 @@ _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
 _NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
 _BEFORE = 40
 """Lines before a traceback that may come again behind it."""
-MESSAGE_LINES = 6
-"""At most so many lines of one exception's message are kept."""
 BLANK = 3
 """Empty lines that a message may begin with."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -174,19 +170,20 @@ def _visible(raw: str) -> str:
     return " ".join(parts) if len(parts) > 1 and _TYPED.match(parts[0]) else parts[-1]
 
 
-def parse(lines: list[Line], source: Source = lambda file: None) -> list[Raised]:
+def parse(lines: list[Line], sources: Sources | None = None) -> list[Raised]:
     """Every exception in ``lines``, in the order in which their texts end. Ranks' lines may be interleaved."""
     found: list[Raised] = []
+    sources = sources or Sources()
     for label in dict.fromkeys(line.label for line in lines):
-        found += _Reader([line for line in lines if line.label == label], label, source).read()
+        found += _Reader([line for line in lines if line.label == label], label, sources).read()
     return sorted(found, key=lambda raised: raised.end)
 
 
 class _Reader:
     """Walks the lines of one rank."""
 
-    def __init__(self, lines: list[Line], label: str, source: Source) -> None:
-        self.label, self.source = label, source
+    def __init__(self, lines: list[Line], label: str, sources: Sources) -> None:
+        self.label, self.sources = label, sources
         self.numbers = [line.number for line in lines]
         self.texts, self.members = _ungroup([line.text for line in lines])
         self.at = 0
@@ -251,7 +248,7 @@ class _Reader:
         if number <= 0:
             code = frames[-1].code if frames else ""
             if code.count("(") > code.count(")"):
-                code = whole_statement(self.source(frames[-1].file) or "", frames[-1].line)
+                code = self.sources.statement(frames[-1].file, frames[-1].line)
             others = len(message) - lines_of_message(message, code, self.texts[max(0, start - _BEFORE) : start])
             message, self.at = message[: len(message) - others], self.at - others
         del message[MESSAGE_LINES:]

@@ -39,16 +39,26 @@ def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, 
         top.pop()
     top = [one for one in top if one is top[-1] or not one.timed_out]
     outlasting = _outlasting(top, sources)
-    launches = any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1
+    launched = any(map(is_wrapper, outlasting)) or _several(top)
     killed = killed_by(status)
-    if killed and killed not in (_SIGINT, SIGABRT) and not (launches and (status or 0) > 0):
+    if killed and killed not in (_SIGINT, SIGABRT) and not (launched and (status or 0) > 0):
         # a launcher that saw another rank end first may tell one to end that is on its way out
         if killed == _SIGTERM and outlasting and outlasting[-1] is top[-1] and not lines_after(lines, top[-1]):
             return top
         return [one for one in top if one.fatal][-1:]
-    if launches:
+    if launched:
         return top
     return outlasting if outlasting and (outlasting[-1].fatal or killed == SIGABRT) else top if outlasting else []
+
+
+def launches(top: list[Raised]) -> bool:
+    """Whether the program is itself a launcher, by what it printed."""
+    return any(map(is_wrapper, top)) or _several(top)
+
+
+def _several(top: list[Raised]) -> bool:
+    """Whether several ranks print."""
+    return len({one.label for one in top if one.label}) > 1
 
 
 def killed_by(status: int | None) -> int:
@@ -109,7 +119,7 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, sources: S
     """
     last = top[-1]
     outlasting = _outlasting(top, sources)
-    if any(map(is_wrapper, outlasting)) or len({one.label for one in top if one.label}) > 1:
+    if any(map(is_wrapper, outlasting)) or _several(top):
         return last
     if outlasting and outlasting[-1] is not last:
         return outlasting[-1]

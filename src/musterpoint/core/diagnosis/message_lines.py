@@ -16,7 +16,7 @@ _ONE_LINE = re.compile(
 )
 """What Python itself raises with one line of text."""
 _RAISES = re.compile(r"\b(?:raise|assert)\b")
-_ALWAYS_ONE_LINE = re.compile(r"(?:KeyError|json\.decoder\.JSONDecodeError): ")
+_ALWAYS_ONE_LINE = re.compile(r"(?:KeyError|json\.decoder\.JSONDecodeError|subprocess\.\w+): ")
 
 
 def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from musterpoint.core.diagnosis.culprit import (
     is_symptom,
     is_wrapper,
     killed_by,
+    launches,
     lines_after,
     lost_connection,
     may_have_ended,
@@ -83,9 +84,10 @@ def find_error(
             return _of_exception(raised, went_on_after, went_on_after)
         top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
     ended_it = culprit(lines, top, status, sources)
-    if status == 1 and what_then(ended_it, sources) == "ends":
-        behind = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
-        if said := find_exit_text([line.text for line in behind], programs()):
+    if status == 1 and not launches(top):
+        # the program caught the exception and then ended with a text, or it is a child's
+        said_after = (line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at)
+        if said := find_exit_text([line.text for line in said_after], programs()):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     return _with_survived(error, lines, raised) if error.kind == "fatal" else error
@@ -108,8 +110,8 @@ def _of_words(
         error = error_line(outside) if killed == SIGABRT else killed_line(outside)
         lost = any(not one.aside and not lines_after(lines, one) and is_symptom(raised, one) for one in raised[-1:])
         return error and error._replace(symptom=lost or is_peer_lost(error.text)), None
-    texts = [line.text for line in said_outside(lines, raised, behind_texts=True)]
-    if status == 1 and (said := find_exit_text(texts, programs())):
+    all_said = said_outside(lines, raised, behind_texts=True)
+    if status == 1 and (said := find_exit_text([line.text for line in all_said], programs())):
         return _line(said), None
     others = [one for one in raised if not (one.ignored or one.fatal or one.group == "member")]
     last = others[-1] if others and lines_after(lines, others[-1]) <= STALE else None
@@ -122,9 +124,12 @@ def _of_words(
         error = printed if printed is not None and printed.kind == "line" else error
     if error is not None and error.kind == "line":
         return _line(error.text), None
-    follows = since if last is None or last.aside else since + beside
-    if last is not None and not (survived(last, sources) and any(is_ordinary(line.text) for line in follows)):
-        return None, last
+    if last is not None:
+        caught = what_then(last, sources) == "on"
+        follows = [line for line in all_said if line.number > last.said_at] if caught else since
+        follows += [] if last.aside else beside
+        if not (survived(last, sources) and any(is_ordinary(line.text) for line in follows)):
+            return None, last
     error = error or error_line(outside)
     return error and error._replace(kind="last", symptom=is_peer_lost(error.text)), None
 

@@ -238,6 +238,7 @@ class _Reader:
         self.at = end + 1
         if _BARE.match(message[0]) and (begins := self._behind_blank(self.at)):
             message, self.at = [f"{first.rstrip()} {self.texts[begins].strip()}"], begins + 1
+            said_at = self.numbers[begins]
         while self.at < len(self.texts) and self.members[self.at] == number and not self._ends(self.texts[self.at]):
             text = self.texts[self.at]
             # the rest of a long message: indented lines belong to it

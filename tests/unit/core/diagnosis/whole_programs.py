@@ -396,4 +396,123 @@ socket.create_connection(('127.0.0.1',9),2)
 """,
         "ConnectionRefusedError: [Errno 111] Connection refused\n" + WHO,
     ),
+    "a tool's end, logged": (
+        """
+import subprocess,logging,sys
+def rev():
+    try: subprocess.check_output(['git','nonsense'],stderr=subprocess.DEVNULL)
+    except Exception: logging.exception('no git')
+rev()
+print('step 1',flush=True)
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "a tool's end, logged at exit": (
+        """
+import subprocess,logging,sys,atexit
+def rev():
+    try: subprocess.check_output(['git','nonsense'],stderr=subprocess.DEVNULL)
+    except Exception: logging.exception('no git')
+atexit.register(rev)
+raise ValueError('bad label')
+""",
+        "ValueError: bad label\n",
+    ),
+    "a tool's end, and a code": (
+        """
+import subprocess,logging,sys,os
+def rev():
+    try: subprocess.check_output(['git','nonsense'],stderr=subprocess.DEVNULL)
+    except Exception: logging.exception('no git')
+rev()
+print('step 1',flush=True)
+sys.exit(5)
+""",
+        WHO + "exit code 5",
+    ),
+    "an error line, and a code that main returns": (
+        """
+import logging,sys
+def main():
+    try: 1/0
+    except Exception: logging.exception('going on')
+    print('ERROR: no data',flush=True)
+    return 3
+if __name__=='__main__': sys.exit(main())
+""",
+        "ERROR: no data\n",
+    ),
+    "two that were logged": (
+        """
+import logging,sys
+def a():
+    try: 1/0
+    except Exception: logging.exception('a')
+def b():
+    try: {}['x']
+    except Exception: logging.exception('b')
+a();b()
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "printed to stdout": (
+        """
+import traceback,sys
+def a():
+    try: 1/0
+    except Exception: traceback.print_exc(file=sys.stdout)
+a()
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "in the message of a logger": (
+        """
+import traceback,sys,logging
+def a():
+    try: 1/0
+    except Exception: logging.error('failed: %s', traceback.format_exc())
+a()
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "a child that was forked": (
+        """
+import os,sys
+if os.fork()==0: raise OSError('child')
+os.wait()
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "a program's, and a text": (
+        """
+import subprocess,sys
+subprocess.run([sys.executable,'-c','raise OSError(1)'])
+sys.exit('no data for the validation set')
+""",
+        NO_DATA,
+    ),
+    "a program's, and what tells of its end": (
+        """
+import subprocess,sys
+subprocess.run([sys.executable,'-c','raise OSError(1)'],check=True)
+""",
+        "OSError: 1\n",
+    ),
+    "click's error": (
+        """
+import logging,sys
+def main():
+    try: 1/0
+    except Exception: logging.exception('going on')
+    print('Usage: x [OPTIONS]\\nTry x --help for help.\\n\\nError: No such option: --lrr',file=sys.stderr)
+    sys.exit(2)
+main()
+""",
+        "Error: No such option: --lrr\n",
+    ),
 }

@@ -60,10 +60,10 @@ def _is_echo(end: RankEnd) -> bool:
     return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
 
 
-def ends_with_exception(end: RankEnd) -> bool:
-    """Whether a traceback is the last that a rank printed."""
+def ends_with_exception(end: RankEnd, context: DiagnosisContext) -> bool:
+    """Whether a traceback is the last that a rank printed, and nothing caught the exception."""
     try:
-        return program_output.ends_with_exception(end.tail or end.stdout_tail)
+        return program_output.ends_with_exception(end.tail or end.stdout_tail, context.files.read)
     except Exception:  # a bug in reading the output must not lose the job
         return False
 

@@ -147,11 +147,13 @@ def _with_survived(error: Error | None, lines: list[Line], raised: list[Raised])
     return (error or Error("", "last"))._replace(before=said)
 
 
-def ends_with_exception(tail: bytes) -> bool:
-    """Whether a traceback is the last that a program printed."""
-    lines = lines_of(tail)
-    raised = [one for one in parse(lines) if one.headed and not one.aside]
-    return bool(raised) and not any(line.text.strip() for line in lines if line.number > raised[-1].end)
+def ends_with_exception(tail: bytes, source: Callable[[str], str | None] = lambda file: None) -> bool:
+    """Whether a traceback is the last that a program printed, and nothing caught the exception."""
+    lines, sources = lines_of(tail), Sources(source)
+    raised = [one for one in parse(lines, sources) if one.headed and not one.aside]
+    if not raised or survived(raised[-1], sources):
+        return False
+    return not any(line.text.strip() for line in lines if line.number > raised[-1].end)
 
 
 def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:

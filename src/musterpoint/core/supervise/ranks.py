@@ -338,7 +338,7 @@ class Ranks:
             return
         tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
         end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
-        if facts is None and not diagnosis.failures.ends_with_exception(end):
+        if facts is None and not diagnosis.failures.ends_with_exception(end, self._context.diagnosis):
             return
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
         if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:

@@ -10,7 +10,12 @@ from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
 from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import failure_as_printed, failure_of_rank, failure_of_service
+from musterpoint.core.diagnosis.failures import (
+    ends_with_exception,
+    failure_as_printed,
+    failure_of_rank,
+    failure_of_service,
+)
 from musterpoint.core.diagnosis.retry import why_not_again
 from musterpoint.core.supervise.program_files import CodeDirectory
 
@@ -122,6 +127,15 @@ def test_what_a_rank_had_printed_when_it_was_told_to_end() -> None:
     ):
         failure = failure_as_printed(end(-15, tail), HERE)
         assert (failure and failure.reason.partition("\n")[0]) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "ends"), [("", "<module>", True), ("", "up", False), ("step 1\n", "<module>", False)]
+)
+def test_a_rank_that_still_runs_has_raised_only_what_nothing_caught(text: str, function: str, ends: bool) -> None:
+    head = "Traceback (most recent call last):\n"
+    tail = f'{head}  File "t.py", line 2, in {function}\n    1 / 0\nZeroDivisionError: division by zero\n{text}'
+    assert ends_with_exception(end(None, tail.encode()), HERE) == ends
 
 
 def test_a_hint_stands_between_who_and_where() -> None:

@@ -83,7 +83,8 @@ def failure_as_printed(end: RankEnd, context: DiagnosisContext) -> Failure | Non
         error = _error_in((end.tail, end.stdout_tail), 1, context)
     except Exception:  # only a count depends on it
         return None
-    return failure_of_rank(end._replace(status=1), context) if error is not None and error.kind != "last" else None
+    told = end.raised is not None or (error is not None and error.kind != "last")
+    return failure_of_rank(end._replace(status=1), context) if told else None
 
 
 def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:

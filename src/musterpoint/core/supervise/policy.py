@@ -88,8 +88,11 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
         if event.failure.rank is not None:  # a nested launcher that failed started no rank
             state = state._replace(failed=(*state.failed, event.failure))
         state, actions = _failed_here(state, event.failure, rules)
-    elif event.cut_short is not None and state.root_cause is not None and event.cut_short.says_what(state.root_cause):
-        state = state._replace(failed=(*state.failed, event.cut_short._replace(code=state.root_cause.code)))
+    elif event.cut_short is not None and state.root_cause is not None:
+        first, cut_short = state.root_cause, event.cut_short
+        # the first one itself may have been on its way out
+        if (cut_short.host, cut_short.rank) != (first.host, first.rank) and cut_short.says_what(first):
+            state = state._replace(failed=(*state.failed, cut_short._replace(code=first.code)))
     session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
         actions.append(ev.ReportArrival(session_end_point(session)))

@@ -86,7 +86,12 @@ def test_later_failures_are_counted() -> None:
 
 def test_ranks_that_were_cut_short_are_counted_where_they_had_failed_the_same_way() -> None:
     same = BOOM._replace(code=1, rank=1, local_rank=1)
-    for cut_short, counted in ((same, Secondary(same=1)), (same._replace(reason="KeyError: 'x'"), Secondary())):
+    cases = (
+        (same, Secondary(same=1)),
+        (same._replace(reason="KeyError: 'x'"), Secondary()),
+        (BOOM._replace(at=7.0), Secondary()),  # the first one itself, which was on its way out
+    )
+    for cut_short, counted in cases:
         state, _ = play([OPEN2, ended(R0, BOOM), peers.JobFailed(BOOM), ev.RankEnded(R1, None, cut_short)])
         assert (state.phase, state.secondary) == ("waiting", counted)
 

@@ -17,7 +17,7 @@ class RaisedRanks:
 
 
 class LeadersRaised(LeaderHalf, RaisedRanks):
-    """Asks."""
+    """Puts the question to all hosts."""
 
     def ask(self) -> None:
         self._side.broadcast(RaisedAsked())

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Callable, Sequence
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core import diagnosis
-from musterpoint.core.diagnosis.facts import RankEnd
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
@@ -19,6 +18,7 @@ from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.facts import RankEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
@@ -288,7 +288,7 @@ class Ranks:
         if failed or self._wait_for_orphans:
             given_up = rank.mpi and rank.connection is None and aborted is None
             tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
-            end = RankEnd(
+            end = diagnosis.facts.RankEnd(
                 rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up,
                 aborted is not None, rank.prints_abort, rank.raised,
             )  # fmt: skip
@@ -337,7 +337,9 @@ class Ranks:
         if rank.key in self._signalled or self._context.terminal is not None:
             return
         tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
-        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        end = diagnosis.facts.RankEnd(
+            rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
+        )
         if facts is None and not diagnosis.failures.ends_with_exception(end, self._context.diagnosis):
             return
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))

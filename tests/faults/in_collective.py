@@ -210,7 +210,7 @@ IN_COLLECTIVE = (
         Fault(
             f"lingers-{name}", f"a rank raises and leaves, and lives on for 6 s in {about}",
             Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True, in_cut=False, wait=8,
-            options=options, without=UNTOLD if name in ("hook", "printed") else {},
+            options=options, without=UNTOLD,
             body=f"{LEAVE}{JOINED}if VICTIM:\n    strike()\n    {end}\n{WAITS}",
         )
         for name, about, end, options in LINGERS

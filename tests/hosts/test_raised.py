@@ -61,7 +61,7 @@ def test_a_hang_of_ranks_that_have_raised_is_told_as_their_exception(train) -> N
     train.program(WAITS)
     done = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2", MUSTER_STALL_TIMEOUT="1")
     assert done.returncode == 1, done.stderr
-    first, who, where = train.reason.split("\n")
+    first, who, where, *_others = train.reason.split("\n")
     assert (first, who) == ("ValueError: bad shard", "rank 0 (local rank 0) on algo-1, exit code 1")
     assert where.endswith("ranks 0, 1 have raised ValueError and wait for a thread")
 

@@ -32,8 +32,8 @@ class RestOfOutput:
         self, loop: Loop, pump: Pump, rank: int, name: str, on_over: Callable[[], None], most: float = LONGEST
     ) -> None:
         self._loop, self._pump, self._rank, self._name = loop, pump, rank, name
-        self._began = self._active = loop.clock()
-        self._deadline = self._began + min(most, LONGEST)
+        self._active = loop.clock()
+        self._deadline = self._active + min(most, LONGEST)
         self._pipes: Mapping[str, int] = {}
         self._used: dict[int, float] = {}
         self._timer: Timer | None = None
@@ -55,8 +55,9 @@ class RestOfOutput:
         self.close()
         now = self._loop.clock()
         pipes = self._pump.still_open(self._rank, self._name)
-        holders = pipes and (tree.holders(pipes) or tree.holders(pipes))  # one may hand over to its child meanwhile
-        if self._is_busy(pipes, [stat.pid for stat in holders or ()], [stat.state for stat in holders or ()]):
+        # one may hand over to its child meanwhile
+        holders = (tree.holders(pipes) or tree.holders(pipes)) if pipes else []
+        if self._is_busy(pipes, holders):
             self._active = now
         if not holders or now >= min(self._deadline, self._active + SILENT):
             self.is_over = True
@@ -64,13 +65,13 @@ class RestOfOutput:
         else:
             self._timer = self._loop.call_at(min(now + LOOK, self._deadline), self._look)
 
-    def _is_busy(self, pipes: Mapping[str, int], pids: list[int], states: list[str]) -> bool:
+    def _is_busy(self, pipes: Mapping[str, int], holders: list[tree.Stat]) -> bool:
         """Whether something came since the last look, or holders of the pipes used the processor or the disk."""
-        before, used = self._used, {pid: tree.processor_time(pid) for pid in pids}
+        before, used = self._used, {stat.pid: tree.processor_time(stat.pid) for stat in holders}
         spent = sum(seconds - before.get(pid, 0.0) for pid, seconds in used.items())
         changed = pipes != self._pipes
         self._pipes, self._used = pipes, used
-        return changed or spent >= BUSY or "R" in states or "D" in states
+        return changed or spent >= BUSY or any(stat.state in "RD" for stat in holders)
 
     def close(self) -> None:
         """Looks no more by itself."""

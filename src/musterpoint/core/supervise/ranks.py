@@ -80,6 +80,11 @@ class Rank:
     def local_rank(self) -> int:
         return self.key[1]
 
+    @property
+    def still_below(self) -> RaisedFacts | None:
+        """``below``, if that Python still runs."""
+        return self.below if self.below is not None and tree.read_stat(self.below.pid) is not None else None
+
 
 class EndedRank(NamedTuple):
     """A rank whose end isn't told yet: its output is read first.
@@ -178,7 +183,11 @@ class Ranks:
 
     def local_rank(self, number: int) -> int | None:
         """The local rank of the rank with this global number; None where there is none."""
-        return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
+        rank = self._of_number(number)
+        return None if rank is None else rank.local_rank
+
+    def _of_number(self, number: int) -> Rank | None:
+        return next((rank for rank in self._ranks.values() if rank.number == number), None)
 
     def of_key(self, key: Key) -> Rank | None:
         """The rank with this key; None if it has never come up."""
@@ -255,11 +264,15 @@ class Ranks:
         """
         if not rank.prints_abort or rank.connection is not None:
             return None
-        for tail in (self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)):
+        for tail in self._tails_of(rank):
             code = diagnosis.program_output.abort_code(tail, rank.number) if ABORTED in tail else None
             if code is not None:
                 return code
         return None
+
+    def _tails_of(self, rank: Rank) -> tuple[bytes, bytes]:
+        """The ends of what a rank wrote to stderr and, where that is separate, to stdout."""
+        return self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
 
     def ended(self, rank: Rank, status: int | None) -> None:
         """A rank ended. Where its MPI ended its stub because it called ``MPI_Abort``, the code that it gave goes before
@@ -287,7 +300,7 @@ class Ranks:
         end = None
         if failed or self._wait_for_orphans:
             given_up = rank.mpi and rank.connection is None and aborted is None
-            tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+            tails = self._tails_of(rank)
             end = diagnosis.facts.RankEnd(
                 rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up,
                 aborted is not None, rank.prints_abort, rank.raised,
@@ -323,8 +336,8 @@ class Ranks:
         for rank in list(self._ranks.values()):
             if rank.key not in self._expected or not rank.pid or rank.foreseen is not None:
                 continue
-            if rank.below is not None and tree.read_stat(rank.below.pid) is not None:
-                self._will_fail(rank, rank.below)
+            if rank.still_below is not None:
+                self._will_fail(rank, rank.still_below)
                 continue
             for pid in tree.stop_targets(rank.pid).programs:
                 raised_question.ask(pid)
@@ -336,7 +349,7 @@ class Ranks:
         """
         if rank.key in self._signalled or self._context.terminal is not None:
             return
-        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        tails = self._tails_of(rank)
         end = diagnosis.facts.RankEnd(
             rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
         )
@@ -349,11 +362,11 @@ class Ranks:
 
     def raised(self, number: int) -> str:
         """What the rank with this global number has raised, if it still runs; empty: nothing."""
-        rank = next((rank for rank in self._ranks.values() if rank.number == number), None)
+        rank = self._of_number(number)
         if rank is None or rank.key not in self._expected:
             return ""
         if rank.foreseen is None:
-            self._will_fail(rank, rank.below if rank.below and tree.read_stat(rank.below.pid) else None)
+            self._will_fail(rank, rank.still_below)
         return rank.foreseen.reason.partition("\n")[0] if rank.foreseen is not None else ""
 
     def reported(self, failure: Failure) -> None:
@@ -406,7 +419,7 @@ class Ranks:
             return None
         if ended.failed and rank.key not in self._signalled:
             self._pump.show(rank.number, rank.name)
-        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        tails = self._tails_of(rank)
         if ended.failed:
             whole = end._replace(tail=tails[0], stdout_tail=tails[1])
             failure = self._failure_of(rank.session, whole, ended.before)
@@ -424,7 +437,7 @@ class Ranks:
         rank, end = ended.rank, ended.end
         if ended.failed or end is None or not end.status or self._stopping or rank.key not in self._signalled:
             return None
-        tails = self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        tails = self._tails_of(rank)
         return diagnosis.failures.failure_as_printed(
             end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis
         )

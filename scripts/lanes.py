@@ -211,7 +211,6 @@ ROWS = (
     Row("unit/cli/test_completion", "pythons", ("shells",)),
     Row("unit/core/processes/test_ssh_door", "pythons", ("ssh",)),
     Row("unit/core/supervise/test_crowd", "fuzz"),
-    Row("unit/test_benchmarks_page", "bench"),
     Row("unit/test_culprits", "fuzz"),
     Row("unit/test_gpu_ras", "gpu"),
     Row("unit/smdistributed/", "smdistributed"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import uuid
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -70,10 +73,11 @@ RANK_NAMES = (
 )
 
 # How long an example takes says how busy the machine is. Every run draws the same examples, so that what was tried is
-# what lands; --hypothesis-profile=new draws others, and more of them (scripts/fuzz --properties). "fewer" is for
-# interpreters other than the one that has run all examples, "fewest" for scripts/test --quick.
-settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("fewer", settings.get_profile("all"), max_examples=25)
+# what lands; --hypothesis-profile=new draws others, and more of them (scripts/fuzz --properties). "fewest" is for
+# scripts/test --quick.
+settings.register_profile(
+    "all", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=20
+)
 settings.register_profile("fewest", settings.get_profile("all"), max_examples=10)
 settings.register_profile("new", settings.get_profile("all"), derandomize=False, max_examples=1000, print_blob=True)
 settings.load_profile("all")
@@ -162,16 +166,8 @@ def sorted_by_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """What is set up for a module (a server, a release, an installed package) is set up once: its tests run in one
-    worker. Such groups run first, and unit tests last.
-    """
+    """Tests for one worker (``xdist_group``: they share what takes long to set up) run first, unit tests last."""
     sorted_by_lanes(config, items)
-    for item in items:
-        if item.get_closest_marker("xdist_group"):
-            continue
-        definitions: Mapping[str, Sequence[pytest.FixtureDef[Any]]] = item._fixtureinfo.name2fixturedefs  # type: ignore
-        if any(found.scope == "module" for each in definitions.values() for found in each[-1:]):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT / "tests").as_posix()))
     yield
     if any(hasattr(item.config, "workerinput") for item in items[:1]):
         items.sort(key=turn)
@@ -263,9 +259,9 @@ def set_up(prefix: str, name: str, how: str) -> str:
     return os.environ[variable]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
-    """A real S3 API, with a bucket ``jobs``."""
+    """A real S3 API of the worker's, with a bucket ``jobs``."""
     server = S3(stack("s3"))
     server.bucket("jobs")
     yield server
@@ -275,7 +271,7 @@ def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
 @pytest.fixture
 def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
     """A bucket of the test's own."""
-    name: str = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
+    name = f"{request.node.name.partition('[')[0].replace('_', '-')[:50].strip('-')}-{uuid.uuid4().hex[:8]}"
     s3.bucket(name)
     return name
 
@@ -286,6 +282,27 @@ def faulty(s3: S3) -> Iterator[Faulty]:
     proxy = Faulty(s3.port)
     yield proxy
     proxy.close()
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder with a wheel and a source distribution, made as an index gets them, and what setuptools said."""
+    folder = tmp_path_factory.mktemp("built")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
+        if (ROOT / name).is_file():
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / "source" / name)
+    made = "import setuptools.build_meta as b; b.build_sdist('..'); b.build_wheel('..')"
+    words = [sys.executable, "-c", made]
+    ran = subprocess.run(words, cwd=folder / "source", check=True, capture_output=True, text=True, timeout=500)
+    return folder, ran.stdout + ran.stderr
+
+
+@pytest.fixture(scope="session")
+def wheel(built: tuple[Path, str]) -> Path:
+    (found,) = built[0].glob("*.whl")
+    return found
 
 
 @pytest.fixture

@@ -80,6 +80,8 @@ RESOURCES = {
 }  # fmt: skip
 SEEN = """
 import json, os, sys
+
+pytestmark = pytest.mark.xdist_group("sdk-v3")
 print(json.dumps([sys.argv[1:], os.getcwd(), {name: value for name, value in os.environ.items()
                                               if name.startswith("SM_HP")}]))
 """

@@ -18,6 +18,8 @@ from pathlib import Path
 import kubernetes_validate, yaml
 from kubeflow_trainer_api import models
 
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
 found = {}
 for folder in sorted(Path(sys.argv[1]).iterdir()):
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())

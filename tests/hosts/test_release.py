@@ -14,6 +14,8 @@ import pytest
 
 from musterpoint.cli.main import COMMANDS
 
+pytestmark = pytest.mark.xdist_group("release")
+
 
 @pytest.fixture(scope="module")
 def files(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,8 @@ import pytest
 
 from musterpoint import __version__
 
+pytestmark = pytest.mark.xdist_group("site")
+
 
 @pytest.fixture
 def pages(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -37,6 +37,8 @@ print(json.dumps(found))
 PROGRAM = """
 import os, pathlib, signal, sys, time
 
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
 def refused(path):
     try:
         pathlib.Path(path).touch()

@@ -21,8 +21,8 @@ def serving(environ: Mapping[str, str], tmp_path: Path) -> Iterator[Account]:
         yield Account(server)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """A server for the tests of one module, which take care that their jobs' names differ."""
+    """A server for all tests of a worker, whose jobs' names differ."""
     with Server(tmp_path_factory.mktemp("data"), max_jobs=3, environ=clean(os.environ)) as server:
         yield Account(server)

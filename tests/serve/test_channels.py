@@ -29,7 +29,7 @@ for epoch in range(2):
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def data(account: Account) -> None:
     for number in range(4):
         account.put(f"data/{number}.txt", f"{number}\n".encode())

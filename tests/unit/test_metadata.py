@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import configparser
-import os
 import re
-import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import musterpoint
+
+pytestmark = pytest.mark.xdist_group("metadata")
 
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = configparser.ConfigParser()
@@ -31,25 +29,6 @@ def test_the_index_page_has_no_link_that_leads_nowhere() -> None:
 def test_nobody_and_no_address_is_invented() -> None:
     assert SETUP["metadata"]["author"] == "musterpoint contributors"
     assert not {"url", "project_urls", "author_email", "maintainer_email"} & {*SETUP["metadata"]}
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder with a wheel and a source distribution, made as an index gets them, and what setuptools said."""
-    folder = tmp_path_factory.mktemp("built")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
-        if (ROOT / name).is_file():
-            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / "source" / name)
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, capture_output=True)
-    python = folder / "venv" / "bin" / "python"
-    words = [python, "-m", "pip", "install", "--quiet", "setuptools>=77", "wheel"]
-    subprocess.run(words, check=True, capture_output=True, timeout=500)
-    made = "import setuptools.build_meta as b; b.build_sdist('..'); b.build_wheel('..')"
-    words = [python, "-c", made]
-    ran = subprocess.run(words, cwd=folder / "source", check=True, capture_output=True, text=True, timeout=500)
-    return folder, ran.stdout + ran.stderr
 
 
 def test_every_folder_is_in_the_package(built: tuple[Path, str]) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from botocore.exceptions import WaiterError
 
 from .conftest import BUCKET, ROLE, Backend
+
+pytestmark = pytest.mark.xdist_group("processing-jobs")
 
 COPIES = (
     "import os; b = os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml') + '/processing/'; "

@@ -15,6 +15,8 @@ from botocore.exceptions import ClientError
 
 from .conftest import BUCKET, PROGRAM, Backend
 
+pytestmark = pytest.mark.xdist_group("training-jobs")
+
 GROUP = "/aws/sagemaker/TrainingJobs"
 FAILS = """
 import os, sys

@@ -188,6 +188,8 @@ except Exception as error:
 """
 EVALUATE = """
 import argparse, json, os
+
+pytestmark = pytest.mark.xdist_group("sdk-v2")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model")
 parser.add_argument("--best")

@@ -18,6 +18,8 @@ from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, SourceCode
 from sagemaker.train.tuner import HyperparameterTuner
 
+pytestmark = pytest.mark.xdist_group("sdk-v3")
+
 def trainer(hosts):
     return ModelTrainer(
         training_image="123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1", role="{ROLE}", base_job_name="trained",

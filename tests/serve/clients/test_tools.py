@@ -6,8 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ..jobs import BUCKET, Account
 from .conftest import ROLE, TRAIN, Client
+
+pytestmark = pytest.mark.xdist_group("tools")
 
 AIRFLOW = f"""
 from airflow.providers.amazon.aws.operators.sagemaker import SageMakerTrainingOperator

@@ -209,7 +209,8 @@ class LaunchPlan(NamedTuple):
     local_rank_flag: how that argument begins.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
     under_mpi: whether an mpirun, ours or the platform's, starts the ranks: its processes end each other.
-    prints_abort: whether the ranks' MPI prints a line of its own when a rank calls ``MPI_Abort`` (MPICH and its kin).
+    hydra: whether the ranks' MPI is one of Hydra's (MPICH and its kin): it prints a line of its own when a rank calls
+        ``MPI_Abort``, and a daemon of it ends with its host's last rank.
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
@@ -236,7 +237,7 @@ class LaunchPlan(NamedTuple):
     meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
-    prints_abort: bool = False
+    hydra: bool = False
     expands: bool = False
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: SshServer | None = None
@@ -303,7 +304,7 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "local_rank_at": _COUNT,
     "local_rank_flag": _TEXT,
     "under_mpi": (bool,),
-    "prints_abort": (bool,),
+    "hydra": (bool,),
     "expands": (bool,),
     "temporary": _TEXT,
 }

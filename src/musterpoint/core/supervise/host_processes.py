@@ -230,7 +230,7 @@ class HostProcesses:
         self._context.record("rank-registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
-            abort = session.plan.prints_abort
+            abort = session.plan.hydra
             rank = Rank(key, number, session.pump_name(""), connection, stub, session.under_mpi, abort)
             self._ranks.add(rank)
             connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
@@ -353,7 +353,7 @@ class HostProcesses:
             )
             failure = diagnosis.failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
-            failure = self._mpi_exits.failure_at_end(failure, number, status)
+            failure = self._mpi_exits.failure_at_end(failure, number, status, self.sessions[number].plan.hydra)
         vital = mpi or (process.role == "service" and not process.optional)
         self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
         ended.on_end(status, tail)

@@ -57,13 +57,13 @@ class MpiExits:
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
-    def failure_at_end(self, failure: Failure | None, session: int, status: int) -> Failure | None:
-        """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before."""
+    def failure_at_end(self, failure: Failure | None, session: int, status: int, hydra: bool) -> Failure | None:
+        """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before. ``hydra``: of which kind."""
         if session not in self._left:
             return failure
         rank, at = self._left[session]
-        if status == 0 and not self._ranks.running(session):
-            return None  # it ends with its last rank
+        if hydra and status == 0 and not self._ranks.running(session):
+            return None  # it ends with its last rank; Open MPI's daemons end with the job
         if self._context.loop.clock() - at < BLAMED:
             return diagnosis.failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

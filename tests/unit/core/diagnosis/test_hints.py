@@ -23,6 +23,8 @@ LOCAL = JobFacts(SAGEMAKER, local=True, channels=("training", "test"), launcher=
 PLATFORM = JobFacts(SAGEMAKER)
 EACH = """
 import json, linecache, sys, traceback
+
+pytestmark = pytest.mark.xdist_group("hints")
 tails = {}
 for statement in json.load(sys.stdin):
     linecache.cache["train.py"] = (1, None, [statement], "train.py")

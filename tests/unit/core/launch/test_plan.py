@@ -42,7 +42,7 @@ PLANS = st.builds(
     LaunchPlan, st.sampled_from(list(LAUNCHERS)), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
-    under_mpi=st.booleans(), prints_abort=st.booleans(), expands=st.booleans(),
+    under_mpi=st.booleans(), hydra=st.booleans(), expands=st.booleans(),
     temporary=st.sampled_from(["", "/tmp/muster-ray-7-x"]),
     cpu_sets=st.lists(st.builds(CpuSet, st.sampled_from(["0", "0-3,8"]), TEXT), max_size=2).map(tuple),
     meeting=MEETINGS, ssh=st.none(),

@@ -106,7 +106,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         first_rank=before,
         daemons=command.daemons,
         under_mpi=True,
-        prints_abort=mpi.flavour != OPEN_MPI,
+        hydra=mpi.flavour != OPEN_MPI,
         cpu_sets=() if _binds(inputs, mpi, command, options) else plan.cpu_sets,
     )
 

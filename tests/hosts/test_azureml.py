@@ -119,7 +119,7 @@ import os, signal, sys, time, urllib.request
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 above = open(f"/proc/{os.getppid()}/stat").read().split()
 leads = b"musterpoint" in open(f"/proc/{os.getppid()}/cmdline", "rb").read()
-print(*sys.argv[1:], "rank", os.environ["RANK"], flush=True)
+os.write(1, " ".join([*sys.argv[1:], "rank", os.environ["RANK"]]).encode() + b"\\n")
 here = os.path.join(os.environ["AZURE_ML_OUTPUT_checkpoints"], os.environ["RANK"])
 open(here + ".ready", "w").close()
 while len([name for name in os.listdir(os.path.dirname(here)) if name.endswith(".ready")]) < 3:

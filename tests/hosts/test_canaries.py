@@ -157,6 +157,7 @@ raise ValueError(f"401 for {secret}: 'token: unknown word' tokenizer=bert-base-u
 """
 
 
+@pytest.mark.lane("suite")
 def test_a_job_that_ends_well_and_one_that_quotes_secrets(planted: Train) -> None:
     planted.program("import sys; print(sys.argv)")
     configure(planted)
@@ -285,6 +286,7 @@ def test_what_people_look_at(planted: Train, tmp_path: Path) -> None:
     assert json.loads(muster("env", "--format", "json"))["SM_HP_API_KEY"] == SECRETS["a hyperparameter"]
 
 
+@pytest.mark.lane("suite")
 def test_a_local_job(local: Local) -> None:
     """Two hosts, a user's failure file of its own, and an error that quotes an argument and a variable."""
     local.environ.update(variables("http://127.0.0.1:9/simple/"))
@@ -319,6 +321,7 @@ def test_a_local_job_that_cannot_be(local: Local) -> None:
         assert leaks(ran.stderr + ran.stdout) == []
 
 
+@pytest.mark.lane("suite")
 def test_there_are_enough() -> None:
     assert len(SECRETS) >= 20
     assert len(HARMLESS) >= 30

@@ -93,6 +93,7 @@ def named(document: dict[str, Any], severity: str) -> list[tuple[str, str]]:
     return [(each["code"], each["host"]) for each in document["findings"] if each["severity"] == severity]
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.lane("faults")
 @pytest.mark.parametrize("hosts", [3], indirect=True)
 def test_every_host_with_something_wrong_is_named(hosts: Hosts, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def test_a_host_that_cannot_reach_the_leader_is_missing_until_it_can_and_then_th
     assert all("2 hosts: 4 ok" in err for err in errs), errs
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("hosts", [2], indirect=True)
 def test_a_check_before_the_launch_ends_all_hosts_for_one_reason(hosts: Hosts, tmp_path: Path) -> None:
     program = tmp_path / "train.py"

@@ -118,6 +118,7 @@ def on_s3(tmp_path: Path, s3: S3, stack: Callable[[str], Path], request: pytest.
     return Job(tmp_path, f"s3://{bucket}/checkpoints", **more)
 
 
+@pytest.mark.lane("suite")
 def test_the_next_start_goes_on(job: Job) -> None:
     code, out, err = job.run()
     assert not code, err
@@ -129,6 +130,7 @@ def test_the_next_start_goes_on(job: Job) -> None:
     assert "step-2 (2 files" in err
 
 
+@pytest.mark.lane("suite")
 def test_on_s3(on_s3: Job) -> None:
     assert not on_s3.run()[0]
     on_s3.forget()
@@ -285,6 +287,7 @@ def test_uploads(job: Job, tmp_path: Path) -> None:
     assert [each["what"] for each in job.outcome["uploads"]] == ["model", "output"]
 
 
+@pytest.mark.lane("suite")
 def test_two_hosts_agree_on_what_is_whole(tmp_path: Path) -> None:
     """Each host has files of its own; the manifest has both hosts' of one step, never of two."""
     program = tmp_path / "train.py"
@@ -335,6 +338,7 @@ for step in range(step + 1, step + 4):
 """
 
 
+@pytest.mark.lane("suite")
 def test_the_one_file_launcher_brings_channels_and_keeps_checkpoints(tmp_path: Path) -> None:
     """On a Python that has nothing of ours."""
     launcher, data = tmp_path / "launcher.py", tmp_path / "data"

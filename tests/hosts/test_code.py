@@ -52,6 +52,7 @@ def nothing_is_left(train: Train) -> None:
     )
 
 
+@pytest.mark.lane("suite")
 def test_code_comes_from_s3(s3: S3, fetching: Train) -> None:
     name(fetching, s3.put("jobs", "one/source/sourcedir.tar.gz", tar_gz(CODE)))
     done = fetching.run(AWS_ENDPOINT_URL_S3=s3.url)
@@ -65,6 +66,7 @@ def test_code_comes_from_s3(s3: S3, fetching: Train) -> None:
     ]
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
@@ -107,6 +109,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_there(what: str, s3: S3, fetching: Train) -> None:
     source, says = REFUSED[what]
@@ -156,6 +159,7 @@ def test_one_file_from_s3(s3: S3, fetching: Train) -> None:
     assert (done.returncode, done.stdout) == (0, b"alone\n"), done.stderr
 
 
+@pytest.mark.lane("suite")
 def test_a_hostile_archive_leaves_nothing(s3: S3, fetching: Train) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as made:
@@ -202,6 +206,7 @@ def test_an_isolated_job_does_not_ask_s3(fetching: Train) -> None:
     assert fetching.run().returncode == 0
 
 
+@pytest.mark.lane("suite")
 def test_the_source_directory_of_sdk_v3(fetching: Train) -> None:
     channel = fetching.base / "input/data/code"
     (channel / "lib").mkdir(parents=True)
@@ -226,6 +231,7 @@ def test_a_mounted_code_directory_stays_as_it_is(fetching: Train, tmp_path: Path
     assert [(path.name, path.stat().st_mode & 0o777) for path in users.iterdir()] == [("start.sh", 0o644)]
 
 
+@pytest.mark.lane("suite")
 def test_a_shell_script_gets_its_bit_back(fetching: Train) -> None:
     source = fetching.base / "packed.tar.gz"
     source.write_bytes(tar_gz({"run.sh": '#!/bin/sh\n[ -x "$0" ] && echo executable\n', "other.sh": ""}))
@@ -256,6 +262,7 @@ def test_a_mount_as_code_directory(fetching: Train) -> None:
     assert json.loads(done.stdout)["data"] == len(DATA)
 
 
+@pytest.mark.lane("suite")
 def test_the_one_file_launcher_fetches_code_too(s3: S3, fetching: Train, tmp_path: Path) -> None:
     """Nothing of musterpoint is installed: the reader comes out of the file's archive."""
     made = [fetching.python, "-m", "musterpoint", "bundle", "-o", str(tmp_path / "train")]

@@ -155,6 +155,7 @@ def uv(installing: Train, stack: Callable[[str], Path]) -> Train:
     return installing
 
 
+@pytest.mark.lane("suite")
 def test_uv_installs_when_it_is_asked_for(uv: Train, index: MakeIndex) -> None:
     packages = index(wheel("mp-uv"))
     uv.program("import mp_uv; print(mp_uv.VERSION)")

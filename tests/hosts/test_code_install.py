@@ -29,6 +29,7 @@ def code(train: Train, **files: str) -> None:
         (train.base / "code" / name.replace("__", ".")).write_text(text)
 
 
+@pytest.mark.lane("suite")
 def test_requirements_are_there_when_the_program_starts(index: MakeIndex, installing: Train, tmp_path: Path) -> None:
     packages = index(wheel("mp-greets", requires=["mp-words>=1"]), wheel("mp-words"))
     installing.program("import mp_greets, mp_words; print(mp_greets.VERSION, mp_words.VERSION)")
@@ -74,6 +75,7 @@ REFUSED: dict[str, tuple[dict[str, str], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("what", REFUSED)
 def test_the_resolver_is_quoted(what: str, index: MakeIndex, installing: Train) -> None:
     packages = index(
@@ -131,6 +133,7 @@ def test_a_stop_ends_pip_at_once(index: MakeIndex, installing: Train) -> None:
     assert not (installing.base / "output" / "failure").exists()
 
 
+@pytest.mark.lane("suite")
 def test_a_package_is_installed_and_its_module_runs(index: MakeIndex, installing: Train) -> None:
     """With a layout of its own, the module comes from the installed package only; its build stays out of the code."""
     packages = index(backend(), wheel("mp-helper"))

@@ -90,6 +90,7 @@ def test_a_flood_of_connections_delays_no_stop(beside: Beside, user: int) -> Non
         assert flood.returncode == 0
 
 
+@pytest.mark.lane("suite")
 def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Path) -> None:
     """A process of the same user in the same network, such as a sidecar of a pod, that knows the protocol."""
     job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")
@@ -118,6 +119,7 @@ def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Pa
     assert job.returncode == 143
 
 
+@pytest.mark.lane("suite")
 def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> None:
     """By a process that has the token: one line each would be a log without end."""
     job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")

@@ -70,6 +70,7 @@ def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
     return source, f"s3://{bucket}/data"
 
 
+@pytest.mark.lane("suite")
 @by_both
 def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access) -> None:
     source, uri = filled
@@ -197,6 +198,7 @@ def test_an_object_that_is_replaced_meanwhile(
     assert any("was replaced" in line for line in said)
 
 
+@pytest.mark.lane("suite")
 @by_both
 def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty) -> None:
     _, uri = filled
@@ -248,6 +250,7 @@ bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3
 """
 
 
+@pytest.mark.lane("suite")
 @by_both
 def test_a_killed_download_goes_on(
     filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, stack: Callable[[str], Path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.lane("suite")
 def test_a_program_that_cannot_be_executed_ends_every_host_with_64(local) -> None:  # type: ignore[no-untyped-def]
     ran = local.run("--hosts", "2", "--backend", "process", local.program("\0 is no text\n", "tool"))
     assert ran.code == 64, ran.stderr
@@ -35,6 +36,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_uneven_hosts_make_one_world(local, launcher: str) -> None:  # type: ignore[no-untyped-def]
     ran = local.run(

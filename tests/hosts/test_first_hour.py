@@ -30,6 +30,7 @@ else:
 """
 
 
+@pytest.mark.lane("suite")
 def test_a_rank_whose_peers_had_ended_with_0(local) -> None:  # type: ignore[no-untyped-def]
     ran = local.run(
         "--hosts", "2", "--slots", "2", "--launcher", "ranks", "--backend", "process", local.program(ENDS_EARLY)
@@ -53,6 +54,7 @@ while os.environ["RANK"] == "0":
 """
 
 
+@pytest.mark.lane("suite")
 def test_who_is_waited_for_is_said_and_who_ran_when_it_was_stopped(local) -> None:  # type: ignore[no-untyped-def]
     local.program(LOOKS_OFTEN, "sitecustomize.py")
     local.environ["PYTHONPATH"] = str(local.folder)
@@ -66,6 +68,7 @@ def test_who_is_waited_for_is_said_and_who_ran_when_it_was_stopped(local) -> Non
     assert "waiting for" not in ran.log("algo-1")
 
 
+@pytest.mark.lane("suite")
 def test_a_leader_that_cannot_listen_ends_the_job_at_once(local) -> None:  # type: ignore[no-untyped-def]
     with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
         port = str(taken.getsockname()[1])
@@ -153,6 +156,7 @@ def refused(local, *words: str | Path) -> str:  # type: ignore[no-untyped-def]
     return str(ran.stderr)
 
 
+@pytest.mark.lane("suite")
 def test_what_is_wrong_is_said_before_there_are_hosts(local) -> None:  # type: ignore[no-untyped-def]
     notebook = local.program("{}", "nb.ipynb")
     assert "is a notebook: make a script of it (jupyter nbconvert --to script" in refused(local, notebook)

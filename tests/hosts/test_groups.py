@@ -94,6 +94,7 @@ def cluster(python: str, environ: dict[str, str], tmp_path: Path) -> Cluster:
 TORCH = {"sagemaker_torch_distributed_enabled": True}
 
 
+@pytest.mark.lane("suite")
 def test_the_group_with_accelerators_is_taken_loudly(cluster: Cluster) -> None:
     cluster.write(TORCH, GROUPS)
     codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
@@ -128,6 +129,7 @@ def test_muster_group_names_it(cluster: Cluster) -> None:
     assert codes == dict.fromkeys(HOSTS, 0), logs
 
 
+@pytest.mark.lane("suite")
 def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
     cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
     codes, logs = cluster.run("fail", MUSTER_LAUNCHER="ranks")
@@ -135,6 +137,7 @@ def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
     assert "algo-1" in (cluster.base("algo-3") / "output" / "failure").read_text()
 
 
+@pytest.mark.lane("suite")
 def test_hosts_outside_are_waited_for_or_stopped(cluster: Cluster) -> None:
     cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
     codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")

@@ -56,6 +56,7 @@ else:
 """
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(("how", "code"), [(7, 7), (-9, 137), (-11, 139), ("stays", 0)])
 def test_it_reaps_orphans_and_ends_with_the_programs_code(train, how: object, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(f"HOW = {how!r}\n{ORPHANS}")
@@ -74,6 +75,7 @@ while True:
 """
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped-def]

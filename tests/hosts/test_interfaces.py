@@ -45,6 +45,7 @@ def tunnelled() -> Iterator[Network]:
     net.close()
 
 
+@pytest.mark.lane("suite")
 def test_the_interface_that_has_the_address_is_taken(tunnelled: Network) -> None:
     """Not the one of the route that the address would take if it were another host's."""
     asked = ("10.9.0.1", "10.78.0.1", "10.9.1.1", "10.9.2.1", "127.0.0.1", "8.8.8.8")

@@ -63,6 +63,7 @@ dist.destroy_process_group()
 UNNAMED = ("unshare", "--net", "--uts", "--", "sh", "-c", 'hostname c0ffee && ip link set lo up && exec "$@"', "sh")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_ranks_of_one_host_meet_without_asking_for_its_name(

@@ -27,6 +27,7 @@ while not (folder / "end").exists():
 RANKS = ("--launcher", "ranks")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("number", range(4))
 def test_each_job_is_a_world_of_its_own(number: int) -> None:
     assert group(number, QUICK) == []
@@ -76,6 +77,7 @@ def jobs(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Jobs]
     end(jobs.started)
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("option", ["--master-port", "--tf-port"])
 def test_a_port_given_by_name_is_one_jobs(jobs: Jobs, option: str) -> None:
     port = str(free_port())
@@ -89,6 +91,7 @@ def test_a_port_given_by_name_is_one_jobs(jobs: Jobs, option: str) -> None:
     assert (third.returncode, third.stdout) == (0, "world third\n")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("how", ["launch", "local"])
 def test_a_job_name_is_one_jobs(jobs: Jobs, how: str) -> None:
     first = jobs.waiting("launch", *RANKS, "--job-name", "mine")

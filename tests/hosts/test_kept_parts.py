@@ -76,6 +76,7 @@ def test_a_part_is_told_again_to_a_keeper_that_is_started_anew(hosts: list[Host]
     assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "not-killed"])
 def test_the_first_hosts_mark_is_waited_for_at_the_end(hosts: list[Host], tmp_path: Path, killed: bool) -> None:
     """The other host's part is whole by this mark only, and its ranks have ended before."""
@@ -189,6 +190,7 @@ def test_files_of_one_name_and_size_that_differ_are_known_again(tmp_path: Path) 
         assert len(list((tmp_path / "place" / "manifests").iterdir())) == 1
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_only_one_host_has_from_before_the_job_is_no_checkpoint(tmp_path: Path, place: int) -> None:
     """The other host is a new one, in the place of one that had its part: it would begin with this host's files."""

@@ -100,6 +100,7 @@ def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Host
     assert survivors(made.token) == [], "processes of the job were left behind"
 
 
+@pytest.mark.lane("suite")
 def test_script_gives_a_program_what_it_needs_to_start_its_own_ranks(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.run("--launcher", "script", "--slots", "3", "train.py", "--lr", "0.1")
@@ -114,6 +115,7 @@ def test_script_gives_a_program_what_it_needs_to_start_its_own_ranks(hosts: Host
         assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MUSTER_SECRET"} & set(facts)
 
 
+@pytest.mark.lane("suite")
 def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.run(
@@ -139,6 +141,7 @@ def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
     assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen on this host: it has 2 slots all the same" in hosts.logs["algo-2"]
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]
@@ -253,6 +256,7 @@ def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> Non
         assert "SHOW" not in hosts.logs[host]
 
 
+@pytest.mark.lane("suite")
 def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
@@ -262,6 +266,7 @@ def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     assert not [host for host in HOSTS if "only-for-this-test" in hosts.logs[host] + hosts.left(host, "failure")]
 
 
+@pytest.mark.lane("suite")
 def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
@@ -287,6 +292,7 @@ def test_torch_is_asked_of_the_programs_python(hosts: Hosts) -> None:
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 def test_a_host_that_lacks_torch_is_named_on_both(hosts: Hosts) -> None:
     without = hosts.folder / "python-without-torch"

@@ -76,6 +76,7 @@ class Screen:
         return self.process.wait(PATIENCE)
 
 
+@pytest.mark.lane("suite")
 def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     program = local.program(WAITS)
     screen = Screen(

@@ -108,6 +108,7 @@ def muster(tmp_path: Path, environ: dict[str, str]) -> Muster:
     return Muster(tmp_path, environ)
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
 def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
     ended = muster.run(*BACKENDS[name], "--slots", "2", what="done")
@@ -141,6 +142,7 @@ def test_hosts_without_a_channel_go_by_one_port(muster: Muster, name: str, how: 
     assert len(set(said)) == 1
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize(
     ("what", "code", "words"), [("failing", 1, "ValueError: bad batch"), ("killed", 137, "SIGKILL")]
@@ -156,6 +158,7 @@ def test_the_second_host_fails(muster: Muster, name: str, what: str, code: int, 
     assert len(failures) == 1
 
 
+@pytest.mark.lane("suite")
 def test_stop_training_job(muster: Muster) -> None:
     """The same stop as Ctrl-C, which is tried with every backend, after a time."""
     ended = muster.run(*BACKENDS["process"], "--stop-after", "25", "--stop-grace", "10", "--json", what="busy")
@@ -175,6 +178,7 @@ def until_both_are_busy(running: subprocess.Popen[str]) -> None:
         busy += "is busy" in line
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
 def test_ctrl_c_stops_and_saves(muster: Muster, name: str) -> None:
     running = muster.start(*BACKENDS[name], "--stop-grace", "10", what="busy")
@@ -215,6 +219,7 @@ def test_a_control_plane_that_dies_takes_its_hosts_along(muster: Muster, name: s
     assert muster.pids() == set()
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
 def test_a_host_that_is_killed_is_named(muster: Muster) -> None:
     running = muster.start(*BACKENDS["netns"], what="busy")
@@ -254,6 +259,7 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
     assert f"algo-1 | ['--lr', '0.1', '-b', 'True', '{muster.mark}', '--epochs=3']" in ended.out.splitlines()
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

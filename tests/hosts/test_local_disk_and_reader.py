@@ -43,6 +43,7 @@ def left(local: Local, name: str) -> Path:
     return local.output / "hosts/algo-1/opt/ml/model" / name
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("both", [False, True])
 def test_a_job_ends_though_nobody_reads(local: Local, both: bool) -> None:
     process, read = unread(local, "400", "7", both=both)

@@ -29,6 +29,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.lane("suite")
 def test_a_function_returns_what_became_of_the_job(muster_local: Callable[..., Any], program: Path) -> None:
     job = muster_local(program, "--epochs", 3, **TWO, env={"COLOUR": "green"})
     assert (job.status, job.code, job.reason) == ("Completed", 0, "")

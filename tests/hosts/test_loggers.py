@@ -38,6 +38,7 @@ def lines_of(output: str) -> tuple[int, int]:
     return sum("step " in line for line in output.splitlines()), output.count("test:accuracy=0.98")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("how", LOGGERS)
 def test_every_line_comes_through_the_scripts_logger_and_the_reason_with_it(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(PRINTS, "prints.py")
@@ -139,6 +140,7 @@ LEFT = {
 }
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("launcher", ["script", "ranks"])
 @pytest.mark.parametrize("how", LEFT)
 def test_what_a_program_leaves_running_is_named_and_may_end_by_itself(train, how: str, launcher: str) -> None:  # type: ignore[no-untyped-def]

@@ -55,6 +55,7 @@ def run(local, launcher: Path, *more: str):  # type: ignore[no-untyped-def]
     return local.run(*words(launcher, *more))
 
 
+@pytest.mark.lane("suite")
 def test_our_launcher_as_entry_point(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
     ran = run(local, one_file, "--meet")
     assert ran.code == 0, ran.stderr + ran.stdout
@@ -75,6 +76,7 @@ def test_in_a_job_of_sdk_v3_it_hands_on_the_sdks_spelling(local, one_file: Path)
     assert f"rank 0 of 1 {words}" in ran.log("algo-1")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("flag", "code", "said"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
 )

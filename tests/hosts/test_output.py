@@ -19,6 +19,7 @@ WRITES = {
 }
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("what", WRITES)
 def test_bytes_are_exact(train, what: str) -> None:  # type: ignore[no-untyped-def]
     train.program("import os, sys\ndata = open(sys.argv[0] + '.data', 'rb').read()\n"
@@ -58,6 +59,7 @@ time.sleep(0 if "alone" in os.environ else 30)
 """
 
 
+@pytest.mark.lane("suite")
 def test_lines_of_several_ranks_stay_whole(train) -> None:  # type: ignore[no-untyped-def]
     train.program(LINES.replace('if rank == "2"', "if False"))
     ran = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="4", alone="1")
@@ -100,12 +102,14 @@ def test_a_program_that_closes_its_output(train) -> None:  # type: ignore[no-unt
     assert train.reason == "rank 0 (local rank 0) on algo-1, exit code 4"
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(("given", "code"), [(256, 0), (-1, 255), (7, 7), (300, 44)])
 def test_exit_codes_are_what_the_system_makes_of_them(train, given: int, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(f"import sys\nsys.exit({given})\n")
     assert train.run().returncode == code
 
 
+@pytest.mark.lane("suite")
 def test_finish_lets_the_others_go_on(train) -> None:  # type: ignore[no-untyped-def]
     train.program(
         "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(5)\ntime.sleep(0.5)\nprint('done')\n"

@@ -75,6 +75,7 @@ half.write(' and whole'); half.close()
 """
 
 
+@pytest.mark.lane("suite")
 def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, syncing: Train, bucket: str) -> None:
     program(syncing, WRITES, f"s3://{bucket}/runs")
     process = syncing.start()
@@ -231,6 +232,7 @@ while True:
 """
 
 
+@pytest.mark.lane("suite")
 def test_a_stop_leaves_the_time_to_upload_what_was_saved(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
     faulty.always = "slow"
     program(syncing, SAVES, f"s3://{bucket}")

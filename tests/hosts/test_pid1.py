@@ -100,6 +100,7 @@ class Inside:
         return str(stdout.decode())
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("first", FIRST)
 def test_a_stop_reaches_the_program(train, first: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES)
@@ -160,6 +161,7 @@ def test_the_tracers_death_changes_nothing(train) -> None:  # type: ignore[no-un
 ALONE = '"$@"; code=$?; until set -- /proc/[0-9]*; [ $# -eq 1 ]; do :; done; exit $code'
 
 
+@pytest.mark.lane("suite")
 def test_a_killed_supervisor_leaves_no_tracer(train) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES)
     host = Inside(train, ("bash", "-c", ALONE, "bash"))

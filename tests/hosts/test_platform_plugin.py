@@ -47,6 +47,7 @@ def test_the_example_is_short() -> None:
     assert sum(len(text.splitlines()) for text in texts) <= MOST_LINES
 
 
+@pytest.mark.lane("suite")
 def test_two_hosts_become_one_world(gang: Any) -> None:
     ran = gang.run(*TWO, gang.program(SHOW))
     assert ran.code == 0, ran.stderr

@@ -18,11 +18,13 @@ def rank():
     return int(os.environ["RANK"])
 
 
+@pytest.mark.lane("suite")
 def test_in_every_rank(rank):
     assert os.environ["WORLD_SIZE"] == "2"
     print("this is rank", rank, os.environ["SM_CURRENT_HOST"])
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("wrong", [1])
 def test_that_fails_in_one(rank, wrong):
     assert rank != wrong, "rank 1 is wrong"

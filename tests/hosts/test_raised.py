@@ -40,6 +40,7 @@ LINGERS = {
 }  # fmt: skip
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize("seconds", [0.3, 6.0])
 @pytest.mark.parametrize("how", LINGERS)

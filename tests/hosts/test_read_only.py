@@ -36,6 +36,7 @@ def test_requirements(train: Train) -> None:
     assert BEGIN in train.reason
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun"])
 def test_others_need_none(train: Train, launcher: str) -> None:
     train.program("print('done')")

@@ -27,6 +27,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", ENDS)
 def test_what_ended_the_rank_leads(local: Local, name: str) -> None:
     text, code, lead = ENDS[name]

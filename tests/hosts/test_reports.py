@@ -49,6 +49,7 @@ def four_fail(local, program: str = FOUR_FAIL) -> Path:  # type: ignore[no-untyp
     return made
 
 
+@pytest.mark.lane("suite")
 def test_a_symptom_that_is_told_first_is_counted_and_the_cause_leads(local) -> None:  # type: ignore[no-untyped-def]
     """Ranks 0 and 1 on the leader's host lose their peer; the peer's own error is told a moment later."""
     ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", four_fail(local), local.folder)
@@ -96,6 +97,7 @@ def test_finish_lets_every_rank_of_every_host_end_by_itself(local, failing: int)
     assert f"rank {failing} (local rank {failing % 2}) on algo-{failing // 2 + 1}, exit code 3" in ran.reason
 
 
+@pytest.mark.lane("suite")
 def test_a_failure_file_of_the_users_own_is_kept(local) -> None:  # type: ignore[no-untyped-def]
     program = local.program(
         "import os, pathlib, sys, time\n"
@@ -111,6 +113,7 @@ def test_a_failure_file_of_the_users_own_is_kept(local) -> None:  # type: ignore
     assert "exit code 4" in ran.left("algo-1", "failure")
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(("how", "code", "kind"), [("pass", 0, "done"), ("raise SystemExit(9)", 9, "user")])
 def test_an_outcome_has_every_key_on_every_host(local, how: str, code: int, kind: str) -> None:  # type: ignore[no-untyped-def]
     ran = local.run(*TWO, "--launcher", "ranks", local.program(how))
@@ -124,6 +127,7 @@ def test_an_outcome_has_every_key_on_every_host(local, how: str, code: int, kind
     assert present == {"success": [code == 0] * 2, "failure": [code != 0] * 2}
 
 
+@pytest.mark.lane("suite")
 def test_a_timeline_tells_the_whole_road_in_order(local) -> None:  # type: ignore[no-untyped-def]
     ran = local.run(*TWO, "--launcher", "ranks", "--slots", "2", local.program("raise SystemExit(9)"))
     for host in HOSTS:
@@ -201,6 +205,7 @@ def test_a_tree_that_is_wrong_leaves_a_failure_file(train) -> None:  # type: ign
     assert (outcome["code"], outcome["cause"], outcome["class"], outcome["retryable"]) == (64, "muster", "user", False)
 
 
+@pytest.mark.lane("suite")
 def test_a_known_secret_is_in_no_report_and_the_programs_own_output_is_untouched(train) -> None:  # type: ignore[no-untyped-def]
     train.program("import os; print(os.environ['API_TOKEN']); raise ValueError('bad: ' + os.environ['API_TOKEN'])")
     done = train.run(API_TOKEN="xyzzy-xyzzy-1234")
@@ -220,6 +225,7 @@ while True:
 """
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("code", [143, 0])
 def test_a_stop_is_one_in_the_outcome_whatever_its_code(train, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(STOPPED)

@@ -73,6 +73,7 @@ def check_attempts(ran: Ran, firsts: list[int], world: int = 2) -> None:
         assert (outcome["attempt"], outcome["attempts"]) == (len(firsts), len(firsts))
 
 
+@pytest.mark.lane("suite")
 def test_a_killed_rank_is_survived(local) -> None:  # type: ignore[no-untyped-def]
     """Another rank fails while the first attempt ends, which changes nothing."""
     plan = [[1, 2, "kill"]]
@@ -203,6 +204,7 @@ def said(process: Process, text: str) -> None:
     eventually(lambda: any(text in line["what"] for line in process.lines))
 
 
+@pytest.mark.lane("suite")
 def test_a_host_that_the_platform_starts_anew_takes_its_old_seat(hosts: Hosts) -> None:
     """Its entry point is killed, twice; the second time the platform stops the job instead."""
     leader, lost, other = (hosts.start(host) for host in hosts.network.hosts)

@@ -30,6 +30,7 @@ def network() -> Iterator[Callable[..., Network]]:
         one.close()
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("six", [False, True], ids=["IPv4", "IPv6 only"])
 @pytest.mark.parametrize("check", ["strict", "secret"])
 def test_hosts_muster_and_leave_together(network: Callable[..., Network], six: bool, check: str) -> None:
@@ -62,6 +63,7 @@ def test_a_leader_that_comes_late_is_waited_for(network: Callable[..., Network])
     wait_all([leader, worker], "mustered")
 
 
+@pytest.mark.lane("suite")
 def test_a_killed_host_is_lost_by_name(network: Callable[..., Network]) -> None:
     net = network(3)
     hosts = [net.call_the_roll(host) for host in net.hosts]
@@ -82,6 +84,7 @@ def test_a_killed_host_is_lost_by_name(network: Callable[..., Network]) -> None:
     assert len(hosts[0].heard("StartEnded")) == 1
 
 
+@pytest.mark.lane("suite")
 def test_a_killed_leader_is_lost_for_everybody(network: Callable[..., Network]) -> None:
     net = network(3)
     hosts = [net.call_the_roll(host) for host in net.hosts]
@@ -93,6 +96,7 @@ def test_a_killed_leader_is_lost_for_everybody(network: Callable[..., Network]) 
     assert hosts[2].wait("PeerLost")["event"][0] == "algo-1"
 
 
+@pytest.mark.lane("suite")
 def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> None:
     net = network(2)
     hosts = [net.call_the_roll(host) for host in net.hosts]
@@ -151,6 +155,7 @@ def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None
         assert "algo-2 belongs to job 'another', algo-1 to 'job'" in failed["text"]
 
 
+@pytest.mark.lane("suite")
 def test_another_secret_is_in_the_table(network: Callable[..., Network]) -> None:
     net = network(3)
     secrets = zip(net.hosts, ("hush", "hush", "rush"))
@@ -182,6 +187,7 @@ time.sleep(300)
 """
 
 
+@pytest.mark.lane("suite")
 def test_strangers_keep_nobody_out(network: Callable[..., Network]) -> None:
     net = network(3)
     leader = net.call_the_roll("algo-1")
@@ -294,6 +300,7 @@ def test_the_table_names_what_is_wrong(network: Callable[..., Network]) -> None:
         assert "algo-3  name     the name does not resolve (no such name)" in failed["text"]
 
 
+@pytest.mark.lane("suite")
 def test_nothing_listens_on_a_worker(network: Callable[..., Network]) -> None:
     net = network(2)
     hosts = [net.call_the_roll(host) for host in net.hosts]

@@ -83,6 +83,7 @@ def at(text: str, words: str) -> str:
     return f"program.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(words))}"
 
 
+@pytest.mark.lane("suite")
 def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) -> None:
     ran = local.run("--hosts", "2", "--slots", "2", "--stall-timeout", "1", "--stop-grace", "1", local.program(TRAIN))
     assert ran.code == 74

@@ -19,6 +19,7 @@ os.write(1, b"SEEN" + json.dumps(facts).encode() + b"\\n")
 SHELL = '#!/bin/sh\nexec "$MUSTER_TEST_PYTHON" program.py\n'
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("launcher", "slots"),
     [("script", 1), ("ranks", 2), pytest.param("torchrun", 2, marks=pytest.mark.torch), ("tensorflow", 1)],

@@ -45,6 +45,7 @@ def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type
     return process.returncode
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("signo", "code", "options"),
     [
@@ -108,6 +109,7 @@ SHELLS = {
 }
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
@@ -175,6 +177,7 @@ while True:
 """
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize(
     ("signals", "grace", "code"),
     [
@@ -266,6 +269,7 @@ def family(train, process: subprocess.Popen[bytes]) -> tuple[int, int, int]:  # 
     return program, stub, int(Path(f"/proc/{stub}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.torch
 def test_a_rank_outlives_its_stub_and_ends_with_its_own_code(train) -> None:  # type: ignore[no-untyped-def]
     """torchrun alone decides from the stub's end; what we say comes from the program."""

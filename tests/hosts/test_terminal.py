@@ -81,6 +81,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.lane("suite")
 def test_ctrl_c_is_the_one_ranks_own(train) -> None:  # type: ignore[no-untyped-def]
     train.program(CATCHES)
     screen = Screen(train)

@@ -55,6 +55,7 @@ def given(role: str) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})}
 
 
+@pytest.mark.lane("suite")
 def test_all_hosts_have_the_same_cluster_and_a_task_each(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.run("--launcher", "tensorflow", "train.py", MUSTER_TF_PORT="0")
@@ -96,6 +97,7 @@ def test_without_a_channel_the_preferred_ports_must_be_free(hosts: Hosts, taken:
     assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
 
 
+@pytest.mark.lane("suite")
 def test_a_worker_that_fails_ends_both_with_its_code(hosts: Hosts) -> None:
     hosts.program(
         "import json, os, sys, time\nindex = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"

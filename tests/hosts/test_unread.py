@@ -87,6 +87,7 @@ def refusal(nodes: Nodes, command: str, tasks: list[dict[str, str]], named: str)
     return told
 
 
+@pytest.mark.lane("suite")
 def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes) -> None:
     tasks = [{"TPU_WORKER_HOSTNAMES": "fa-1,fa-2", "TPU_WORKER_ID": str(rank)} for rank in range(2)]
     offered = re.findall(

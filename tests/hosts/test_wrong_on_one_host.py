@@ -62,6 +62,7 @@ WRONG: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 }
 
 
+@pytest.mark.lane("suite")
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("where", [0, 1], ids=["leader", "worker"])
 def test_an_option_that_is_wrong_on_one_host(hosts: Hosts, wrong: str, where: int) -> None:

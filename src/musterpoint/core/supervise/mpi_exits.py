@@ -58,7 +58,7 @@ class MpiExits:
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
     def failure_at_end(self, failure: Failure | None, session: int, status: int, hydra: bool) -> Failure | None:
-        """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before. ``hydra``: of which kind."""
+        """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before. ``hydra``: its kind."""
         if session not in self._left:
             return failure
         rank, at = self._left[session]

@@ -92,6 +92,7 @@ def test_compiled_bytes_depend_on_nothing_else(root: Path) -> None:
     assert len(outputs) == 1
 
 
+@pytest.mark.lane("pythons")
 @pytest.mark.parametrize("python", NEW.values(), ids=NEW)
 def test_compiled_for_one_python_it_runs_on_all(
     python: str, folder: Path, compiled_text: str, environ: dict[str, str]
@@ -172,6 +173,7 @@ def test_named_muster_it_copies_itself(folder: Path, environ: dict[str, str], py
         assert "Traceback" not in local.stderr
 
 
+@pytest.mark.lane("pythons")
 @pytest.mark.skipif(not OLD, reason="no Python older than 3.10 is here")
 @pytest.mark.parametrize("python", OLD.values(), ids=OLD)
 def test_an_old_python_runs_the_program_and_a_newer_one_the_rest(

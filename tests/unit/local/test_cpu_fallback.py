@@ -154,6 +154,7 @@ def test_cuda_scripts_run_on_the_cpu(environ: dict[str, str]) -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+@pytest.mark.lane("hosts")
 def test_a_look_at_torch_before_it_is_imported(environ: dict[str, str]) -> None:
     """Many packages look whether there is one, such as transformers."""
     look = "import importlib.util; importlib.util.find_spec('torch'); importlib.util.find_spec('torch.nn')\n"
@@ -163,6 +164,7 @@ def test_a_look_at_torch_before_it_is_imported(environ: dict[str, str]) -> None:
     assert done.stdout == "True cpu\n", done.stderr
 
 
+@pytest.mark.lane("hosts")
 def test_more_slots_are_more_devices(environ: dict[str, str]) -> None:
     code = "import torch; print(torch.cuda.device_count()); torch.cuda.set_device(3); torch.cuda.set_device(4)"
     done = run(code, {**environ, "LOCAL_WORLD_SIZE": "4"})
@@ -178,6 +180,7 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, environ: dict[str,
     assert done.stdout == f"mine\n{tmp_path / 'sitecustomize.py'} False\n"
 
 
+@pytest.mark.lane("hosts")
 def test_without_the_word_nothing_is_patched(environ: dict[str, str]) -> None:
     done = run("import torch; print(torch.cuda.is_available.__module__)", {**environ})
     assert "muster" in done.stdout
@@ -228,6 +231,7 @@ print("the same")
 """
 
 
+@pytest.mark.lane("hosts")
 def test_packages_for_gpus_only(environ: dict[str, str], tmp_path: Path) -> None:
     done = run(ENGINE, environ)
     assert done.stdout.startswith("transformer_engine: DelayedScaling needs a GPU. Under --cpu-fallback"), done.stderr
@@ -238,6 +242,7 @@ def test_packages_for_gpus_only(environ: dict[str, str], tmp_path: Path) -> None
     assert run("import transformer_engine as te; print(te.WHO)", environ, str(tmp_path)).stdout == "NVIDIA\n"
 
 
+@pytest.mark.lane("hosts")
 def test_attention_of_transformers(environ: dict[str, str], tmp_path: Path) -> None:
     """Torch's own, which computes the same; tests/hosts/stacks has the real package."""
     (tmp_path / "transformers").mkdir()

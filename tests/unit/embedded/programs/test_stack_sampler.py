@@ -204,6 +204,7 @@ void start(int computes) { pthread_t thread; pthread_create(&thread, 0, computes
 COMPUTES = {"polls": False, "computes_beside": True, "computes": True, "works_in_python": True}
 
 
+@pytest.mark.lane("faults")
 @pytest.mark.parametrize("name", ["mpi_lib_v2.so", "another.so"])
 def test_threads_that_only_look_for_work_are_no_work(tmp_path: Path, start: Callable[..., Started], name: str) -> None:
     """Those of Horovod's library, for which another stands here; who computes beside them, in C too, gets on."""
@@ -291,6 +292,7 @@ while True: sends()
 """
 
 
+@pytest.mark.lane("faults")
 @pytest.mark.parametrize(
     ("library", "call", "in_mpi"), [("0", "waits", True), ("1", "waits", False), ("0", "sends", False)]
 )

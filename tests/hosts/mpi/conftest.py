@@ -122,9 +122,9 @@ class MpiJob:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """One MPI is for every run."""
+    """One MPI is for every run, less tests that are marked for the lane."""
     its = getattr(item, "callspec", None)
-    if its and its.params.get("flavour") == FLAVOURS[0]:
+    if its and its.params.get("flavour") == FLAVOURS[0] and item.get_closest_marker("lane") is None:
         item.add_marker(pytest.mark.lane("suite"))
 
 

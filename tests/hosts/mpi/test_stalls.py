@@ -83,6 +83,7 @@ def test_a_busy_barrier_is_a_wait(under: Callable[[str], Any]) -> None:
     assert f"rank 0 waits in Barrier ({waits}); rank 1 is in <module> at {sleeps}, asleep" in ran.reason
 
 
+@pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5", "mpich"])
 def test_ranks_that_all_wait_busily_stand_still(under: Callable[[str], Any], flavour: str) -> None:
     """Each of them waits for the one before it, and none of the calls is named where it is made."""
@@ -96,6 +97,7 @@ def test_ranks_that_all_wait_busily_stand_still(under: Callable[[str], Any], fla
     assert re.search(r"rank 1 waits in (?:another )?a call of its MPI", waits), ran.reason
 
 
+@pytest.mark.lane("mpi")
 @pytest.mark.parametrize(
     ("flavour", "what"),
     [("openmpi4", "sends_all_the_time"), ("openmpi4", "computes_in_long_calls"), ("mpich", "sends_all_the_time")],

@@ -95,6 +95,7 @@ def test_mpi_prefix_of_the_log(under: Callable[[str], Any]) -> None:
     assert "[1,mpirank:1,algo-2]<stdout>:rank 1 of 2 says 15\n" in ran.log("algo-2")
 
 
+@pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
 def test_four_hosts_in_order(under: Callable[[str], Any], flavour: str) -> None:
     job = under(flavour)
@@ -105,6 +106,7 @@ def test_four_hosts_in_order(under: Callable[[str], Any], flavour: str) -> None:
     assert found == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
 def test_hosts_that_are_processes(under: Callable[[str], Any], flavour: str) -> None:
     """The process backend: one machine, one host name, an address each."""
@@ -186,6 +188,7 @@ def test_a_wrapper_around_mpirun_that_stays(under: Callable[[str], Any], tmp_pat
     assert ran.stdout.count("of 4 says 6") == 4
 
 
+@pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_ranks_do_not_meet_on_a_bridge_that_every_host_has(under: Callable[[str], Any], flavour: str) -> None:
     """Docker's bridge is everywhere at 172.17.0.1 and leads nowhere; interfaces have other names on other hosts."""

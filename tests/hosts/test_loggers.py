@@ -132,11 +132,20 @@ time.sleep(600)
 QUIET = "null = os.open(os.devnull, os.O_RDWR)\nos.dup2(null, 1)\nos.dup2(null, 2)\n"
 DAEMON = "for _ in range(2):\n    if os.fork():\n        os._exit(0)\n    os.setsid()\n"
 IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n(folder / 'flushed').touch()\n"
+ABOVE = "import subprocess, sys\nsubprocess.call([sys.executable, '-c', {below!r}, sys.argv[1]])\n"
+SHELL = """
+import os, sys
+os.environ["BELOW"] = {below!r}
+trap = 'trap "exit 1" TERM; "$0" -c "$BELOW" "$1" & wait'
+os.execv("/bin/bash", ["bash", "-c", trap, sys.executable, sys.argv[1]])
+"""
 LEFT = {
     "flushes": UP + DOWN,
     "is quiet": UP + QUIET + DOWN,
     "is a daemon": UP + DAEMON + DOWN,
     "ignores it": UP + IGNORES + DOWN,
+    "is below one that dies of it": ABOVE.format(below=UP + QUIET + DOWN),
+    "is below a shell that traps": SHELL.format(below=UP + QUIET + DOWN),
 }
 
 

@@ -19,7 +19,8 @@ import os, pathlib, signal, sys, time
 folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ.get("RANK", "0")
 
 def save(signo, frame):
-    signal.signal(signo, signal.SIG_DFL)  # as many handlers do: a second signal ends the program
+    if not os.environ.get("TWICE"):
+        signal.signal(signo, signal.SIG_DFL)  # as many handlers do: a second signal ends the program
     print("saving", flush=True)
     time.sleep(0.3)
     print("still saving", flush=True)
@@ -89,20 +90,28 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
     os.close(read)
 
 
+CLEAN = '[ ! -e "$SM_MODEL_DIR/checkpoint-0" ] || touch "$SM_MODEL_DIR/cleaned"'
+# timeout signals its child and then its group, which the child is in
 SHELLS = {
     "without exec": "{run}\necho after\n",
     "with exec": "exec {run}\n",
     "with a trap": "trap 'kill $pid; wait $pid' TERM\n{run} & pid=$!\nwait $pid\n",
-    "with a trap at its end": 'trap "rm -f lock" EXIT\n{run}\n',
+    "with a trap at its end": "trap '{clean}' EXIT\n{run}\n",
+    "with a trap at its end, under timeout": "trap '{clean}' EXIT\nTWICE=1 timeout 600 {run}\n",
     "with a trap for its group": 'trap "kill 0" EXIT\n{run}\n',
-    "with a trap that ends": "trap 'echo bye; exit 0' TERM\n{run} & wait\n",
+    "with a trap that ends": "trap '{clean}; exit 0' TERM\n{run} & wait\n",
+    "with a trap that waits": "trap 'wait $pid; {clean}; exit 143' TERM\n{run} & pid=$!\nwait $pid\n",
+    "with a trap, as its last command": "trap '{clean}; exit 143' TERM\n{run}\n",
+    "with a trap, whose output it reads": "trap '{clean}' EXIT\nwhile read -r line; do echo $line; done < <({run})\n",
+    "with a trap and job control": "trap '{clean}; exit 143' TERM\nset -m\n{run} & wait $!\n",
     "that passes it on": 'term() {{ kill -TERM "$pid"; wait "$pid"; exit 0; }}\ntrap term TERM\n{run} & pid=$!\n'
     'wait "$pid"\n',
     "that passes all on": 'for s in TERM INT; do trap "kill -$s \\$pid; wait \\$pid" $s; done\n'
     "{run} & pid=$!\nwait $pid\n",
-    "in a shell that traps": "bash -c 'trap \"echo bye\" EXIT; {run}; exit $?'\nexit $?\n",
+    "in a shell that traps": "bash -c 'trap : EXIT; {run}; exit $?'\nexit $?\n",
+    "in shells that trap": "trap '{clean}' EXIT\nbash -c 'trap \"sleep 0.1\" TERM; {run}; exit $?'\n",
     "in a pipeline": "{run} 2>&1 | cat | tee /dev/null\n",
-    "under timeout": "timeout 600 {run}\n",
+    "under timeout": "TWICE=1 timeout 600 {run}\n",
     "with its output in a process of its own": "exec > >(tee /dev/null)\n{run}\n",
     "in a subshell": "( bash -c '{run}; true'; true )\n",
     "beside a loop in the background": "(while true; do sleep 1; done) &\n{run}\n",
@@ -113,12 +122,13 @@ SHELLS = {
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
-    train.program("#!/bin/bash\n" + SHELLS[how].format(run=f"{train.python} saves.py"), "run.sh")
+    train.program("#!/bin/bash\n" + SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN), "run.sh")
     process = train.start()
     train.ready(process, "ready-0")
     began = time.monotonic()
     assert stop(train, process, signal.SIGTERM) == 143
     assert train.left("checkpoint-0")
+    assert train.left("cleaned") == ("{clean}" in SHELLS[how]), "the cleanup comes behind the checkpoint"
     assert time.monotonic() - began < 60, "the stop's grace is for programs that need it"
 
 
@@ -128,12 +138,13 @@ FAILS = '[ "$RANK" = 0 ] || { until [ -e "$SM_MODEL_DIR/ready-0" ]; do sleep 0.1
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_when_another_rank_has_failed(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
-    script = SHELLS[how].format(run=f"{train.python} saves.py")
+    script = SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN)
     train.program(f"#!/bin/bash\n{FAILS}\n{script}", "run.sh")
     process = train.start(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
     process.communicate(timeout=500)
     assert process.returncode == 7
     assert train.left("checkpoint-0")
+    assert train.left("cleaned") == ("{clean}" in SHELLS[how])
 
 
 def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ again. So shells that may pass a signal on, and launchers that have done so, mus
 from __future__ import annotations
 
 import os
+import signal
 from typing import Callable, Collection
 
 from musterpoint.base.loop import READ, Loop, Timer
@@ -20,20 +21,24 @@ _FIRST_TURN, _LAST_TURN = 0.01, 1.0
 
 
 class _Trapping(NamedTuple):
-    """A shell with a trap, the programs before whose ends it isn't signalled, and the processes known below it."""
+    """A shell with a trap, the processes before whose ends it isn't signalled (programs, and shells with traps below
+    it), and those that are known below it. ``held``: it is stopped until then.
+    """
 
     shell: int
-    programs: set[int]
+    before: set[int]
     seen: frozenset[int]
     signo: int
+    held: bool
 
 
 class SignalOnce:
     """Signals each process once, and waits for those that a dead parent left to us.
 
     A shell with a trap is signalled when the programs below it have ended: its ``kill`` finds nobody then, and its
-    cleanup comes after the checkpoint. ``on_end`` is called when a signalled process has ended, or when an orphan is
-    due; call :meth:`signal_orphans` again then.
+    cleanup comes after the checkpoint. Until then it is stopped (SIGSTOP): it would go on at the program's end, and
+    could be through before the signal comes, where a signal to its whole group had waited for it. ``on_end`` is called
+    when a signalled process has ended, or when an orphan is due; call :meth:`signal_orphans` again then.
 
     A copy of a shell that is about to become a program has the shell's handlers until it drops them, and a signal that
     comes then is lost: the program gets it. No event tells of an exec, so such copies are looked at in turns.
@@ -42,6 +47,7 @@ class SignalOnce:
     def __init__(self, loop: Loop, on_end: Callable[[], None] = lambda: None) -> None:
         self._loop, self.on_end = loop, on_end
         self._signalled: set[int] = set()
+        self._ignoring: set[int] = set()
         self._handled = False
         self._orphans: set[int] = set()
         self._met: set[int] = set()
@@ -59,25 +65,36 @@ class SignalOnce:
         """
         targets = tree.stop_targets(pid, signo)
         self._beside |= targets.seen
+        running = [program for program in targets.programs if not tree.ignores(program, signo)]
+        if targets.trapping and not all(map(self._watch, (*running, *targets.trapping))):
+            running.clear()  # nothing tells of their ends here
+        for shell in targets.trapping:
+            below = tree.among_those_below(shell, targets.trapping, targets.seen)
+            held = bool(running) and tree.may_be_held(shell, running)
+            if held:
+                tree.send(shell, signal.SIGSTOP)
+            self._trapping.append(_Trapping(shell, {*running, *below}, targets.seen, signo, held))
         for program in targets.programs:
             self._send(program, signo)
         for other in targets.seen - set(targets.trapping) if shells else ():
             self._send(other, signo)
-        running = {program for program in targets.programs if not tree.ignores(program, signo)}
-        if targets.trapping and not all(map(self._watch, running)):
-            running.clear()  # nothing tells of their ends here
-        for shell in targets.trapping:
-            self._trapping.append(_Trapping(shell, set(running), targets.seen, signo))
         self._tell_shells()
 
     def has_signalled(self, pid: int) -> bool:
         """Whether the process with this pid has had its signal."""
         return pid in self._signalled
 
+    @property
+    def has_handled(self) -> bool:
+        """Whether a process that got its signal has a handler, and so may have passed it on."""
+        return self._handled
+
     def _send(self, pid: int, signo: int) -> None:
         if pid in self._signalled:
             return
         self._signalled.add(pid)
+        if tree.ignores(pid, signo):
+            self._ignoring.add(pid)
         self._handled |= tree.catches(pid, signo)
         if _is_copy_that_catches(pid, signo):
             self._copies.add(pid)
@@ -87,10 +104,12 @@ class SignalOnce:
 
     def _tell_shells(self) -> None:
         """Signals the shells whose programs have ended, and the programs that those have started since."""
-        for waiting in [each for each in self._trapping if not each.programs]:
+        for waiting in [each for each in self._trapping if not each.before]:
             self._trapping.remove(waiting)
             late = tree.stop_targets(waiting.shell, waiting.signo).seen - waiting.seen
             self._send(waiting.shell, waiting.signo)
+            if waiting.held:
+                tree.send(waiting.shell, signal.SIGCONT)
             for pid in late:
                 self._send(pid, waiting.signo)
 
@@ -120,9 +139,12 @@ class SignalOnce:
         for orphan in tree.own_children():
             if orphan.state in "ZX" or orphan.pid in spared or orphan.pid in self._met:
                 continue
-            if tree.ignores(orphan.pid, signo) or (not readers and tree.reads_a_pipe(orphan.pid)):
+            known = orphan.pid in self._signalled  # `timeout` ignores the signal from when it has passed it on
+            if orphan.pid in self._ignoring or (not known and tree.ignores(orphan.pid, signo)):
                 continue
-            if orphan.pid in self._signalled:
+            if not readers and tree.reads_a_pipe(orphan.pid):
+                continue
+            if known:
                 self._watch_orphan(orphan.pid)
             elif wait > 0 and orphan.pid not in self._beside:
                 early = True
@@ -168,7 +190,7 @@ class SignalOnce:
         self._forget(pid)
         self._orphans.discard(pid)
         for waiting in self._trapping:
-            waiting.programs.discard(pid)
+            waiting.before.discard(pid)
         self._tell_shells()
         self.on_end()
 
@@ -185,6 +207,9 @@ class SignalOnce:
         for pid in list(self._watched):
             self._forget(pid)
         self._orphans.clear()
+        for waiting in self._trapping:
+            if waiting.held:
+                tree.send(waiting.shell, signal.SIGCONT)
         self._trapping.clear()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat as stat_module
 from typing import Collection, Container, Iterable, Iterator, Mapping
 
 from musterpoint.base.records import NamedTuple
@@ -160,6 +162,58 @@ def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> 
     if not targets:
         return StopTargets([pid], seen=seen)
     return StopTargets(targets, [shell for shell in sorted(shells) if catches(shell, signo, proc)], seen)
+
+
+def among_those_below(pid: int, others: Collection[int], seen: Container[int], proc: str = "/proc") -> set[int]:
+    """Those of ``others`` that are below ``pid``, with none but processes in ``seen`` between."""
+    return {other for other in others if pid in _above(other, seen, proc)}
+
+
+def _above(pid: int, seen: Container[int], proc: str) -> list[int]:
+    found = []
+    stat = read_stat(pid, proc)
+    while stat is not None and stat.parent in seen:
+        found.append(stat.parent)
+        stat = read_stat(stat.parent, proc)
+    return found
+
+
+def may_be_held(shell: int, programs: Iterable[int], proc: str = "/proc") -> bool:
+    """Whether a shell may be stopped (SIGSTOP) while ``programs`` below it end.
+
+    Not if it reads what they write, nor if the shell above it has job control (``set -m``): that one would go on.
+    """
+    stat = read_stat(shell, proc)
+    above = stat and read_stat(stat.parent, proc)
+    if stat is None or (above is not None and above.comm in SHELLS and _group(shell) != _group(above.pid)):
+        return False
+    written = {pipe for program in programs for pipe in _pipes(program, (1, 2), proc)}
+    return not written & _read_pipes(shell, proc)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:  # it has ended
+        return 0
+
+
+def _read_pipes(pid: int, proc: str) -> set[str]:
+    """The pipes of which a process has the end for reading."""
+    found = set()
+    for fd in _listed(f"{proc}/{pid}/fd"):
+        link = f"{proc}/{pid}/fd/{fd}"
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if os.lstat(link).st_mode & stat_module.S_IRUSR:  # the link's own mode is that of the descriptor
+                found.add(os.readlink(link))
+    return {name for name in found if name.startswith("pipe:")}
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # the process has ended, or is another user's
+        return []
 
 
 def holders(pipes: Collection[str], proc: str = "/proc") -> list[Stat]:

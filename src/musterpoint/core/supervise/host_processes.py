@@ -398,10 +398,15 @@ class HostProcesses:
         left = [child.pid for child in self.remaining if child.state not in "ZX"]
         return [pid for pid in left if pid not in self._dismissed and not self._once.has_signalled(pid)]
 
-    def end_left_running(self) -> None:
-        """SIGTERM to what ranks left behind, once."""
-        for pid in self.left_running:
+    def end_left_running(self, orphans: bool = False) -> bool:
+        """SIGTERM to what ranks left behind, once; returns whether there was any that hadn't had it.
+
+        orphans: while others end. Where one has a handler, which may have passed the signal on, nothing is done.
+        """
+        left = [] if orphans and self._once.has_handled else self.left_running
+        for pid in left:
             self._once.send(pid, signal.SIGTERM, shells=True)
+        return bool(left)
 
     def dismiss(self) -> None:
         """Ends services, launchers and stubs, since all ranks have ended."""

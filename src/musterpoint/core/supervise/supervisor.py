@@ -49,6 +49,8 @@ LEFT_ALONE = 0.1
 """Seconds in which what the program left running may end by itself before that is told."""
 LEFT_TIME = 2.0
 """Seconds between SIGTERM and SIGKILL for what the program left running."""
+MOST_ROUNDS = 2
+"""How often that time is given: children of a process that handled the signal get it when the first has passed."""
 MOST_NAMED = 3
 """Processes that are named in one line."""
 
@@ -271,8 +273,14 @@ class Supervisor:
             shown = [f"{tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
-            self._processes.end_left_running()
-            self._wait_while(lambda: self._processes.remaining, LEFT_TIME)
+            for _ in range(MOST_ROUNDS):
+                if self._processes.end_left_running():
+                    self._wait_while(self._left_with_orphans, LEFT_TIME)
+
+    def _left_with_orphans(self) -> object:
+        """What is left. Processes whose parents have died of the signal get it, too."""
+        self._processes.end_left_running(orphans=True)
+        return self._processes.remaining
 
     def _wait_while(self, awaited: Callable[[], object], seconds: float) -> None:
         """Waits until what ``awaited`` gives is false, at most ``seconds``."""

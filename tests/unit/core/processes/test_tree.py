@@ -221,3 +221,25 @@ def test_a_signal_is_passed_on_to_the_program_past_the_shells_in_front_of_it(she
     tree.pass_on(process.pid, signal.SIGUSR1)
     process.communicate(timeout=500)
     assert process.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("script", "held"),
+    [
+        ("echo ready; sleep 600; true", True),
+        ("sleep 600 & echo ready; wait", True),
+        ("while read -r line; do echo $line; done < <(echo ready; exec sleep 600)", False),
+        ("set -m; bash -c 'echo ready; sleep 600; true'; true", False),
+    ],
+)
+def test_a_shell_that_reads_or_is_watched_is_not_stopped(script: str, held: bool) -> None:
+    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        while not (programs := [stat for stat in tree.descendants(process.pid) if stat.comm == "sleep"]):
+            time.sleep(0.01)
+        (program,) = programs
+        shell = process.pid if "set -m" not in script else program.parent
+        assert tree.may_be_held(shell, [program.pid]) == held
+        tree.kill_below(process.pid)
+        process.kill()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("plugins")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "launcher"
 MOST_LINES = 60
 SHOW = """
 import os
-
-pytestmark = pytest.mark.xdist_group("plugins")
 worker = {name: text for name, text in sorted(os.environ.items()) if name.startswith("WORKER_")}
 print("rank", os.environ["RANK"], worker, flush=True)
 """

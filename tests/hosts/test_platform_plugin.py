@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("plugins")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "platform"
 MOST_LINES = 60
 SHOW = """
 import os, signal, sys
-
-pytestmark = pytest.mark.xdist_group("plugins")
 gang = {name: text for name, text in sorted(os.environ.items()) if name.startswith("GANG_") and name != "GANG_JOB"}
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], gang, flush=True)
 if os.environ["RANK"] == "3" and "raise" in sys.argv:

@@ -40,10 +40,18 @@ LINGERS = {
 }  # fmt: skip
 
 
-@pytest.mark.lane("suite")
+OF_THE_SUITE = {("in its exit functions", 6.0), ("in a finally", 0.3)}
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("seconds", [0.3, 6.0])
-@pytest.mark.parametrize("how", LINGERS)
+@pytest.mark.parametrize(
+    ("how", "seconds"),
+    [
+        pytest.param(how, seconds, marks=[pytest.mark.lane("suite")] if (how, seconds) in OF_THE_SUITE else [])
+        for how in LINGERS
+        for seconds in (0.3, 6.0)
+    ],
+)
 def test_a_rank_that_raised_and_lingers_is_the_cause(train, how: str, seconds: float) -> None:  # type: ignore[no-untyped-def]
     train.program(JOINS.replace("LINGERS", LINGERS[how]).replace("SECONDS", str(seconds)))
     done = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2", MUSTER_STALL_TIMEOUT="100")

@@ -156,6 +156,7 @@ LANES = {
     "fuzz": Lane(
         "fuzzers, generated models, thousands of simulated hosts, culprits",
         (CORE + "channel", CORE + "rollcall", CORE + "job", CORE + "code", "scripts/fuzz", "scripts/simulate"),
+        (Command(("scripts/fuzz", "--properties")),),
     ),
     "pythons": Lane(
         "other interpreters, shells, ssh, and the pairs of docs/migration.md",

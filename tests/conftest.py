@@ -79,7 +79,7 @@ settings.register_profile(
     "all", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=20
 )
 settings.register_profile("fewest", settings.get_profile("all"), max_examples=10)
-settings.register_profile("new", settings.get_profile("all"), derandomize=False, max_examples=1000, print_blob=True)
+settings.register_profile("new", settings.get_profile("all"), derandomize=False, max_examples=200, print_blob=True)
 settings.load_profile("all")
 
 

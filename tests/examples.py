@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 USUAL = 100
-"""What the profile ``all`` draws."""
+"""Of so many that a profile draws, a test draws its own number."""
 
 
 def examples(most: int) -> int:

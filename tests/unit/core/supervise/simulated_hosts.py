@@ -532,11 +532,12 @@ def nobody_looks(job: Job) -> list[str]:
     """All ranks have been quiet for long, and their hosts aren't asked to look at them."""
     if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults):
         return []
-    running = [host for host in job.hosts if not host.outside and not host.loop.dead and host.over_at is None]
+    running = [host for host in job.hosts if not host.outside and not host.loop.dead and host.state.live]
     since = [host.quiet_since for host in running]
     quiet = [each for each in since if each is not None]
-    if running and len(quiet) == len(since) and job.clock.now - max(quiet) > LOOKS_WITHIN:
-        return [f"all ranks are quiet since {max(quiet):.2f}, and nobody looks"]
+    ends = [at for host in job.hosts for at, event in host.events if isinstance(event, ev.RankEnded)]
+    if running and len(quiet) == len(since) and job.clock.now - max(quiet + ends) > LOOKS_WITHIN:
+        return [f"all ranks are quiet since {max(quiet + ends):.2f}, and nobody looks"]
     return []
 
 

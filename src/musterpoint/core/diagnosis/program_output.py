@@ -37,6 +37,7 @@ from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
 from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
+from musterpoint.core.diagnosis.usage_errors import usage_error
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
@@ -84,10 +85,11 @@ def find_error(
             return _of_exception(raised, went_on_after, went_on_after)
         top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
     ended_it = culprit(lines, top, status, sources)
-    if status == 1 and not launches(top):
-        # the program caught the exception and then ended with a text, or it is a child's
-        said_after = (line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at)
-        if said := find_exit_text([line.text for line in said_after], programs()):
+    if not launches(top):
+        # the program caught the exception and then ended with a text or a usage error, or it is a child's
+        said_after = [line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at]
+        said = find_exit_text([line.text for line in said_after], programs()) if status == 1 else ""
+        if said := said or usage_error(said_after, status):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     return _with_survived(error, lines, raised) if error.kind == "fatal" else error

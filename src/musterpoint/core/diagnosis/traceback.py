@@ -351,7 +351,7 @@ class _Reader:
             or _CHAIN.match(text)
             or is_announcement(text)
             or _FATAL.match(text)
-            or text.startswith(("-- Process ", "usage: ", "terminate called "))
+            or text.startswith(("-- Process ", "usage: ", "Usage: ", "terminate called "))
             or _ABORT.match(text)
             or _SHELL.match(text)
         )

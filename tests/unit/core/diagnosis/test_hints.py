@@ -18,13 +18,14 @@ from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
 from musterpoint.core.job.platforms import load
 from musterpoint.core.supervise.program_files import CodeDirectory
 
+pytestmark = pytest.mark.xdist_group("hints")
+
 SAGEMAKER = load("sagemaker").missing_channel
 LOCAL = JobFacts(SAGEMAKER, local=True, channels=("training", "test"), launcher="torchrun", ranks=2)
 PLATFORM = JobFacts(SAGEMAKER)
 EACH = """
 import json, linecache, sys, traceback
 
-pytestmark = pytest.mark.xdist_group("hints")
 tails = {}
 for statement in json.load(sys.stdin):
     linecache.cache["train.py"] = (1, None, [statement], "train.py")

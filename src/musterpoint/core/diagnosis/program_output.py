@@ -32,6 +32,7 @@ from musterpoint.core.diagnosis.culprit import (
     what_then,
     whole_group,
 )
+from musterpoint.core.diagnosis.inline_code import words_behind_inline_code
 from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
@@ -91,6 +92,11 @@ def find_error(
         said = find_exit_text([line.text for line in said_after], programs()) if status == 1 else ""
         if said := said or usage_error(said_after, status):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
+        if ended_it.inline and not ended_it.label:
+            since = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
+            if words := words_behind_inline_code(since, status, apart=bool(beside)):
+                lost = is_peer_lost(words.text) or is_symptom(raised, ended_it)
+                return _with_survived(words._replace(symptom=lost), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     return _with_survived(error, lines, raised) if error.kind == "fatal" else error
 

@@ -115,3 +115,98 @@ def test_a_code_of_the_scripts_own_doesnt_hide_the_exception(tmp_path: Path, wor
     text = f"python3 probe.py || {{ {words}; exit {code}; }}"
     reason = failure_of(tmp_path, *run(tmp_path, {"probe.py": PROBE, "main.sh": text}, apart=False)).reason
     assert reason.startswith(f"RuntimeError: old news\nrank 5 (local rank 1) on algo-3, exit code {code}")
+
+
+# Python in the script that fails, or goes on, before something else ends the script
+EARLIER = {
+    "-c": "python3 -c 'import old_news_zzz' || true",
+    "-c, a line": "python3 -c 'import old_news_zzz' || echo 'old_news: not there, using sdpa'",
+    "piped in": "python3 - <<'END' || echo 'going on'\ndef look(): raise OSError('old news')\nlook()\nEND",
+    "a library's": "python3 -c 'import json; json.loads(\"{old news\")' || true",
+    "caught": (
+        "python3 - <<'END'\nimport traceback\ntry: import old_news_zzz\nexcept ImportError: traceback.print_exc()\n"
+        "END\necho 'preparing data'"
+    ),
+    "from": (
+        "python3 - <<'END' || true\ntry: {}['old news']\nexcept KeyError as key: raise OSError('old news') from key\n"
+        "END\necho 'preparing data'\necho 'rows: 17'"
+    ),
+}
+# what ends the script -> how the reason begins
+LATER = {
+    "a text": ("python3 -c 'import sys; sys.exit(\"no checkpoint in /ckpt\")'", "no checkpoint in /ckpt\nrank 5"),
+    "a text after steps": (
+        "python3 -c 'import sys\nfor step in 1, 2, 3: print(step, flush=True)\nsys.exit(\"2 shards are missing\")'",
+        "2 shards are missing\nrank 5"),
+    "an error line": (
+        "echo 'ERROR: no shard in /data' >&2; exit 3",
+        "ERROR: no shard in /data\nrank 5 (local rank 1) on algo-3, exit code 3"),
+    "a tool": ("cp /no/such/data.tar /tmp/", "cp: cannot stat '/no/such/data.tar': No such file or directory\nrank 5"),
+    "another tool": (
+        "ls /no/such/data", "ls: cannot access '/no/such/data': No such file or directory\nrank 5"),
+    "no tool": ("./no_such_tool --train", "main.sh: line "),
+    "a variable": ("set -u; echo $NO_SUCH_VARIABLE", "main.sh: line "),
+    "a code": ("echo 'data.tar is elsewhere' >&2; exit 3", "rank 5 (local rank 1) on algo-3, exit code 3"),
+    "SIGKILL": ("exec python3 -c 'import os; os.kill(os.getpid(), 9)'", "rank 5 (local rank 1) on algo-3, killed by"),
+    "raise": (
+        "python3 -c 'def step(): raise ValueError(\"bad label\")\nstep()'",
+        "ValueError: bad label\nrank 5 (local rank 1) on algo-3, exit code 1"),
+    "argparse": (
+        f"python3 -c '{PARSER}p.parse_args([1][:0] + [\"--lrr\"])'".replace("'args.py'", '"args.py"'),
+        "args.py: error: unrecognized arguments: --lrr\nrank 5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("earlier", EARLIER)
+def test_what_ends_a_script_leads_before_inline_code(tmp_path: Path, earlier: str, later: str) -> None:
+    words, lead = LATER[later]
+    for apart in (False, True):
+        folder = tmp_path / str(apart)
+        folder.mkdir()
+        reason = failure_of(folder, *run(folder, {"main.sh": f"{EARLIER[earlier]}\n{words}"}, apart)).reason
+        assert reason.startswith(lead)
+        if later != "raise":
+            told = reason.partition("printed before: ")[2]
+            assert "Error" in told, "the exception is told below"
+            assert "preparing" not in told
+
+
+# Python in the script that raises what ends the script
+RAISES = {
+    "-c": ("python3 -c 'raise KeyError(\"label\")'", "KeyError: 'label'"),
+    "piped in": ("python3 - <<'END'\ndef step(): raise ValueError('bad label')\nstep()\nEND", "ValueError: bad label"),
+    "a package": ("python3 -c 'import no_such_zzz'", "ModuleNotFoundError: No module named 'no_such_zzz'"),
+    "a library's": ("python3 -c 'import json; json.loads(\"{x\")'", "json.decoder.JSONDecodeError: Expecting property"),
+    "two lines": ("python3 -c 'raise RuntimeError(\"worker 3:\\nno shard\")'", "RuntimeError: worker 3:\nno shard"),
+    "indented": ("python3 -c 'raise OSError(\"worker 3:\\n  a\\n  b\")'", "OSError: worker 3:\n  a\n  b"),
+    "CUDA's": (
+        "python3 - <<'END'\nraise RuntimeError('CUDA error: device-side assert triggered\\nCUDA kernel errors might be "
+        "asynchronously reported.\\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\\n')\nEND",
+        "RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported.\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."),
+}  # fmt: skip
+# what a script prints then
+CLOSES = {
+    "a trap": "echo CLEANUP",
+    "a monitor": "echo CLEANUP; for i in 1 2 3 4 5; do echo 'GPU util 0 %'; done",
+    "another monitor": 'for i in 1 2 3 4 5; do echo "GPU util $i %"; done',
+    "an upload": "echo 'uploading logs to s3://bucket'; echo 'upload done'",
+    "a report": "echo 'training failed, see above' >&2",
+    "a trap for errors": "echo 'ERROR: training failed (exit code 1)' >&2",
+    "a line": "echo 'Error on line 3: command exited with 1' >&2",
+    "a word": "echo bye >&2",
+    "a trace": "set -x; exit $code",
+    "times": "times >&2; time true",
+}
+
+
+@pytest.mark.parametrize("closes", CLOSES)
+@pytest.mark.parametrize("raises", RAISES)
+def test_what_inline_code_raises_leads_before_what_only_closes(tmp_path: Path, raises: str, closes: str) -> None:
+    words, lead = RAISES[raises]
+    text = f"{words}\ncode=$?\n{CLOSES[closes]}\nexit $code"
+    reason = failure_of(tmp_path, *run(tmp_path, {"main.sh": text}, apart="'" in lead)).reason
+    assert reason.startswith(lead)
+    if "json" not in lead:
+        assert reason.startswith(f"{lead}\nrank 5 (local rank 1) on algo-3, exit code 1")

@@ -108,7 +108,7 @@ def _ended_program(raised: Raised, status: int | None, sources: Sources) -> bool
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
     then = what_then(raised, sources)
-    return (status in RAISED and raised.whole and not raised.inline) if then is None else then != "on"
+    return (status in RAISED and raised.whole) if then is None else then != "on"
 
 
 def culprit(lines: list[Line], top: list[Raised], status: int | None, sources: Sources) -> Raised:

@@ -138,6 +138,9 @@ LATER = {
     "a text after steps": (
         "python3 -c 'import sys\nfor step in 1, 2, 3: print(step, flush=True)\nsys.exit(\"2 shards are missing\")'",
         "2 shards are missing\nrank 5"),
+    "a text after many steps": (
+        "for step in $(seq 100); do echo step $step; done; python3 -c 'import sys; sys.exit(\"2 shards are missing\")'",
+        "2 shards are missing\nrank 5"),
     "an error line": (
         "echo 'ERROR: no shard in /data' >&2; exit 3",
         "ERROR: no shard in /data\nrank 5 (local rank 1) on algo-3, exit code 3"),
@@ -166,7 +169,7 @@ def test_what_ends_a_script_leads_before_inline_code(tmp_path: Path, earlier: st
         folder.mkdir()
         reason = failure_of(folder, *run(folder, {"main.sh": f"{EARLIER[earlier]}\n{words}"}, apart)).reason
         assert reason.startswith(lead)
-        if later != "raise":
+        if later not in ("raise", "a text after many steps"):
             told = reason.partition("printed before: ")[2]
             assert "Error" in told, "the exception is told below"
             assert "preparing" not in told
@@ -192,6 +195,7 @@ CLOSES = {
     "a monitor": "echo CLEANUP; for i in 1 2 3 4 5; do echo 'GPU util 0 %'; done",
     "another monitor": 'for i in 1 2 3 4 5; do echo "GPU util $i %"; done',
     "an upload": "echo 'uploading logs to s3://bucket'; echo 'upload done'",
+    "what a logger had kept": "for row in $(seq 100); do echo row $row; done",
     "a report": "echo 'training failed, see above' >&2",
     "a trap for errors": "echo 'ERROR: training failed (exit code 1)' >&2",
     "a line": "echo 'Error on line 3: command exited with 1' >&2",

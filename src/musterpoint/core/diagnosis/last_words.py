@@ -21,6 +21,7 @@ class Error(NamedTuple):
     outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
     ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
     a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
+    ``lost_child``: a child of the program is gone, and nothing says that it ended by itself.
     ``causes``: what an exception was raised from, the nearest first. ``before``: an exception that was survived.
     """
 
@@ -34,6 +35,7 @@ class Error(NamedTuple):
     symptom: bool = False
     lost_connection: bool = False
     causes: tuple[str, ...] = ()
+    lost_child: bool = False
     before: str = ""
 
 

@@ -32,6 +32,7 @@ from musterpoint.core.diagnosis.culprit import (
     what_then,
     whole_group,
 )
+from musterpoint.core.diagnosis.data_workers import is_of_worker, lost_worker, tells_of_worker
 from musterpoint.core.diagnosis.inline_code import words_behind_inline_code
 from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
@@ -172,7 +173,8 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
     last = chain[-1]
     if status not in RAISED or is_wrapper(last) or "ExceptionGroup" in last.name:
         return said
-    if said is not None and said.kind == "exception" and (said.wrapper or _same_exception(said.text, last.text)):
+    known = said is not None and (said.wrapper or is_of_worker(said.text) or _same_exception(said.text, last.text))
+    if said is not None and said.kind == "exception" and known:
         return said
     return _of_exception([*chain], last, top=last)
 
@@ -243,7 +245,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = whole_group(raised, inner or last)
     if is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
-        line = error_line([line for line in lines if line.number < last.start])
+        told = [range(one.start, one.end + 1) for one in raised]
+        line = error_line([line for line in lines[: last.start] if not any(line.number in each for each in told)])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
@@ -271,20 +274,21 @@ def _quoting(lines: list[Line], raised: list[Raised], ended_it: Raised, last: Ra
         return None
     following = next(one for one in raised if one.start > ended_it.end)
     quoted = adjoin(lines, ended_it, following) or colon_before(lines, ended_it, following)
-    text = f"{ended_it.text}\n{last.text}" if quoted else ended_it.text
-    return _of_exception(raised, ended_it, top=ended_it)._replace(text=text)
+    error = _of_exception(raised, ended_it, top=ended_it)
+    return error._replace(text=f"{error.text}\n{last.text}") if quoted and last.text != error.text else error
 
 
 def _of_exception(raised: list[Raised], one: Raised, top: Raised) -> Error:
     """The error that an exception is; ``top``: whose frames are the program's, where ``one`` is another process's."""
     symptom = is_symptom(raised, one)
     return Error(
-        one.text,
+        tells_of_worker(raised, one) or one.text,
         "fatal" if one.fatal else "exception",
         _user_frames(origin(raised, one), top),
         symptom=symptom,
         lost_connection=not symptom and lost_connection(one),
         causes=causes_of(raised, one),
+        lost_child=lost_worker(raised, one),
     )
 
 

@@ -124,6 +124,7 @@ _NOISE = re.compile(
     r"|wandb: |frame #\d+: |Extension modules: |[*=~-]{4,}\s*$|\s+what\(\):|<omitting |\(Use `|Exception raised from "
     r"|/\S+/resource_tracker\.py|\"\"\"|musterpoint: |Aborted \(core|.*\(core dumped\)|srun: |--------"
     r"|WARNING: All log messages before absl::|To enable the following instructions: "
+    r"|The above exception was the |During handling of the above "
     r"|\[cli[_-]\d+\]: |system msg for write_line failure|:$"
 )
 _SHELL = re.compile(r"(?:\S+: line \d+:\s+\d+ )?(?:Terminated|Killed|Hangup)\s*$")

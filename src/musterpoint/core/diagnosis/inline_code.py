@@ -6,13 +6,16 @@ Nothing tells how such a script goes on, as its text is in no file that a traceb
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, last_words
 from musterpoint.core.diagnosis.launchers_table import RAISED
+from musterpoint.core.diagnosis.message_lines import shape_of
 from musterpoint.core.diagnosis.traceback import Line
 
 _REPORTS = re.compile(
-    r"(?i)\bexit(?:ed|ing)? (?:code|status|with)\b|\bexit \d|\bnon-?zero\b|\breturned \d|\b(?:on|at|near) line \d"
+    r"(?i)\bexit(?:ed|ing)? (?:code|status|with)\b|\bexit \d|\bnon-?zero\b|\breturned \d"
+    r"|\b(?:on|at|near|error:?) line:? ?\d|\bcommand\b.* failed\b"
     r"|\b(?:train\w*|job|run|script|command|python\S*|program|process|launch\w*|it|step) "
     r"(?:(?:has|was|have) )?(?:fail|crash|abort|die|end|exit|kill|terminat|stop)\w*|\bsee (?:above|the log)"
     r"|make: \*\*\* "
@@ -24,6 +27,14 @@ _CLOSES = re.compile(
     r"|kill\w*|real|user|sys|pagefaults|elapsed|duration|took|total|report\w*|log(?:s|ged)?)\b"
 )
 """What a ``trap … EXIT``, or ``time``, prints when the program has ended, however it did."""
+_NOTHING = re.compile(
+    r"(?i)\b(?:no|not|nothing)\b.* to (?:\w+ )?(?:clean|clos|sync|upload|save|remov|releas|delet|flush|copy)"
+)
+"""Among those, what there was nothing to close of."""
+_NOT_FOUND = re.compile(r"\S+: (?:line )?\d+: .+: (?:command )?not found$")
+"""A shell's word that ends a script with 127, or with the code of something else."""
+_TABLE = re.compile(r"[-dl][-rwx]{9}|(?:.*\s\d[\w.,]*%?){3}")
+"""A row that ``ls``, ``df`` or ``free`` prints."""
 _TRACE = re.compile(r"\++ ")
 """What ``set -x`` puts before a command."""
 _COMPLAINS = re.compile(
@@ -40,19 +51,25 @@ def words_behind_inline_code(lines: list[Line], status: int | None, apart: bool)
     ``status`` is as in ``RankEnd``; ``apart``: the lines are of its stderr alone. What only closes, or tells of the
     exception once more, may come from a trap. Another exit code than that of an exception is the script's own.
     """
-    lines = [line for line in lines if not _TRACE.match(line.text)]
-    told = [line for line in lines if is_ordinary(line.text) and not _REPORTS.search(line.text)]
-    went_on = [line for line in told if not _CLOSES.search(line.text) or _COMPLAINS.search(line.text)]
-    error = error_line([line for line in lines if not _REPORTS.search(line.text)])
-    if not went_on:
-        return error if error is not None and error.kind == "line" else None
-    said = last_words(lines) if status in RAISED else None
-    first = said.text.partition("\n")[0] if said is not None else ""
-    said = None if _REPORTS.search(first) else said
-    if said is not None and _COMPLAINS.search(first):
+    shapes = Counter(shape_of(line.text) for line in lines)
+    lines = [line for line in lines if not (_TRACE.match(line.text) or _REPORTS.search(line.text))]
+    if status in RAISED:
+        lines = [line for line in lines if not _NOT_FOUND.search(line.text)]
+    error = error_line(lines)
+    error = error if error is not None and (error.kind == "line" or status not in (None, *RAISED)) else None
+    went_on = [at for at, line in enumerate(lines) if is_ordinary(line.text) and not _only_closes(line.text)]
+    last = next((at for at in reversed(went_on) if shapes[shape_of(lines[at].text)] == 1), None)
+    if last is None or status not in RAISED:
+        return error if went_on or (error is not None and error.kind == "line") else None
+    behind = error_line(lines[last + 1 :])
+    if behind is not None and behind.kind == "line":
+        return behind
+    said = last_words(lines[: last + 1])
+    if said is not None and _COMPLAINS.search(said.text.partition("\n")[0]):
         return said
-    if error is not None and error.kind == "line":
-        return error
-    if said is not None:
-        return said if not _CLOSES.search(first) and (apart or len(went_on) > 1) else None
-    return error if status not in RAISED and status is not None else None
+    # a word more may be anything, also a trap's; behind other output it is the script's
+    return error or (said if (apart or went_on[0] < last) and not _TABLE.match(lines[last].text) else None)
+
+
+def _only_closes(text: str) -> bool:
+    return _CLOSES.search(text) is not None and (_NOTHING.search(text) is not None or not _COMPLAINS.search(text))

@@ -141,6 +141,12 @@ LATER = {
     "a text after many steps": (
         "for step in $(seq 100); do echo step $step; done; python3 -c 'import sys; sys.exit(\"2 shards are missing\")'",
         "2 shards are missing\nrank 5"),
+    "a text, and a trap": (
+        "trap 'echo CLEANUP; for n in 1 2 3; do echo GPU util $n %; done' EXIT\n"
+        "python3 -c 'import sys; sys.exit(\"no checkpoint in /ckpt\")'", "no checkpoint in /ckpt\nrank 5"),
+    "a text like a shell's": (
+        "python3 -c 'import sys; sys.exit(\"/data/labels.csv: not found\")'", "/data/labels.csv: not found\nrank 5"),
+    "an error of the script's": ("echo 'ERROR: no shard in /data' >&2; exit 1", "ERROR: no shard in /data\nrank 5"),
     "an error line": (
         "echo 'ERROR: no shard in /data' >&2; exit 3",
         "ERROR: no shard in /data\nrank 5 (local rank 1) on algo-3, exit code 3"),
@@ -200,6 +206,10 @@ CLOSES = {
     "a trap for errors": "echo 'ERROR: training failed (exit code 1)' >&2",
     "a line": "echo 'Error on line 3: command exited with 1' >&2",
     "a word": "echo bye >&2",
+    "a quoted command": "echo \"ERROR: line 3: command 'python3 -c x' failed\" >&2",
+    "nothing to do": "echo 'no outputs to upload'",
+    "a tool that isn't there": "no_such_smi",
+    "tables": "df -h /; ls -la .; echo; free -m 2>/dev/null",
     "a trace": "set -x; exit $code",
     "times": "times >&2; time true",
 }

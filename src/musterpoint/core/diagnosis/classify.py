@@ -26,14 +26,16 @@ _CHILD_GONE = re.compile(r"terminated abruptly")
 """What concurrent.futures' pools say of one, and of one that crashed."""
 
 
-def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:
+def kind_of(
+    text: str, status: int | None, oom: bool = False, symptom: bool | None = None, lost_child: bool = False
+) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
     ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
-    another failure caused the error (None: decided by its text). A SIGKILL that nothing here explains is ``infra``,
-    whether it met the rank or a child of it.
+    another failure caused the error (None: decided by its text); ``lost_child``: it is the loss of a child. A SIGKILL
+    that nothing here explains is ``infra``, whether it met the rank or a child of it.
     """
-    killed = _CHILD_KILLED.search(text) is not None
+    killed = lost_child or _CHILD_KILLED.search(text) is not None
     if (oom and (status in (-9, 137) or killed or _CHILD_GONE.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"
     if is_peer_lost(text) if symptom is None else symptom:

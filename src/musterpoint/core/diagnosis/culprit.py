@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+from musterpoint.core.diagnosis.data_workers import reads_worker
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import After, Sources
@@ -161,7 +162,7 @@ def colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
 
 def innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
-    real = [one for one in raised if not is_wrapper(one)]
+    real = [one for one in raised if not (is_wrapper(one) or reads_worker(one))]
     named = [one for one in real if table and one.label == str(table.root.rank)]
     own = [one for one in named or real if not is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once

@@ -142,7 +142,8 @@ def _of_program(
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
-    kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
+    symptom, lost_child = (error.symptom, error.lost_child) if error is not None else (None, False)
+    kind = classify.kind_of(text, -signo if signo else status, oom, symptom, lost_child)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
     inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
     lost = error is not None and error.lost_connection and kind == "user"

@@ -21,6 +21,7 @@ class Error(NamedTuple):
     outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
     ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
     a failure elsewhere caused the error. ``lost_connection``: a library says that a connection, or a file, has ended.
+    ``lost_child``: a child of the program is gone, and nothing says that it ended by itself.
     ``causes``: what an exception was raised from, the nearest first. ``before``: an exception that was survived.
     """
 
@@ -34,6 +35,7 @@ class Error(NamedTuple):
     symptom: bool = False
     lost_connection: bool = False
     causes: tuple[str, ...] = ()
+    lost_child: bool = False
     before: str = ""
 
 
@@ -54,6 +56,8 @@ _BESIDE = re.compile(
     r"|Set the environment variable HYDRA_FULL_ERROR"
 )
 """Advice that tools print after an error, and progress bars."""
+_TOP, _SIDE = re.compile(r"[╭┌][─━]+ .*[Ee]rror\b.*[╮┐]$"), re.compile(r"[│┃] (?P<text>.*?) *[│┃]$")
+"""Of a box that rich draws around an error, as typer and tyro have it for a wrong argument."""
 _ANNOUNCED = ("future:", "handle:", "protocol:", "transport:", "task:", "source_traceback:")
 """What asyncio prints between an announcement and a traceback."""
 
@@ -103,9 +107,20 @@ def error_line(lines: list[Line]) -> Error | None:
     """The last of the last lines that looks like an error, else the last line that isn't noise."""
     said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
     for at in reversed(said[-NEAR:]):
+        if boxed := _boxed_error(lines, at):
+            return Error(boxed, "line")
         if _ERROR_LINE.search(lines[at].text):
             return Error(aborts.thrown(lines, at) or lines[at].text.strip(), "line")
     return Error(lines[said[-1]].text.strip(), "last") if said else None
+
+
+def _boxed_error(lines: list[Line], at: int) -> str:
+    """The text of the box around an error that ``lines[at]`` stands in; empty: it stands in none."""
+    inside: list[str] = []
+    while at >= 0 and (side := _SIDE.match(lines[at].text.rstrip())):
+        inside.insert(0, side["text"].strip())
+        at -= 1
+    return " ".join(filter(None, inside)) if inside and at >= 0 and _TOP.match(lines[at].text.rstrip()) else ""
 
 
 def killed_line(lines: list[Line]) -> Error | None:

@@ -16,14 +16,24 @@ _ONE_LINE = re.compile(
 )
 """What Python itself raises with one line of text."""
 _RAISES = re.compile(r"\b(?:raise|assert)\b")
+_ADDED = re.compile(
+    r"(?:CUDA|HIP) kernel errors might be|For debugging consider passing |Compile with |Search for |Last error:"
+    r"|nccl\w+: "
+)
+"""What torch adds to the first line of an error of CUDA or NCCL."""
+_OF_A_TOOL = re.compile(
+    r"[\w./+-]+: .*(?:No such file or directory|Permission denied|not found|No space left on device|syntax error.*)$"
+)
+"""What a shell or one of its tools says of its own failure."""
 _ALWAYS_ONE_LINE = re.compile(r"(?:KeyError|json\.decoder\.JSONDecodeError|subprocess\.\w+): ")
 
 
-def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -> int:
+def lines_of_message(message: Sequence[str], code: str, before: Sequence[str], inline: bool = False) -> int:
     """How many of ``message``, the lines from an exception's first one on, are its own.
 
     The statement ``code`` that raised it tells, or that none did but Python itself. Else lines aren't which come again,
-    or came ``before``. Indented lines always are.
+    or came ``before``. Indented lines always are. Of ``inline`` code nothing tells what it raised, and a shell
+    script that has it prints on: its message has one line, and what CUDA adds.
     """
     plain = [at for at in range(1, len(message)) if message[at].strip() and not message[at][:1].isspace()]
     if not plain:
@@ -32,7 +42,10 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -
         given = _lines_given(code, message[0])
     except RecursionError:  # an expression of a thousand terms
         given = None
-    if given is None and message[0].endswith((":", ",", "{", "(", "[")):
+    goes_on = message[0].endswith((":", ",", "{", "(", "["))
+    if given is None and inline and not code:
+        return next((at for at in plain[goes_on and plain[0] == 1 :] if not _ADDED.match(message[at])), len(message))
+    if given is None and goes_on:
         return len(message)
     if _ALWAYS_ONE_LINE.match(message[0]) or (
         given is None and code and _ONE_LINE.match(message[0]) and not _RAISES.search(code)
@@ -42,7 +55,11 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str]) -
         return min([at for at in plain if at >= given] or [len(message)])
     shapes = [shape_of(message[at]) for at in plain]
     earlier = {shape_of(text) for text in before}
-    others = (at for at, shape in zip(plain, shapes) if shape in earlier or shapes.count(shape) > 1)
+    others = (
+        at
+        for at, shape in zip(plain, shapes)
+        if shape in earlier or shapes.count(shape) > 1 or (inline and _OF_A_TOOL.match(message[at]))
+    )
     return next(others, len(message))
 
 

@@ -32,11 +32,14 @@ from musterpoint.core.diagnosis.culprit import (
     what_then,
     whole_group,
 )
+from musterpoint.core.diagnosis.data_workers import is_of_worker, lost_worker, tells_of_worker
+from musterpoint.core.diagnosis.inline_code import words_behind_inline_code
 from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
 from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
+from musterpoint.core.diagnosis.usage_errors import usage_error
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
@@ -84,11 +87,17 @@ def find_error(
             return _of_exception(raised, went_on_after, went_on_after)
         top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
     ended_it = culprit(lines, top, status, sources)
-    if status == 1 and not launches(top):
-        # the program caught the exception and then ended with a text, or it is a child's
-        said_after = (line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at)
-        if said := find_exit_text([line.text for line in said_after], programs()):
+    if not launches(top):
+        # the program caught the exception and then ended with a text or a usage error, or it is a child's
+        said_after = [line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at]
+        said = find_exit_text([line.text for line in said_after], programs()) if status == 1 else ""
+        if said := said or usage_error(said_after, status):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
+        if ended_it.inline and not ended_it.label:
+            since = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
+            if words := words_behind_inline_code(since, status, apart=bool(beside)):
+                lost = is_peer_lost(words.text) or is_symptom(raised, ended_it)
+                return _with_survived(words._replace(symptom=lost), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
     return _with_survived(error, lines, raised) if error.kind == "fatal" else error
 
@@ -164,7 +173,8 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
     last = chain[-1]
     if status not in RAISED or is_wrapper(last) or "ExceptionGroup" in last.name:
         return said
-    if said is not None and said.kind == "exception" and (said.wrapper or _same_exception(said.text, last.text)):
+    known = said is not None and (said.wrapper or is_of_worker(said.text) or _same_exception(said.text, last.text))
+    if said is not None and said.kind == "exception" and known:
         return said
     return _of_exception([*chain], last, top=last)
 
@@ -235,7 +245,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
                 return _error_of_silent_rank(lines, table._replace(root=silent or table.root))
         last = whole_group(raised, inner or last)
     if is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
-        line = error_line([line for line in lines if line.number < last.start])
+        told = [range(one.start, one.end + 1) for one in raised]
+        line = error_line([line for line in lines[: last.start] if not any(line.number in each for each in told)])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
@@ -263,20 +274,21 @@ def _quoting(lines: list[Line], raised: list[Raised], ended_it: Raised, last: Ra
         return None
     following = next(one for one in raised if one.start > ended_it.end)
     quoted = adjoin(lines, ended_it, following) or colon_before(lines, ended_it, following)
-    text = f"{ended_it.text}\n{last.text}" if quoted else ended_it.text
-    return _of_exception(raised, ended_it, top=ended_it)._replace(text=text)
+    error = _of_exception(raised, ended_it, top=ended_it)
+    return error._replace(text=f"{error.text}\n{last.text}") if quoted and last.text != error.text else error
 
 
 def _of_exception(raised: list[Raised], one: Raised, top: Raised) -> Error:
     """The error that an exception is; ``top``: whose frames are the program's, where ``one`` is another process's."""
     symptom = is_symptom(raised, one)
     return Error(
-        one.text,
+        tells_of_worker(raised, one) or one.text,
         "fatal" if one.fatal else "exception",
         _user_frames(origin(raised, one), top),
         symptom=symptom,
         lost_connection=not symptom and lost_connection(one),
         causes=causes_of(raised, one),
+        lost_child=lost_worker(raised, one),
     )
 
 

@@ -13,6 +13,8 @@ _SHORTEST = 6
 """Least characters of a text that is searched for in the output."""
 _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\"|')(?P<text>[^\"'{%\\\n]+)")
 
+_CLICK = re.compile(_CALL.pattern.replace("exit|SystemExit", "ClickException"))
+"""click prints ``Error: `` before the text."""
 _VALUE = re.compile(r"\b(?:exit|SystemExit)\(\s*(?![\d)]|-\d|None|[rRfF]{0,2}[\"'])")
 
 
@@ -39,9 +41,10 @@ def exits_with_a_value(sources: Iterable[str]) -> bool:
 
 
 def _heads(source: str) -> Iterator[str]:
-    for call in _CALL.finditer(source):
-        if len(call["text"].strip()) >= _SHORTEST:
-            yield call["text"].rstrip()
+    for before, pattern in (("", _CALL), ("Error: ", _CLICK)):
+        for call in pattern.finditer(source):
+            if len(call["text"].strip()) >= _SHORTEST:
+                yield before + call["text"].rstrip()
 
 
 _ENDS = frozenset({"exit", "_exit", "quit", "abort", "Abort"})

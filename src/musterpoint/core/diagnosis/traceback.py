@@ -64,9 +64,20 @@ class Raised(NamedTuple):
         return self.headed and bool(self.frames) and begins_program(self.frames[0])
 
     @property
+    def inline(self) -> bool:
+        """Whether its traceback begins in code that no file has, so that nothing tells how that code goes on."""
+        spawned = len(self.frames) > 1 and "multiprocessing" in self.frames[1].file
+        return self.headed and bool(self.frames) and is_inline(self.frames[0]) and not spawned
+
+    @property
     def timed_out(self) -> bool:
         """Whether ``faulthandler.dump_traceback_later`` printed it, which ends the program with 1, or not at all."""
         return self.fatal and self.text.startswith("Timeout (")
+
+
+def is_inline(frame: Frame) -> bool:
+    """Whether its code stands in no file: ``python -c``'s, or what was piped into Python."""
+    return _INLINE.match(frame.file) is not None
 
 
 def begins_program(frame: Frame) -> bool:
@@ -88,6 +99,7 @@ _TAG = re.compile(
 _HEADER = re.compile(r"(?:Traceback|Exception Group Traceback) \(most recent call last\):\s*$")
 _FRAME = re.compile(r'(?P<indent>\s+|> )File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
 _EXCEPTION = re.compile(r"(?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*(?:: .*|:)?$")
+_INLINE = re.compile(r"<(?:string|stdin)")
 _BARE = re.compile(r"\S+:$")
 _REPEATED = re.compile(r"\s+\[Previous line repeated \d+ more times?\]")
 _LEFT_OUT = re.compile(r"musterpoint: \d+ bytes are left out here$")
@@ -112,6 +124,7 @@ _NOISE = re.compile(
     r"|wandb: |frame #\d+: |Extension modules: |[*=~-]{4,}\s*$|\s+what\(\):|<omitting |\(Use `|Exception raised from "
     r"|/\S+/resource_tracker\.py|\"\"\"|musterpoint: |Aborted \(core|.*\(core dumped\)|srun: |--------"
     r"|WARNING: All log messages before absl::|To enable the following instructions: "
+    r"|The above exception was the |During handling of the above "
     r"|\[cli[_-]\d+\]: |system msg for write_line failure|:$"
 )
 _SHELL = re.compile(r"(?:\S+: line \d+:\s+\d+ )?(?:Terminated|Killed|Hangup)\s*$")
@@ -250,7 +263,8 @@ class _Reader:
             code = frames[-1].code if frames else ""
             if code.count("(") > code.count(")"):
                 code = self.sources.statement(frames[-1].file, frames[-1].line)
-            others = len(message) - lines_of_message(message, code, self.texts[max(0, start - _BEFORE) : start])
+            before = self.texts[max(0, start - _BEFORE) : start]
+            others = len(message) - lines_of_message(message, code, before, bool(frames) and is_inline(frames[0]))
             message, self.at = message[: len(message) - others], self.at - others
         del message[MESSAGE_LINES:]
         shown = [text for text in self.texts[at:end] if _FRAME.match(text)]
@@ -351,7 +365,7 @@ class _Reader:
             or _CHAIN.match(text)
             or is_announcement(text)
             or _FATAL.match(text)
-            or text.startswith(("-- Process ", "usage: ", "terminate called "))
+            or text.startswith(("-- Process ", "usage: ", "Usage: ", "terminate called "))
             or _ABORT.match(text)
             or _SHELL.match(text)
         )

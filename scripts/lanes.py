@@ -132,7 +132,7 @@ LANES = {
             "scripts/build-image",
         ),
     ),
-    "sdk": Lane("SDK v2 and v3, AWS's CLI and Airflow against muster serve", ("src/musterpoint/serve",)),
+    "sdk": Lane("muster serve, whole; SDK v2 and v3, AWS's CLI and Airflow against it", ("src/musterpoint/serve",)),
     "slurm": Lane(
         "a real Slurm of two nodes", (CORE + "job/slurm", CORE + "job/platforms/slurm", CORE + "started_per")
     ),
@@ -270,7 +270,7 @@ ROWS = (
     ),
     Row("hosts/test_mounts"),
     Row("hosts/test_outputs", "hosts", S3, also={SUITE: S3}),
-    Row("hosts/test_own_launcher"),
+    Row("hosts/test_own_launcher", also={"hosts": ()}),
     Row("hosts/test_piped", "hosts", S3, also={"contract": ("fuse",)}),
     Row("hosts/test_placement"),
     Row("hosts/test_plan"),
@@ -292,7 +292,7 @@ ROWS = (
     Row("images/test_kubernetes", "images", ("images", "kubernetes"), limit=1200),
     Row("images/test_sdk_v2", "images", ("images", "sdk-v2"), limit=1200),
     Row("images/test_sdk_v3", "images", ("images", "sdk-v3"), limit=1200),
-    Row("serve/"),
+    Row("serve/", also={"sdk": ()}),
     Row("serve/clients/", "sdk", ("aws-cli", "airflow", "sdk-v2", "sdk-v3")),
     Row("serve/test_page", "pages", ("browser",)),
 )

@@ -144,7 +144,9 @@ def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
 @pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]
+    ("launcher", "addresses"),
+    [("auto", FOUR), pytest.param("auto", SIX, marks=pytest.mark.lane("hosts")), ("ranks", SIX)],
+    ids=["IPv4", "IPv6", "ranks over IPv6"],
 )
 def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> None:
     if addresses is SIX and not Path("/proc/net/if_inet6").exists():

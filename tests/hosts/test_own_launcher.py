@@ -56,12 +56,20 @@ dist.recv(one, 3)
 """
 
 
+MORE = pytest.mark.lane("hosts")
+
+
 @pytest.mark.parametrize(
     ("own", "how", "saved", "said"),
     [
         ((), "wait", True, "stopped by the platform on "),
-        (("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), "wait", False, "stopped by the platform on "),
-        ((), "no disk", False, "; while it was stopping:\nOSError: no space left for the checkpoint\nrank 2"),
+        pytest.param(
+            ("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), "wait", False, "stopped by the platform on ", marks=MORE
+        ),
+        pytest.param(
+            (), "no disk", False, "; while it was stopping:\nOSError: no space left for the checkpoint\nrank 2",
+            marks=MORE,
+        ),
     ],
     ids=["it saves", "the job's own timeout", "it fails to save"],
 )  # fmt: skip

@@ -37,6 +37,7 @@ def test_two_namespaces_with_as_many_ranks_as_their_type_has_gpus(environ: Mappi
     assert [json.loads(left[str(rank)]) for rank in (0, 7)] == [[8, "4", "4", "algo-1"], [8, "4", "4", "algo-2"]]
 
 
+@pytest.mark.lane("sdk")
 def test_fifty_jobs_wait_for_their_turn(environ: Mapping[str, str], tmp_path: Path) -> None:
     """None of them ends before all have been asked for, and the last one has been stopped."""
     running, gate = tmp_path / "running", tmp_path / "gate"

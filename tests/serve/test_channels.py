@@ -75,6 +75,7 @@ def test_only_the_groups_that_are_named_have_a_channel(account: Account) -> None
     assert left["algo-1"] == b'data ["train"] ml.m5.xlarge' and left["algo-2"] == b"train [] ml.c5.xlarge"
 
 
+@pytest.mark.lane("sdk")
 @pytest.mark.parametrize(
     ("name", "source", "more", "expected"),
     [
@@ -89,6 +90,7 @@ def test_pipes(account: Account, name: str, source: str, more: dict[str, str], e
     assert account.archive(f"out/pipe-{name}/output/model.tar.gz") == {"0": expected, "1": expected}
 
 
+@pytest.mark.lane("sdk")
 def test_an_augmented_manifest_is_a_pipe_of_attributes(account: Account) -> None:
     wanted = channel(
         "train", f"s3://{BUCKET}/augmented.manifest", S3DataType="AugmentedManifestFile",
@@ -101,6 +103,7 @@ def test_an_augmented_manifest_is_a_pipe_of_attributes(account: Account) -> None
         account.create("wrong", LISTS, InputDataConfig=[wanted])
 
 
+@pytest.mark.lane("sdk")
 def test_a_pipe_that_cannot_be_fed_ends_the_job(account: Account) -> None:
     account.put("torn.manifest", json.dumps({"source-ref": f"s3://{BUCKET}/nowhere"}).encode())
     wanted = channel(
@@ -113,6 +116,7 @@ def test_a_pipe_that_cannot_be_fed_ends_the_job(account: Account) -> None:
     assert done["FailureReason"] == f"ClientError: Data download failed:there is no object s3://{BUCKET}/nowhere"
 
 
+@pytest.mark.lane("sdk")
 def test_a_pipe_whose_manifest_cannot_be_read_is_refused(account: Account) -> None:
     account.put("odd.manifest", b'{"other": 1}\n')
     wanted = channel(
@@ -125,6 +129,7 @@ def test_a_pipe_whose_manifest_cannot_be_read_is_refused(account: Account) -> No
     )
 
 
+@pytest.mark.lane("sdk")
 def test_a_prefix_is_the_beginning_of_names_and_a_manifest_has_an_order(account: Account) -> None:
     account.put("turned.manifest", json.dumps([{"prefix": f"s3://{BUCKET}/data/"}, "3.txt", "1.txt"]).encode())
     files = channel("train", f"s3://{BUCKET}/dat")

@@ -52,6 +52,7 @@ def test_an_interrupted_spot_job_goes_on_from_its_checkpoint(account: Account) -
     assert account.archive("out/spot/output/model.tar.gz") == {"from": b"7"}
 
 
+@pytest.mark.lane("sdk")
 def test_the_command_makes_faults_beside_the_running_server(account: Account, environ: Mapping[str, str]) -> None:
     account.create("by-command", WAITS, **hosts(2))
     account.until_it_says("by-command", "trains")
@@ -79,6 +80,7 @@ def test_only_spot_jobs_are_interrupted(account: Account) -> None:
         account.server.interrupt("nobody")
 
 
+@pytest.mark.lane("sdk")
 @pytest.mark.parametrize("attempts", [0, 1])
 def test_a_job_that_loses_a_host_fails_or_is_started_again(account: Account, tmp_path: Path, attempts: int) -> None:
     name = f"loses-{attempts}"
@@ -121,6 +123,7 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], "factor").write_text(str(slowed / best)
 """
 
 
+@pytest.mark.lane("sdk")
 def test_a_slow_host(account: Account, tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
@@ -148,6 +151,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.lane("sdk")
 @root_only
 def test_a_full_disk(account: Account, tmp_path: Path) -> None:
     go = tmp_path / "go"

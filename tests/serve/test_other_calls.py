@@ -64,6 +64,7 @@ def test_a_job_that_is_over_can_be_deleted_and_its_name_used_again(account: Acco
     assert account.run("deleted", "", **entry("exit 0"))["TrainingJobStatus"] == "Completed"
 
 
+@pytest.mark.lane("sdk")
 def test_a_warm_pool_keeps_the_cache_for_the_next_job_of_its_kind(account: Account) -> None:
     resources = {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 10}
     warm = {"ResourceConfig": {**resources, "KeepAlivePeriodInSeconds": 600}}

@@ -125,6 +125,7 @@ def test_steps_run_in_their_order_with_each_others_values(account: Account) -> N
     assert (listed["PipelineExecutionArn"], listed["PipelineExecutionStatus"]) == (arn, "Succeeded")
 
 
+@pytest.mark.lane("sdk")
 def test_the_other_branch_fails_the_execution(account: Account) -> None:
     create(account, "fails", whole(account), *DECLARED)
     arn = begin(account, "fails", most="0.125")
@@ -135,6 +136,7 @@ def test_the_other_branch_fails_the_execution(account: Account) -> None:
     assert found["GiveUp"]["FailureReason"] == "a loss above 0.125"
 
 
+@pytest.mark.lane("sdk")
 def test_an_execution_is_stopped_with_its_jobs(account: Account) -> None:
     waits = arguments(account.request("waits", **entry("sleep 500")))
     never = step("Never", "Training", waits, DependsOn=["Waits"])
@@ -149,6 +151,7 @@ def test_an_execution_is_stopped_with_its_jobs(account: Account) -> None:
         account.sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn)
 
 
+@pytest.mark.lane("sdk")
 def test_an_execution_goes_on_after_the_server_was_killed(environ: Mapping[str, str], tmp_path: Path) -> None:
     server = Server(tmp_path / "data", environ=environ)
     account = Account(server)

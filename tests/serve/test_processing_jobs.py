@@ -113,6 +113,7 @@ def test_a_job_that_fails_says_why_and_uploads_nothing(account: Account) -> None
     assert done["FailureReason"].startswith("ClientError: Failed to download data.")
 
 
+@pytest.mark.lane("sdk")
 def test_a_job_is_stopped_and_has_its_time(account: Account) -> None:
     waits = request(account, "waits", "import time; time.sleep(500)")
     arn = account.sagemaker.create_processing_job(**waits)["ProcessingJobArn"]
@@ -150,6 +151,7 @@ def test_what_cannot_be_run_is_refused(account: Account, changed: dict[str, Any]
         account.sagemaker.create_processing_job(**{**request(account, "refused", "pass"), **changed})
 
 
+@pytest.mark.lane("sdk")
 def test_a_job_that_runs_is_found_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
     server = Server(tmp_path / "data", environ=environ, max_jobs=1)
     account = Account(server)

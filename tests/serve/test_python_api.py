@@ -26,6 +26,7 @@ def test_the_fixture_leads_clients_to_its_server(muster_serve: Server) -> None:
     assert os.environ["AWS_ENDPOINT_URL"] == muster_serve.url
 
 
+@pytest.mark.lane("sdk")
 def test_it_is_gone_at_the_end_with_what_it_kept(environ: Mapping[str, str]) -> None:
     with Server(environ=environ) as server:
         Account(server).put("key", b"1")
@@ -35,6 +36,7 @@ def test_it_is_gone_at_the_end_with_what_it_kept(environ: Mapping[str, str]) -> 
         os.kill(server.pid, 0)
 
 
+@pytest.mark.lane("sdk")
 def test_it_ends_with_the_program_that_started_it(environ: Mapping[str, str], tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom musterpoint.serve import Server\n"

@@ -50,6 +50,7 @@ def test_buckets_objects_roles_and_jobs_are_there_again(environ: Mapping[str, st
             after.create("before", "")
 
 
+@pytest.mark.lane("sdk")
 def test_logs_and_metrics_are_there_again(environ: Mapping[str, str], tmp_path: Path) -> None:
     group, job = "/aws/sagemaker/TrainingJobs", "before"
 
@@ -89,12 +90,14 @@ def test_one_server_per_directory(environ: Mapping[str, str], tmp_path: Path) ->
         Server(tmp_path, environ=environ)
 
 
+@pytest.mark.lane("sdk")
 def test_everything_is_done_once_whenever_the_server_is_killed(root: Path, python: str) -> None:
     command = [python, root / "scripts" / "fuzz", "served", "--inputs", "4", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.lane("sdk")
 def test_jobs_are_started_after_the_death_of_what_forks_them(environ: Mapping[str, str], tmp_path: Path) -> None:
     with Server(tmp_path / "data", environ=environ) as server:
         account = Account(server)
@@ -124,6 +127,7 @@ def text_of(file: Path) -> str:
         return ""
 
 
+@pytest.mark.lane("sdk")
 def test_a_job_that_is_to_be_stopped_is_stopped_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
     server = Server(tmp_path / "data", environ=environ)
     account = Account(server)

@@ -32,11 +32,11 @@ time.sleep(500)
 
 
 def test_two_hosts_see_what_was_asked_for_and_leave_it_in_s3(account: Account) -> None:
-    account.put("data/a.txt", b"a")
-    account.put("data/sub/b.txt", b"b")
+    account.put("of-two-hosts/a.txt", b"a")
+    account.put("of-two-hosts/sub/b.txt", b"b")
     done = account.run(
         "shows", SHOWS, **hosts(2), Environment={"OWN": "mine"}, HyperParameters={"epochs": "3"},
-        InputDataConfig=[channel("train", f"s3://{BUCKET}/data/")],
+        InputDataConfig=[channel("train", f"s3://{BUCKET}/of-two-hosts/")],
     )  # fmt: skip
     assert done["TrainingJobStatus"] == "Completed", account.log("shows")
     assert statuses(done) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]

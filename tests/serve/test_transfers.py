@@ -30,6 +30,7 @@ class GivenUp(Exception):
     pass
 
 
+@pytest.mark.lane("sdk")
 def test_a_transfer_waits_for_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
     """Whoever has started it may reach AWS otherwise."""
     first = Server(tmp_path / "data", environ=environ)
@@ -58,6 +59,7 @@ def test_what_is_refused_is_told_at_once(account: Account, tmp_path: Path) -> No
         transfers.bring(nothing, str(tmp_path / "here"))
 
 
+@pytest.mark.lane("sdk")
 def test_a_stop_ends_a_transfer_that_has_begun(account: Account, tmp_path: Path) -> None:
     asked = list[int]()
 

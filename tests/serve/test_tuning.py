@@ -75,6 +75,7 @@ def test_a_grid_has_every_combination_and_a_best_one(account: Account) -> None:
     assert best["FinalHyperParameterTuningJobObjectiveMetric"] == {**OBJECTIVE, "Value": 0.25}
 
 
+@pytest.mark.lane("sdk")
 def test_a_stop_ends_the_jobs_that_run(account: Account) -> None:
     ranges = {"IntegerParameterRanges": [{"Name": "side", "MinValue": "1", "MaxValue": "9"}]}
     tune(account, "stopped", "import time; time.sleep(300)", ranges)
@@ -96,6 +97,7 @@ if number > 2:
 """The first two jobs are good and end themselves; others are worse, and only a stop ends them."""
 
 
+@pytest.mark.lane("sdk")
 @pytest.mark.parametrize(
     ("name", "config"),
     [

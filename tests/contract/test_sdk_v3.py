@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from musterpoint.core.job.hyperparameters import decode, to_arguments
 from musterpoint.integrations.sagemaker_drivers import quote_file
 
+pytestmark = pytest.mark.xdist_group("sdk-v3")
+
 
 class Peer(Protocol):
     """What the SDK's side answers."""
@@ -81,7 +83,6 @@ RESOURCES = {
 SEEN = """
 import json, os, sys
 
-pytestmark = pytest.mark.xdist_group("sdk-v3")
 print(json.dumps([sys.argv[1:], os.getcwd(), {name: value for name, value in os.environ.items()
                                               if name.startswith("SM_HP")}]))
 """

@@ -12,13 +12,13 @@ import pytest
 from musterpoint.base.settings import from_environ
 from musterpoint.core.job.read import read_job
 
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
 CHECK = """
 import json, sys
 from pathlib import Path
 import kubernetes_validate, yaml
 from kubeflow_trainer_api import models
-
-pytestmark = pytest.mark.xdist_group("kubernetes")
 
 found = {}
 for folder in sorted(Path(sys.argv[1]).iterdir()):

@@ -21,6 +21,8 @@ from musterpoint.base import exit_codes
 
 from .containers import LABEL, Host
 
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 VERSIONS = ("1.31", "1.34", "1.37")
 """Of Kubernetes; the pod failure policy is stable since 1.31."""
@@ -36,8 +38,6 @@ print(json.dumps(found))
 """
 PROGRAM = """
 import os, pathlib, signal, sys, time
-
-pytestmark = pytest.mark.xdist_group("kubernetes")
 
 def refused(path):
     try:

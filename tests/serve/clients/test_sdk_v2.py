@@ -13,6 +13,8 @@ import pytest
 
 from .conftest import BUCKET, ROLE, Client
 
+pytestmark = pytest.mark.xdist_group("sdk-v2")
+
 BEGIN = f"""
 import os
 import sagemaker
@@ -189,7 +191,6 @@ except Exception as error:
 EVALUATE = """
 import argparse, json, os
 
-pytestmark = pytest.mark.xdist_group("sdk-v2")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model")
 parser.add_argument("--best")

@@ -9,6 +9,8 @@ import pytest
 
 from .conftest import ROLE, Client
 
+pytestmark = pytest.mark.xdist_group("sdk-v3")
+
 BEGIN = f"""
 import os
 from sagemaker.core.helper.session_helper import Session
@@ -17,8 +19,6 @@ from sagemaker.core.remote_function import remote
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, SourceCode
 from sagemaker.train.tuner import HyperparameterTuner
-
-pytestmark = pytest.mark.xdist_group("sdk-v3")
 
 def trainer(hosts):
     return ModelTrainer(

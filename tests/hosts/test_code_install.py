@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 import musterpoint
 
-from .conftest import Local, MakeIndex, Train, eventually, survivors
+from .conftest import Local, MakeIndex, Train, survivors
 from .packages import PYPROJECT, backend, sdist, wheel
 
 pytestmark = pytest.mark.xdist_group("packages")
@@ -40,19 +39,6 @@ def test_requirements_are_there_when_the_program_starts(index: MakeIndex, instal
     assert b"\nSuccessfully installed mp-greets-1.0 mp-words-1.0\n" in done.stderr
     events = json.loads((installing.base / "output" / "timeline.json").read_text())
     assert [event["what"] for event in events if event["event"] == "installed"] == ["requirements.txt"]
-
-
-def test_the_cache_of_a_warm_pool(index: MakeIndex, installing: Train, tmp_path: Path) -> None:
-    del installing.environ["PIP_CACHE_DIR"]
-    packages = index(wheel("mp-cached"))
-    installing.program("import mp_cached")
-    code(installing, requirements__txt="mp-cached\n")
-    warm = tmp_path / "warmpoolcache"
-    done = installing.run(
-        PIP_INDEX_URL=packages.url, PIP_TRUSTED_HOST=packages.host, SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY=str(warm)
-    )
-    assert done.returncode == 0, done.stderr
-    assert any((warm / "pip").rglob("*"))
 
 
 REFUSED: dict[str, tuple[dict[str, str], list[str]]] = {
@@ -108,16 +94,6 @@ def test_an_index_that_recovers(index: MakeIndex, installing: Train) -> None:
     assert b"pip couldn't reach what it needs; trying again in 5 s" in done.stderr
 
 
-def test_an_index_that_is_nowhere(installing: Train) -> None:
-    installing.program("")
-    code(installing, requirements__txt="mp-nowhere\n")
-    done = installing.run(PIP_INDEX_URL="http://127.0.0.1:9/simple/", PIP_RETRIES="1")
-    assert done.returncode == 71
-    assert "No matching distribution found for mp-nowhere (the network: Failed to establish a new" in installing.reason
-    assert "Connection refused)" in installing.reason
-    assert "in a directory wheelhouse beside the code" in installing.reason
-
-
 def test_a_stop_ends_pip_at_once(index: MakeIndex, installing: Train) -> None:
     packages = index(hang=True)
     installing.program("")
@@ -146,96 +122,6 @@ def test_a_package_is_installed_and_its_module_runs(index: MakeIndex, installing
     assert sorted(path.name for path in (installing.base / "code").iterdir()) == [
         "at_build.py", "pyproject.toml", "requirements.txt",
     ]  # fmt: skip
-
-
-def test_a_project_that_is_no_package_gets_what_it_lists(index: MakeIndex, installing: Train) -> None:
-    packages = index(wheel("mp-listed"))
-    installing.program("import mp_listed")
-    code(
-        installing, pyproject__toml='[project]\nname = "x"\nversion = "1"\ndependencies = ["mp-listed>=1"]\n[tool.x]\n'
-    )
-    assert installing.run(PIP_INDEX_URL=packages.url).returncode == 0
-
-
-def test_a_pyproject_of_tools_installs_nothing(installing: Train) -> None:
-    installing.program("print('ran')")
-    code(installing, pyproject__toml="[tool.ruff]\nline-length = 100\n")
-    done = installing.run()
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"ran\n", b"")
-
-
-@pytest.mark.parametrize("installer", ["auto", "pip", "none"])
-def test_a_shell_script_installs_for_itself(installer: str, index: MakeIndex, installing: Train) -> None:
-    packages = index(wheel(f"mp-shell-{installer}"))
-    installing.program(f'"$MUSTER_PYTHON" -c "import mp_shell_{installer}" 2>/dev/null && echo there', "run.sh")
-    code(installing, requirements__txt=f"mp-shell-{installer}\n")
-    done = installing.run(PIP_INDEX_URL=packages.url, MUSTER_INSTALLER=installer)
-    assert done.stdout == (b"there\n" if installer == "pip" else b""), done.stderr
-    assert (b"requirements.txt isn't installed" in done.stderr) == (installer != "pip")
-
-
-def test_two_hosts_of_one_machine_take_turns(index: MakeIndex, installing: Train, tmp_path: Path) -> None:
-    packages = index(wheel("mp-turns"), hang=True)
-    installing.program("import mp_turns")
-    code(installing, requirements__txt="mp-turns\n")
-    other = tmp_path / "other"
-    shutil.copytree(installing.base, other)
-    first = installing.start(PIP_INDEX_URL=packages.url)
-    assert packages.asked.wait(500)
-    second = installing.start(SAGEMAKER_BASE_DIR=str(other), PIP_INDEX_URL=packages.url)
-    assert second.stderr is not None
-    assert b"another process is installing into" in second.stderr.readline()
-    packages.hang = False
-    packages.close()  # what hangs is answered with nothing; pip asks again, and finds nobody
-    first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=500)
-    assert b"installing requirements.txt with pip" in second.stderr.readline()
-    second.send_signal(signal.SIGTERM)
-    second.communicate(timeout=500)
-    assert (first.returncode, second.returncode) == (143, 143)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_an_index_without_the_build_tools(known: bool, index: MakeIndex, installing: Train, user_python: str) -> None:
-    """A private index rarely has setuptools; the user's Python often does."""
-    name = f"mp-unbuilt-{known}".lower()
-    tools = "tiny_backend" if known else "tiny_unknown"
-    packages = index(*[backend()] * known)
-    if known:
-        installing.program("")
-        code(installing, requirements__txt="tiny-backend\n")
-        assert installing.run(PIP_INDEX_URL=packages.url).returncode == 0
-        (installing.base / "code" / "requirements.txt").unlink()
-        packages.packages.clear()
-    installing.program("print(__name__)")
-    code(installing, pyproject__toml=PYPROJECT.replace("NAME", name).replace("tiny_backend", tools))
-    done = installing.run(PIP_INDEX_URL=packages.url)
-    assert done.returncode == (0 if known else 71), done.stderr
-    if not known:
-        assert "install build dependencies did not run successfully" in installing.reason
-
-
-def test_a_python_without_pip(installing: Train, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=500)
-    installing.program("")
-    code(installing, requirements__txt="mp-any\n")
-    done = installing.run(MUSTER_PYTHON=str(tmp_path / "bare/bin/python"))
-    assert done.returncode == 71
-    assert "has no pip: add it to the image, or set MUSTER_INSTALLER=uv" in installing.reason
-
-
-def test_a_conda_environment(index: MakeIndex, installing: Train, user_python: str, tmp_path: Path) -> None:
-    (tmp_path / "conda/envs").mkdir(parents=True)
-    (tmp_path / "conda/envs/training").symlink_to(Path(user_python).parent.parent)
-    packages = index(wheel("mp-conda"))
-    installing.program("import mp_conda, sys; print(sys.executable)")
-    code(installing, requirements__txt="mp-conda\n")
-    root = str(tmp_path / "conda")
-    done = installing.run(PIP_INDEX_URL=packages.url, SAGEMAKER_JOB_CONDA_ENV="training", MAMBA_ROOT_PREFIX=root)
-    assert done.stdout.decode() == f"{root}/envs/training/bin/python\n", done.stderr
-    done = installing.run(SAGEMAKER_JOB_CONDA_ENV="nowhere", MAMBA_ROOT_PREFIX=root)
-    assert done.returncode == 64
-    assert b"there is no such conda environment with a Python in it; looked at " in done.stderr
 
 
 def test_other_hosts_hear_why_one_took_too_long(index: MakeIndex, local: Local, user_python: str) -> None:
@@ -282,15 +168,6 @@ def test_a_requirement_that_is_another_musterpoint(
     assert installing.reason == "rank 0 (local rank 0) on algo-1, exit code 7"
 
 
-def test_a_local_job_leaves_my_python_alone(local: Local, user_python: str) -> None:
-    local.program("print('ran')", "train.py")
-    (local.folder / "requirements.txt").write_text("mp-nothing-of-that-name\n")
-    local.environ.update(MUSTER_PYTHON=user_python)
-    ran = local.run("--backend", "process", "train.py")
-    assert ran.code == 0, ran.stderr
-    assert "requirements.txt isn't installed (--installer none); --installer pip does that" in ran.log("algo-1")
-
-
 def test_a_typed_program_has_its_requirements_installed_where_that_is_asked(
     index: MakeIndex, local: Local, user_python: str
 ) -> None:
@@ -331,21 +208,3 @@ def test_pip_hears_nothing_of_our_own_options(index: MakeIndex, installing: Trai
     assert done.returncode == 71
     assert b"[]" in done.stderr
     assert b"sesame-open" not in done.stderr
-
-
-def test_a_flood_of_output_is_heard_and_survived(installing: Train, tmp_path: Path) -> None:
-    """An installer that writes a lot without an end of line, and goes on in the background."""
-    pip = tmp_path / "fake" / "pip.py"
-    pip.parent.mkdir()
-    pip.write_text(
-        "import os, sys\nsys.stdout.write('x' * 300_000)\nsys.stdout.flush()\n"
-        "if os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(3)\n    os._exit(0)\n"
-    )
-    installing.program("print('ran')")
-    code(installing, requirements__txt="mp-any\n")
-    began = time.monotonic()
-    done = installing.run(PYTHONPATH=os.pathsep.join((installing.environ["PYTHONPATH"], str(pip.parent))))
-    assert (done.returncode, done.stdout) == (0, b"ran\n"), done.stderr[-500:]
-    assert done.stderr.count(b"x") >= 300_000
-    assert time.monotonic() - began < 100
-    eventually(lambda: survivors(installing.token) == [])

@@ -104,15 +104,6 @@ def test_a_job_name_is_one_jobs(jobs: Jobs, how: str) -> None:
     assert jobs.run("launch", *RANKS, "--job-name", "mine", "world.py", JOB="third").returncode == 0
 
 
-def test_a_launch_does_not_share_the_directory_of_a_local_job(jobs: Jobs) -> None:
-    first = jobs.start("local", *RANKS, "--job-name", "mine", "waits.py")
-    eventually((jobs.folder / "muster-jobs/mine/hosts").exists)
-    second = jobs.run("launch", *RANKS, "--job-name", "mine", "world.py", JOB="second")
-    assert (second.returncode, "muster-jobs/mine is in use" in second.stderr) == (64, True)
-    eventually((jobs.folder / "here").exists)
-    assert jobs.end(first) == 0
-
-
 def test_jobs_without_a_name_have_directories_of_their_own(jobs: Jobs) -> None:
     show = "print(__import__('os').environ['SM_MODEL_DIR'])"
     (jobs.folder / "waits.py").write_text(f"{show}\n{jobs.waits}")

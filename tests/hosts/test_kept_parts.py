@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import time
-import zipfile
 from pathlib import Path
 from typing import Iterator
 
@@ -106,22 +104,6 @@ def test_what_an_attempt_left_and_what_the_next_one_saves_make_no_checkpoint(hos
     assert not hosts[0].kept["newest"], hosts[0].said
 
 
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "not-killed"])
-def test_a_mark_counts_that_comes_in_the_next_attempt(hosts: list[Host], tmp_path: Path, killed: bool) -> None:
-    """The other host has begun the next attempt, which saves nothing, when the first one sees what is left."""
-    save(tmp_path, 1, mark="trainer_state.json")
-    hosts[1].tell("attempt 1")
-    assert hosts[1].hear("attempt")
-    save(tmp_path, 0, mark="trainer_state.json")
-    hosts[0].tell("attempt 1")
-    assert hosts[0].hear("attempt")
-    if killed:
-        hosts[1].tell("kill")
-        assert hosts[1].hear("kill")
-    finish(hosts)
-    assert hosts[0].kept["newest"] == "checkpoint-1" and places(tmp_path) == {0, 1}, hosts[0].said
-
-
 def test_a_mark_doesnt_say_which_hosts_have_parts(hosts: list[Host], tmp_path: Path) -> None:
     """smdistributed's names its folder only, in which each host has its own ranks' files."""
     for place in (1, 0):
@@ -145,23 +127,6 @@ def test_what_the_last_attempt_saved_is_kept_though_another_has_a_higher_number(
                 assert host.hear("attempt")
     finish(hosts)
     assert hosts[0].kept["newest"] == "checkpoint-2" and places(tmp_path) == {0, 1}, hosts[0].said
-
-
-@pytest.mark.parametrize("completed", [True, False], ids=["completed", "half"])
-def test_the_first_hosts_mark_makes_no_half_file_whole(hosts: list[Host], tmp_path: Path, completed: bool) -> None:
-    """The other host's rank still writes when the first one marks the checkpoint; it may be killed before its end."""
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as file:
-        file.writestr("state", "x" * 1000)
-    path = tmp_path / "host1" / "checkpoint-1" / "rng_state_1.pth"
-    path.parent.mkdir()
-    path.write_bytes(whole.getvalue()[:-30])
-    save(tmp_path, 0, mark="trainer_state.json")
-    assert hosts[1].hear("MarkedWhole")
-    if completed:
-        path.write_bytes(whole.getvalue())
-    finish(hosts)
-    assert hosts[0].kept["newest"] == ("checkpoint-1" if completed else ""), hosts[0].said
 
 
 @pytest.mark.parametrize(("how", "kept"), [("finish", ""), ("finish stopped", "checkpoint-1")])

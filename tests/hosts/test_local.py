@@ -129,19 +129,6 @@ def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
     assert {moment["host"] for moment in moments} == {"control plane", "algo-1", "algo-2"}
 
 
-@pytest.mark.parametrize("name", EACH)
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_hosts_without_a_channel_go_by_one_port(muster: Muster, name: str, how: str) -> None:
-    (muster.directory / "code" / "train.py").write_text(
-        "import os; print('meeting at', os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], flush=True)"
-    )
-    ended = muster.run(*BACKENDS[name], "--rollcall", how, what="done")
-    assert ended.code == 0, ended.err
-    said = [line.partition("meeting at ")[2] for line in ended.out.splitlines() if "meeting at" in line]
-    assert len(said) == 2
-    assert len(set(said)) == 1
-
-
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize(
@@ -203,22 +190,6 @@ def test_a_second_ctrl_c_kills(muster: Muster, name: str) -> None:
     assert (ended.code, ended.job["TrainingJobStatus"]) == (137, "Stopped")
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_a_control_plane_that_dies_takes_its_hosts_along(muster: Muster, name: str) -> None:
-    import select
-
-    running = muster.start(*BACKENDS[name], what="busy")
-    until_both_are_busy(running)
-    left = [os.pidfd_open(pid) for pid in muster.pids() - {running.pid}]
-    assert len(left) >= 4
-    running.kill()
-    for pidfd in left:
-        assert select.select([pidfd], [], [], 500)[0]
-        os.close(pidfd)
-    running.communicate()
-    assert muster.pids() == set()
-
-
 @pytest.mark.lane("suite")
 @pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
 def test_a_host_that_is_killed_is_named(muster: Muster) -> None:
@@ -249,31 +220,3 @@ def is_first(pid: int) -> bool:
     """Whether the process is PID 1 in its namespace."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1"
-
-
-def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None:
-    (muster.directory / "code" / "train.py").write_text("import sys; print(sys.argv[1:])")
-    options = ("--backend", "process", "--hyperparameters", '{"lr": 0.1, "b": true}', "--launcher", "script")
-    ended = muster.run(*options, what="--epochs=3")
-    assert ended.code == 0, ended.err
-    assert f"algo-1 | ['--lr', '0.1', '-b', 'True', '{muster.mark}', '--epochs=3']" in ended.out.splitlines()
-
-
-@pytest.mark.lane("suite")
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--hosts", "0"), "--hosts='0': expected a whole number"),
-        (("--channel", "train"), "--channel='train': expected NAME=PATH"),
-        (("--distribution", '{"modelparallel": {}}'), "smdistributed"),
-        (("--source-dir", "nowhere"), "there is no directory"),
-        (("--backend", "vm"), "expected one of process, netns, docker"),
-        (("--backend", "docker"), "--backend docker: which image? Add --image IMAGE"),
-    ],
-)
-def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:
-    running = muster.start(*options, what="done")
-    _, err = running.communicate(timeout=500)
-    assert running.returncode == 64
-    assert words in err
-    assert "Traceback" not in err

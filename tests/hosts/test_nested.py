@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -64,16 +63,6 @@ def test_our_launcher_as_entry_point(local, one_file: Path) -> None:  # type: ig
     names = [event["event"] for event in ran.events("algo-2")]
     assert names.count("rollcall-started") == 1, "there is one roll call"
     assert names.count("handed-over") == 1
-
-
-def test_in_a_job_of_sdk_v3_it_hands_on_the_sdks_spelling(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
-    given = {"train-script": "train_ddp.py", "boolean": True, "list": [1, "a"], "none": None, "t": True}
-    (local.folder / "drivers").mkdir()
-    ran = local.run("--backend", "process", "--launcher", "script", "--channel", f"sm_drivers={local.folder}/drivers",
-                    "--hyperparameters", json.dumps(given), one_file, "--muster-launcher=ranks")  # fmt: skip
-    assert ran.code == 0, ran.stderr
-    words = ["--boolean", "true", "--list", '[1, "a"]', "--none", "null", "--t", "true"]
-    assert f"rank 0 of 1 {words}" in ran.log("algo-1")
 
 
 @pytest.mark.lane("suite")

@@ -39,13 +39,6 @@ def test_order_where_stdout_and_stderr_are_the_same(train) -> None:  # type: ign
     assert stdout == b"".join(b"%d\n" % number for number in range(2000))
 
 
-def test_stdout_and_stderr_stay_apart(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(ALTERNATES)
-    ran = train.run()
-    for start, data in enumerate((ran.stdout, ran.stderr)):
-        assert data == b"".join(b"%d\n" % number for number in range(start, 2000, 2))
-
-
 LINES = """
 import os, sys, time
 rank = os.environ["RANK"]
@@ -107,17 +100,6 @@ def test_a_program_that_closes_its_output(train) -> None:  # type: ignore[no-unt
 def test_exit_codes_are_what_the_system_makes_of_them(train, given: int, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(f"import sys\nsys.exit({given})\n")
     assert train.run().returncode == code
-
-
-@pytest.mark.lane("suite")
-def test_finish_lets_the_others_go_on(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(
-        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(5)\ntime.sleep(0.5)\nprint('done')\n"
-    )
-    ran = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="3", MUSTER_ON_FAILURE="finish")
-    assert ran.returncode == 5
-    assert ran.stdout == b"done\ndone\n"
-    assert "rank 1 (local rank 1) on algo-1, exit code 5" in train.reason
 
 
 def test_many_short_ranks(train) -> None:  # type: ignore[no-untyped-def]

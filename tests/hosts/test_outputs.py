@@ -13,7 +13,7 @@ from typing import Callable
 import pytest
 
 from .conftest import Local, Train, eventually
-from .s3 import CREDENTIALS, S3, Faulty, without
+from .s3 import CREDENTIALS, S3, Faulty
 
 JOB = "the-job"
 PREFIX = f"runs/{JOB}/output/intermediate/"
@@ -211,15 +211,6 @@ def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, buck
     assert "exit code 3" in syncing.reason
 
 
-def test_a_program_that_leaves_nothing_hears_nothing(syncing: Train, bucket: str) -> None:
-    """It may be over before the sidecar has come up."""
-    program(syncing, "", f"s3://{bucket}")
-    code, stderr = finish(syncing.start())
-    assert code == 0, stderr
-    assert "warning" not in stderr
-    assert stderr.count("musterpoint: ") == 1, "that there is a sync"
-
-
 SAVES = """
 import signal
 def save(*_):
@@ -288,21 +279,3 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
     puts = [path.rpartition("/")[2] for _, path in faulty.seen]
     assert sorted({*puts}) == ["large.bin", "more.txt", "one.txt", "two.txt"]
     assert puts.count("one.txt") == 1, "what had gone up went up again"
-
-
-def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
-    program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
-    path = f"{without('boto3', tmp_path / 'bare')}:{syncing.environ['PYTHONPATH']}"
-    code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
-    assert code == 0
-    assert f"takes boto3, which no Python here has ({syncing.python})" in stderr
-    assert s3.objects(bucket) == {}
-
-    (syncing.base / "output/intermediate/one.txt").unlink()
-    (syncing.base / "output/intermediate").rmdir()
-    path = f"{without('watchdog', tmp_path / 'unwatched')}:{syncing.environ['PYTHONPATH']}"
-    code, stderr = finish(syncing.start(PYTHONPATH=path))
-    assert code == 0, stderr
-    assert list(s3.objects(bucket)) == [f"{JOB}/output/intermediate/one.txt"], stderr
-    code, stderr = finish(syncing.start(PYTHONPATH=path))
-    assert "was there before the job: its sync to" in stderr

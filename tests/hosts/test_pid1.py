@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from musterpoint.embedded.programs import pid1_tracer
 
 NAMESPACE = ("unshare", "--pid", "--net", "--fork", "--mount-proc", "--kill-child")
 
@@ -111,51 +108,6 @@ def test_a_stop_reaches_the_program(train, first: str) -> None:  # type: ignore[
     assert host.end() == "TracerPid:\t0\n", "PID 1 goes on, and nobody traces it any more"
     assert (host.process.returncode, train.left("checkpoint")) == (143, True), host.stderr
     assert host.stderr.count("PID 1") == 1
-
-
-def test_a_stop_during_the_roll_call(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES)
-    hosts = {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]}
-    (train.base / "input/config/resourceconfig.json").write_text(json.dumps(hosts))
-    (train.base / "hosts").write_text("127.0.0.1 algo-1\n")
-    host = Inside(train, FIRST["job control"], MUSTER_HOSTS_FILE=str(train.base / "hosts"))
-    host.until("it is watched")
-    os.kill(host.pid1, signal.SIGTERM)
-    host.end()
-    assert host.process.returncode == 143, host.stderr
-    assert "algo-1 was told to stop (signal 15)" in host.stderr
-    assert not train.left("ready")
-
-
-@pytest.mark.parametrize("why", ["off", "traced"])
-def test_where_it_is_not_watched_one_line_says_so(train, why: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES)
-    if why == "off":
-        host = Inside(train, FIRST["job control"], MUSTER_PID1_WATCH="off")
-        host.until("a stop will kill the job without a checkpoint; let its script end with exec")
-    else:
-        waits = 'coproc "$0" -I -S "$TRACER" 1; read line <&${COPROC[0]}; ' + '"$@"; code=$?; exit $code'
-        host = Inside(train, ("bash", "-c", waits, sys.executable), TRACER=pid1_tracer.__file__)
-        host.until("traces it already): a stop will kill the job")
-    train.ready(host.process, "ready")
-    os.kill(host.pid1, signal.SIGTERM)
-    (train.base / "model" / "go").touch()
-    host.end()
-    assert (host.process.returncode, train.left("checkpoint")) == (7, False), host.stderr
-    assert host.stderr.count("PID 1") == 1
-
-
-def test_the_tracers_death_changes_nothing(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES)
-    host = Inside(train, FIRST["job control"])
-    host.until("it is watched")
-    train.ready(host.process, "ready")
-    os.kill(host.tracer, signal.SIGKILL)
-    host.until("it can't be watched (what watched it has ended with -9)")
-    assert host.tracer == 0
-    (train.base / "model" / "go").touch()
-    assert host.end() == "TracerPid:\t0\n"
-    assert host.process.returncode == 7
 
 
 ALONE = '"$@"; code=$?; until set -- /proc/[0-9]*; [ $# -eq 1 ]; do :; done; exit $code'

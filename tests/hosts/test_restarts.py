@@ -90,18 +90,6 @@ def test_a_killed_rank_is_survived(local) -> None:  # type: ignore[no-untyped-de
     assert sum(text.count('"attempt"') for text in ranks) == 4, "a rank's file keeps all attempts"
 
 
-def test_an_exception_under_torchrun(local) -> None:  # type: ignore[no-untyped-def]
-    plan = [[1, 2, "raise"], [1, 3, "raise"]]
-    ran = local.run(
-        "--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", "torchrun", "--max-restarts", "1",
-        "--restart-on", "user", local.program(TRAIN), local.folder, json.dumps(plan),
-    )  # fmt: skip
-    assert ran.code == 1, ran.stderr + ran.stdout
-    check_attempts(ran, [0, 2])
-    assert ran.reason.startswith("ValueError: boom")
-    assert "in attempt 2, the last: --max-restarts 1 allows no more" in ran.reason
-
-
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_ranks_see_the_same_with_torchruns_agent_and_without(local, rendezvous: str) -> None:  # type: ignore[no-untyped-def]
     """The first attempt's ranks are started by torchrun, the next one's by musterpoint itself."""
@@ -177,14 +165,15 @@ runpy.run_module("musterpoint", run_name="__main__")
 class Hosts:
     """``muster launch`` on network namespaces, each of which the platform can start again."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
-        self.network, self.folder = network, folder
-        (folder / "waits.py").write_text(WAITS)
+    def __init__(self, network: Network, folder: Path, program: str = WAITS, *options: str) -> None:
+        self.network, self.folder, self.options = network, folder, options
+        (folder / "program.py").write_text(program)
 
     def start(self, host: str) -> Process:
         return self.network.run(
             host, "-c", HOST, str(self.folder), host, json.dumps(self.network.hosts), "launch", "--launcher", "ranks",
-            "--slots", "1", "--max-restarts", "2", "--rejoin-timeout", "100", str(self.folder / "waits.py"),
+            "--slots", "1", "--max-restarts", "2", "--rejoin-timeout", "100", *self.options,
+            str(self.folder / "program.py"),
         )  # fmt: skip
 
     def outcome(self, host: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Iterator
 
 import pytest
 
-from .conftest import eventually
-from .network import Network, Process
+from .network import Network
 from .test_checkpoints import Job
-from .test_restarts import HOST
+from .test_restarts import Hosts as Restarted
+from .test_restarts import said
 
 STEPS = """
 import os, time
@@ -39,37 +39,14 @@ while not os.path.exists(os.path.join(os.environ["TOLD"], "end")):
 """
 
 
-class Hosts:
-    """Two hosts whose platform starts them again, with directories of their own."""
+class Hosts(Restarted):
+    """Two hosts that save what they are told to, each in directories of its own."""
 
     def __init__(self, network: Network, folder: Path) -> None:
-        self.network, self.folder, self.told = network, folder, folder / "told"
+        self.told = folder / "told"
         self.told.mkdir()
-        (folder / "steps.py").write_text(STEPS)
-
-    def start(self, host: str) -> Process:
-        return self.network.run(
-            host,
-            "-c",
-            f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{HOST}",
-            str(self.folder),
-            host,
-            json.dumps(self.network.hosts),
-            "launch",
-            "--launcher",
-            "ranks",
-            "--slots",
-            "1",
-            "--max-restarts",
-            "2",
-            "--rejoin-timeout",
-            "100",
-            "--job-name",
-            "j",
-            "--checkpoints",
-            str(self.folder / "place"),
-            str(self.folder / "steps.py"),
-        )
+        place = ("--job-name", "j", "--checkpoints", str(folder / "place"))
+        super().__init__(network, folder, f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{STEPS}", *place)
 
     def save(self, step: int, attempt: int, *ranks: int) -> None:
         for rank in ranks:
@@ -81,11 +58,6 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     network = Network(2)
     yield Hosts(network, tmp_path)
     network.close()
-
-
-def said(process: Process, text: str) -> None:
-    """Waits until a host has printed a line with ``text``."""
-    eventually(lambda: any(text in line["what"] for line in process.lines))
 
 
 @pytest.mark.lane("suite")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from musterpoint.cli.bundle import bundle
-
 PROGRAM = """
 import json, os
 from sagemaker_training import environment
@@ -16,7 +14,6 @@ env = environment.Environment()
 facts = [env.current_host, env.hosts, env.hyperparameters, env.channel_input_dirs, env.model_dir, env.num_gpus]
 os.write(1, b"SEEN" + json.dumps(facts).encode() + b"\\n")
 """
-SHELL = '#!/bin/sh\nexec "$MUSTER_TEST_PYTHON" program.py\n'
 
 
 @pytest.mark.lane("suite")
@@ -37,25 +34,3 @@ def test_every_rank_finds_it(local: Any, launcher: str, slots: int) -> None:
         place = str(local.output / "hosts" / host / "opt" / "ml")
         facts = [host, ["algo-1", "algo-2"], {"lr": 0.1}, {"train": f"{place}/input/data/train"}, f"{place}/model", 0]
         assert seen == [facts] * slots
-
-
-def test_a_shell_script_hands_it_on(local: Any) -> None:
-    local.environ["MUSTER_TEST_PYTHON"] = local.python
-    code = local.folder / "code"
-    code.mkdir()
-    (code / "program.py").write_text(PROGRAM)
-    (code / "start.sh").write_text(SHELL)
-    ran = local.run("--backend", "process", "--env", f"MUSTER_TEST_PYTHON={local.python}", code / "start.sh")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert "SEEN" in ran.log("algo-1")
-
-
-def test_under_our_launcher_below_our_train(local: Any) -> None:
-    code = local.folder / "code"
-    code.mkdir()
-    (code / "program.py").write_text(PROGRAM)
-    (code / "launcher.py").write_text(bundle())
-    given = json.dumps({"train-script": "program.py", "muster-launcher": "ranks", "muster-slots": 2})
-    ran = local.run("--backend", "process", "--slots", "2", "--hyperparameters", given, code / "launcher.py")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert ran.log("algo-1").count("SEEN") == 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
-from io import BytesIO
 from typing import Any
 
 from .containers import BY_RANKS, RANKS
@@ -49,37 +47,6 @@ def test_a_child_of_a_rank_out_of_memory_and_no_room_for_a_process(job: Any, ima
     assert child.outcome["class"] == "oom"
     assert full.reason.startswith("muster: rank 0 on algo-2: no process can be started: "), full.reason
     assert "--pids-limit" in full.reason
-
-
-FILLS = """
-import os
-
-path = os.path.join(os.environ["SM_OUTPUT_DIR"], "big")
-with open(path, "wb", buffering=0) as file:
-    try:
-        while True:
-            file.write(b"x" * 4096)
-    except OSError as error:
-        assert os.path.getsize(path) > 100_000
-        raise RuntimeError(f"no room for the checkpoint: {error.strerror}")
-"""
-
-
-def test_a_disk_that_the_program_filled_has_room_for_the_reason(job: Any, image: Any) -> None:
-    hosts = job("base", "", hosts=())
-    disk = hosts.volume(type="tmpfs", device="tmpfs", o="size=256k")
-    mounts = {disk.name: {"bind": "/opt/ml/output", "mode": "rw"}}
-    # what Docker mounts for a volume is gone with the last container that uses it
-    hosts.make(image("base"), "", hosts=("keeper",), command=["sleep", "300"], volumes=mounts)
-    hosts.make(image("base"), FILLS, hosts=("algo-1",), volumes=mounts).start()
-    assert hosts["algo-1"].end() == 1
-    stream, _ = hosts["keeper"].container.get_archive("/opt/ml/output/failure")
-    with tarfile.open(fileobj=BytesIO(b"".join(stream))) as archive:
-        failure = archive.extractfile("failure")
-        assert failure is not None
-        reason = failure.read().decode()
-    assert reason.startswith("RuntimeError: no room for the checkpoint: No space left on device\nrank 0"), reason
-    assert 'File "program.py", line 11, in <module>' in reason
 
 
 WHO = """

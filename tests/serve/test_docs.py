@@ -30,11 +30,6 @@ def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, 
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_workflow_runs_that_test(root: Path) -> None:
-    text = block(root, "github-workflow")  # <!-- github-workflow: … -->
-    assert "pip install 'musterpoint[serve]' pytest" in text and "pytest test_pipeline.py" in text
-
-
 def test_the_contract_is_asked_of_any_endpoint(root: Path, environ: Mapping[str, str], tmp_path: Path) -> None:
     line = next(line for line in (root / PAGE).read_text().splitlines() if line.startswith("pytest tests/contract"))
     with Server(tmp_path / "data", environ=environ) as server:

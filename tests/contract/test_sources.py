@@ -146,11 +146,11 @@ def test_the_program_sees_the_same(name: str, both: Both) -> None:
 
 
 def tree_of(folder: Path) -> dict[str, bytes]:
-    """The files of the code directory, but for what running them leaves."""
+    """The files of the code directory, but for what running them leaves, and the mark of where they came from."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".musterpoint-source"
     }
 
 

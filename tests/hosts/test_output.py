@@ -29,16 +29,6 @@ def test_bytes_are_exact(train, what: str) -> None:  # type: ignore[no-untyped-d
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, WRITES[what], b"")
 
 
-ALTERNATES = "import os\nfor number in range(2000):\n    os.write(1 + number % 2, b'%d\\n' % number)\n"
-
-
-def test_order_where_stdout_and_stderr_are_the_same(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(ALTERNATES)
-    process = train.start(stderr=subprocess.STDOUT)
-    stdout, _ = process.communicate(timeout=500)
-    assert stdout == b"".join(b"%d\n" % number for number in range(2000))
-
-
 LINES = """
 import os, sys, time
 rank = os.environ["RANK"]

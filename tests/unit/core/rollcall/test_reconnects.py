@@ -100,6 +100,16 @@ def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_los
         assert host.event(PeerLost).why == "it was started anew while the job ran"
 
 
+def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> None:
+    hosts = [start(number, 3, secret=SECRET) for number in (1, 2, 3)]
+    for host in hosts:
+        host.gathered()
+    anew = start(2, 3, secret=SECRET)
+    assert "job has already started with an earlier start of algo-2" in str(anew.failed())
+    for host in (hosts[0], hosts[2]):
+        assert host.event(PeerLost).why == "it was started anew while the job ran"
+
+
 def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers(start: Start, port: int) -> None:
     leader, worker = pair(start, timeouts=SHORT_ASK)
     for number in range(20):

@@ -306,6 +306,15 @@ def test_a_leader_that_nobody_reaches_is_named_with_its_option(begin: Begin) -> 
     assert lines[-1].endswith("as --rollcall-leader says on first: it is the host with node rank 0")
 
 
+def test_a_leaders_name_that_stays_unknown(begin: Begin) -> None:
+    host = begin(
+        "first", 2, None, leader="nowhere.invalid", rollcall_timeout=1.0, timeouts=TIMEOUTS._replace(progress=0.2)
+    )
+    said = str(host.failed())
+    assert said.startswith("the roll call's 1 s are over, and the leader's name (--rollcall-leader) is not known here")
+    assert "nowhere.invalid: the name does not resolve" in said
+
+
 @pytest.mark.parametrize(
     ("said", "unique"),
     [

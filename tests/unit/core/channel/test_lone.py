@@ -6,6 +6,7 @@ from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerEvent
+from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
 
 from ...meeting import spoken
 
@@ -64,6 +65,12 @@ def test_a_symptom_waits_for_its_cause() -> None:
     heard, took = judged(SYMPTOM, CAUSE)
     assert heard == [JobFailed(CAUSE, Secondary(lost=1))]
     assert took == 0
+
+
+def test_a_symptom_stands_where_no_cause_follows() -> None:
+    heard, took = judged(SYMPTOM)
+    assert heard == [RaisedAsked(), JobFailed(SYMPTOM)]
+    assert took == 3, "the clock has whole seconds"
 
 
 def test_events_wait_for_a_listener_and_never_come_from_within_a_call() -> None:

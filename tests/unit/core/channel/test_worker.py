@@ -8,7 +8,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.base import exit_codes
-from musterpoint.base.failure import Failure
+from musterpoint.base.failure import Failure, Secondary
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import (
     AllDone,
@@ -89,6 +89,26 @@ def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start
     assert worker.event(JobFailed) == JobFailed(BOOM)
     worker.say("done", 7)
     worker.event(AllDone)
+
+
+def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    cable.freeze()
+    worker.say("failed", RESET)
+    cable.pull()
+    verdict = worker.event(JobFailed)
+    assert (verdict.failure.host, verdict.failure.code) == ("algo-1", exit_codes.HOST_LOST)
+    assert verdict.failure.reason.startswith("muster: host algo-1 was lost: ")
+    assert not worker.has(PeerLost)
+
+
+def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    cable.freeze()
+    worker.say("failed", RESET)
+    worker.say("failed", BOOM)
+    cable.pull()
+    assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
 
 
 def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:

@@ -38,6 +38,13 @@ def test_strict_keeps_it_out(start: Start) -> None:
     assert lines[2] == f"algo-2  hello    {expected}"
 
 
+def test_no_check_takes_anybody_at_once(start: Start) -> None:
+    leader = start(1, 2, addresses=NAMES, rollcall_check="off")
+    start(2, 2, addresses=ELSEWHERE)
+    assert leader.gathered().seats[1].address == "127.0.0.9"
+    assert leader.warnings == []
+
+
 def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Start) -> None:
     leader = start(1, 3, addresses=NAMES)
     impostor = start(2, 3, addresses=ELSEWHERE)

@@ -49,8 +49,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "SAGEMAKER_SUBMIT_DIRECTORY is read, too"),
     ("variables that are set already", "overwritten", "kept"),
     ("PYTHONPATH", "the whole sys.path of the toolkit's own interpreter",
-     "the code directory before the user's own, and behind it what stands in for sagemaker_training; before all, where "
-     "the job asks for smdistributed, the folder by which Python finds ours"),
+     "the code directory before the user's own, and behind it what stands in for sagemaker_training; before all the "
+     "folder of ours that Python looks into at its start, and where the job asks for smdistributed that package's"),
     ("PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "not set",
      "1: the last lines before a crash reach the log, and a program that a signal ends says where it was"),
     ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "not set",
@@ -70,6 +70,10 @@ DIFFERENCES = tuple(Difference(*row) for row in (
     ("MUSTER_*", "kept",
      "our options are taken out; MUSTER_OUTER and others by which a launcher below finds us are added"),
 ))  # fmt: skip
+
+
+OURS = ("/musterpoint_smdistributed/startup", "/musterpoint/embedded/startup/path")
+"""Folders of ours that come before the code."""
 
 
 class Pair(NamedTuple):
@@ -145,7 +149,7 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "SAGEMAKER_JOB_NAME": lambda pair: pair.theirs == "" and bool(pair.ours),
     "variables that are set already": lambda pair: pair.ours is not None and pair.ours == pair.given.get(pair.name),
     "PYTHONPATH": lambda pair: pair.ours is not None and pair.theirs is not None
-        and next(folder for folder in pair.ours.split(":") if not folder.endswith("/musterpoint_smdistributed/startup"))
+        and next(folder for folder in pair.ours.split(":") if not folder.endswith(OURS))
         == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/embedded/standins"),
     "PYTHONUNBUFFERED, PYTHONFAULTHANDLER": lambda pair: added(pair) and pair.ours == "1",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": lambda pair: added(pair) and (pair.ours or "").isdigit(),

@@ -84,14 +84,6 @@ def test_the_steps_of_the_action(action: dict[str, Any], root: Path, environ: di
     assert "['--epochs', '1 2']" in (work / "job-0" / "hosts" / "algo-1" / "log").read_text()
 
 
-def test_the_job_of_the_page_uses_what_the_action_has(action: dict[str, Any], parsed: Parsed, root: Path) -> None:
-    steps = parsed(of_the_page(root, "GitHub"))["jobs"]["two-hosts"]["steps"]
-    (step,) = (each for each in steps if each.get("id") == "job")
-    assert set(step["with"]) <= set(action["inputs"])
-    assert re.findall(r"steps\.job\.outputs\.(\w+)", steps[-1]["with"]["path"]) == ["output"]
-    assert "output" in action["outputs"]
-
-
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_gitlab_job_of_the_page(
     parsed: Parsed, root: Path, environ: dict[str, str], tmp_path: Path, code: int

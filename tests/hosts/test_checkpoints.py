@@ -148,17 +148,6 @@ def test_half_a_checkpoint_on_the_disk_isnt_taken_for_a_newer_one(job: Job) -> N
     assert not code and "from 2" in out and "moved out of the way" in err, err
 
 
-def test_what_keeps_its_temporary_name_isnt_kept_and_that_is_told(job: Job) -> None:
-    """Its mark alone doesn't count: a killed program leaves the same."""
-    job.program.write_text(
-        'import os; folder = os.path.join(os.environ["SM_CHECKPOINT_DIR"], "checkpoint-5.tmp"); os.makedirs(folder); '
-        'open(os.path.join(folder, "trainer_state.json"), "w").write("{}")'
-    )
-    code, _, err = job.run()
-    assert not code and "nothing is kept: checkpoint-5.tmp has a temporary name" in err, err
-    assert not job.outcome["checkpoints"]["newest"]
-
-
 def test_older_ones_go(job: Job) -> None:
     job.run("--checkpoint-keep", "1", STEPS="4")
     manifests = list((Path(job.place) / "manifests").iterdir())

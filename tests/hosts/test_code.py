@@ -5,24 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from musterpoint.base.loop import Loop
-from musterpoint.core.code import aws
-from musterpoint.core.code.tools import Output, Tools
-from musterpoint.core.data import mover
-
 from .conftest import Train
 from .network import usable
 from .packages import tar_gz
-from .s3 import CREDENTIALS, S3, Faulty, without
+from .s3 import CREDENTIALS, S3, Faulty
 
 PROGRAM = """
 import json, os, pathlib, sys
@@ -121,44 +114,6 @@ def test_what_is_not_there(what: str, s3: S3, fetching: Train) -> None:
     nothing_is_left(fetching)
 
 
-def test_no_right_to_the_object(s3: S3, faulty: Faulty, fetching: Train) -> None:
-    faulty.always = "403"
-    name(fetching, s3.put("jobs", "denied.tar.gz", tar_gz(CODE)))
-    assert fetching.run(AWS_ENDPOINT_URL_S3=faulty.url).returncode == 71
-    assert "s3://jobs/denied.tar.gz was refused to " in fetching.reason
-    assert "(AccessDenied: AccessDenied!): it takes s3:GetObject" in fetching.reason
-
-
-def test_no_credentials(s3: S3, fetching: Train, tmp_path: Path) -> None:
-    for variable in CREDENTIALS:
-        del fetching.environ[variable]
-    fetching.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, HOME=str(tmp_path))
-    name(fetching, s3.put("jobs", "mine.tar.gz", tar_gz(CODE)))
-    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
-    assert "there are no AWS credentials on this host: give the job a role" in fetching.reason
-
-
-def test_nobody_has_boto3(s3: S3, fetching: Train, tmp_path: Path) -> None:
-    name(fetching, s3.put("jobs", "unread.tar.gz", tar_gz(CODE)))
-    del fetching.environ["MUSTER_PYTHON"]
-    path = f"{without('boto3', tmp_path / 'bare')}:{fetching.environ['PYTHONPATH']}"
-    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url, PYTHONPATH=path).returncode == 71
-    assert "this takes boto3, which no Python here has" in fetching.reason
-    assert "musterpoint[aws]" in fetching.reason
-
-
-@pytest.mark.parametrize("variable", ["S3_ENDPOINT_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_every_name_of_another_s3(variable: str, s3: S3, fetching: Train) -> None:
-    name(fetching, s3.put("jobs", "code.tar.gz", tar_gz(CODE)))
-    assert fetching.run(**{variable: s3.url}).returncode == 0
-
-
-def test_one_file_from_s3(s3: S3, fetching: Train) -> None:
-    name(fetching, s3.put("jobs", "scripts/train.py", b"print('alone')"))
-    done = fetching.run(AWS_ENDPOINT_URL_S3=s3.url)
-    assert (done.returncode, done.stdout) == (0, b"alone\n"), done.stderr
-
-
 @pytest.mark.lane("suite")
 def test_a_hostile_archive_leaves_nothing(s3: S3, fetching: Train) -> None:
     buffer = io.BytesIO()
@@ -169,41 +124,6 @@ def test_a_hostile_archive_leaves_nothing(s3: S3, fetching: Train) -> None:
     assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
     assert "s3://jobs/hostile.tar.gz is refused because of its member '../../outside'" in fetching.reason
     nothing_is_left(fetching)
-
-
-def test_a_stop_ends_the_download_at_once(s3: S3, faulty: Faulty, fetching: Train) -> None:
-    faulty.always = "stall"
-    name(fetching, s3.put("jobs", "stalled.tar.gz", tar_gz(CODE)))
-    process = fetching.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(500)
-    told = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=500)
-    assert process.returncode == 143
-    assert time.monotonic() - told < 60
-    assert b"algo-1 was told to stop (signal 15) while its code was being made ready" in stderr
-    assert b"Traceback" not in stderr
-    assert not (fetching.base / "output" / "failure").exists()
-    nothing_is_left(fetching)
-
-
-def test_the_code_channel_of_an_isolated_job(fetching: Train) -> None:
-    channel = fetching.base / "input/data/code"
-    channel.mkdir(parents=True)
-    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(CODE))
-    name(fetching, str(channel / "sourcedir.tar.gz"))
-    done = fetching.run()
-    assert json.loads(done.stdout)["cwd"] == str(fetching.base / "code"), done.stderr
-    assert [path.name for path in channel.iterdir()] == ["sourcedir.tar.gz"]
-
-
-def test_an_isolated_job_does_not_ask_s3(fetching: Train) -> None:
-    channel = fetching.base / "input/data/code"
-    channel.mkdir(parents=True)
-    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(CODE))
-    (fetching.base / "input/config/trainingjobconfig.json").write_text('{"EnableNetworkIsolation": true}')
-    name(fetching, "s3://jobs/elsewhere.tar.gz")
-    assert fetching.run().returncode == 0
 
 
 @pytest.mark.lane("suite")
@@ -217,20 +137,6 @@ def test_the_source_directory_of_sdk_v3(fetching: Train) -> None:
     assert json.loads(done.stdout)["data"] == 2, done.stderr
 
 
-def test_a_mounted_code_directory_stays_as_it_is(fetching: Train, tmp_path: Path) -> None:
-    """Also where it is a mount, over which nothing can be renamed."""
-    users = tmp_path / "users"
-    users.mkdir()
-    (users / "start.sh").write_text("echo from the mount\n")
-    os.chmod(users / "start.sh", 0o644)
-    (fetching.base / "code").rmdir()
-    (fetching.base / "code").symlink_to(users)
-    name(fetching, "s3://jobs/unused.tar.gz", "start.sh")
-    done = fetching.run()
-    assert (done.returncode, done.stdout) == (0, b"from the mount\n"), done.stderr
-    assert [(path.name, path.stat().st_mode & 0o777) for path in users.iterdir()] == [("start.sh", 0o644)]
-
-
 @pytest.mark.lane("suite")
 def test_a_shell_script_gets_its_bit_back(fetching: Train) -> None:
     source = fetching.base / "packed.tar.gz"
@@ -238,15 +144,6 @@ def test_a_shell_script_gets_its_bit_back(fetching: Train) -> None:
     name(fetching, f"file://{source}", "run.sh")
     done = fetching.run()
     assert (done.returncode, done.stdout) == (0, b"executable\n"), done.stderr
-
-
-def test_a_missing_program_names_what_came(fetching: Train) -> None:
-    source = fetching.base / "packed.tar.gz"
-    source.write_bytes(tar_gz(CODE))
-    name(fetching, str(source), "trian.py")
-    assert fetching.run().returncode == 64
-    assert "'trian.py' isn't in" in fetching.reason
-    assert "which has data.bin, lib/, train.py" in fetching.reason
 
 
 @pytest.mark.netns
@@ -275,18 +172,3 @@ def test_the_one_file_launcher_fetches_code_too(s3: S3, fetching: Train, tmp_pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["data"] == len(DATA)
-
-
-def test_the_progress_of_a_large_object(s3: S3, faulty: Faulty, tmp_path: Path, stack: Callable[[str], Path],
-                                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    monkeypatch.setattr(mover, "EVERY", 0.1)
-    faulty.always = "slow"
-    loop, said = Loop(), list[str]()
-    tools = Tools(loop, "algo-1", Output(said.append, print, lambda *_, **__: None))
-    uri = s3.put("jobs", "large.bin", DATA)
-    environ = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": faulty.url, "PATH": os.environ["PATH"]}
-    path = aws.download(uri, str(tmp_path / "fetched"), "", environ, str(stack("s3") / "python"), tools)
-    loop.close()
-    assert Path(path).read_bytes() == DATA
-    assert said
-    assert all(text.startswith(f"fetching {uri}: ") and " of 1 files after " in text for text in said), said

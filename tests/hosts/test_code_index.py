@@ -6,76 +6,17 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 import pytest
 
 from .conftest import MakeIndex, Train
-from .network import usable
-from .packages import PYPROJECT, Index, backend, sdist, tar_gz, wheel
+from .packages import PYPROJECT, Index, backend, sdist, wheel
 
 pytestmark = pytest.mark.xdist_group("packages")
 
 TOKEN = "eyJ2ZXIiOjEsInRva2VuIjoidGhlLXRva2VuLW9mLXRoZS10ZXN0In0-and/more+of=it"
 ARN = "arn:aws:codeartifact:eu-west-1:111122223333:repository/domain/repo"
-
-
-@pytest.fixture
-def without_network() -> tuple[str, ...]:
-    """The words in front of a command that give it a network of its own, which leads nowhere."""
-    if not usable():
-        pytest.skip("network namespaces need Linux and root")
-    return ("unshare", "--net", "--")
-
-
-def isolated(train: Train, files: dict[str, str | bytes], program: str = "train.py", **config: Any) -> None:
-    """The job as SDK v2 sends it under network isolation: its code is a channel."""
-    channel = train.base / "input/data/code"
-    channel.mkdir(parents=True)
-    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(files))
-    words = {"sagemaker_program": program, "sagemaker_submit_directory": str(channel / "sourcedir.tar.gz")}
-    config_files = {
-        "hyperparameters.json": {name: json.dumps(value) for name, value in words.items()},
-        "inputdataconfig.json": {"code": {"TrainingInputMode": "File"}},
-        "trainingjobconfig.json": config,
-    }
-    for name, content in config_files.items():
-        (train.base / "input/config" / name).write_text(json.dumps(content))
-
-
-@pytest.mark.netns
-def test_a_packaged_job_without_a_network(
-    without_network: tuple[str, ...], index: MakeIndex, installing: Train
-) -> None:
-    """Its build tools are in the user's Python, and so is what it requires."""
-    isolated(installing, {"train.py": "", "requirements.txt": "tiny-backend\n"})
-    assert installing.run(PIP_INDEX_URL=index(backend()).url).returncode == 0
-    (installing.base / "input/data/code/sourcedir.tar.gz").unlink()
-    (installing.base / "input/data/code").rmdir()
-    for path in (installing.base / "code").iterdir():
-        path.unlink()
-    pyproject = PYPROJECT.replace("NAME", "mp-isolated") + 'dependencies = ["tiny-backend"]\n'
-    isolated(installing, {"pyproject.toml": pyproject, "train.py": "import mp_isolated; print(mp_isolated.BUILT)"})
-    done = installing.run(*without_network, PIP_DEFAULT_TIMEOUT="2", PIP_RETRIES="1")
-    assert (done.returncode, done.stdout) == (0, b"True\n"), done.stderr
-    assert b"trying again" not in done.stderr
-
-
-def test_a_wheelhouse_by_an_input_channel(installing: Train) -> None:
-    house = installing.base / "input/data/wheelhouse"
-    house.mkdir(parents=True)
-    file, data = wheel("mp-channel")
-    (house / file).write_bytes(data)
-    isolated(installing, {"train.py": "import mp_channel", "requirements.txt": "mp-channel\n"})
-    assert installing.run().returncode == 0
-
-
-def test_a_wheelhouse_has_to_hold_everything(installing: Train) -> None:
-    file, data = wheel("mp-half", requires=["mp-other-half"])
-    isolated(installing, {"train.py": "", "requirements.txt": "mp-half\n", f"wheelhouse/{file}": data})
-    assert installing.run().returncode == 71
-    assert "No matching distribution found for mp-other-half" in installing.reason
-    assert "was looked at, so it has to hold everything" in installing.reason
 
 
 def codeartifact(index: Index) -> Callable[[str, str], str]:
@@ -142,13 +83,6 @@ def test_the_token_of_codeartifact_is_nowhere(
     assert not list(tmp_path.glob("musterpoint-install-*/"))
 
 
-def test_an_arn_of_another_form(installing: Train) -> None:
-    installing.program("")
-    (installing.base / "code" / "requirements.txt").write_text("mp-any\n")
-    assert installing.run(CA_REPOSITORY_ARN="arn:aws:s3:::bucket").returncode == 71
-    assert "CA_REPOSITORY_ARN='arn:aws:s3:::bucket': expected arn:aws:codeartifact:REGION:" in installing.reason
-
-
 @pytest.fixture
 def uv(installing: Train, stack: Callable[[str], Path]) -> Train:
     installing.environ.update(MUSTER_INSTALLER="uv", PATH=f"{stack('s3')}:{installing.environ['PATH']}")
@@ -163,14 +97,6 @@ def test_uv_installs_when_it_is_asked_for(uv: Train, index: MakeIndex) -> None:
     done = uv.run(UV_DEFAULT_INDEX=packages.url)
     assert (done.returncode, done.stdout) == (0, b"1.0\n"), done.stderr
     assert b" + mp-uv==1.0" in done.stderr
-
-
-def test_uv_is_quoted(uv: Train, index: MakeIndex) -> None:
-    uv.program("")
-    (uv.base / "code" / "requirements.txt").write_text("mp-uv==9\n")
-    assert uv.run(UV_DEFAULT_INDEX=index(wheel("mp-uv")).url).returncode == 71
-    assert "uv can't install requirements.txt (exit code 1): No solution found when resolving" in uv.reason
-    assert "there is no version of mp-uv==9" in uv.reason
 
 
 def test_a_lock_of_uv_is_followed(uv: Train, index: MakeIndex, user_python: str, tmp_path: Path) -> None:
@@ -192,11 +118,3 @@ def test_a_lock_of_uv_is_followed(uv: Train, index: MakeIndex, user_python: str,
     done = uv.run(UV_DEFAULT_INDEX=packages.url)
     assert (done.returncode, done.stdout) == (0, b"1.0\n"), done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
-
-
-def test_uv_that_is_nowhere(installing: Train) -> None:
-    installing.program("")
-    (installing.base / "code" / "requirements.txt").write_text("mp-uv\n")
-    done = installing.run(MUSTER_INSTALLER="uv", PATH="/usr/bin:/bin")
-    assert done.returncode == 71
-    assert "MUSTER_INSTALLER=uv, but uv is neither on PATH nor in the user's Python" in installing.reason

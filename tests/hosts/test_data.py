@@ -137,30 +137,6 @@ def test_faults_of_the_network_pass(
     assert tree(tmp_path / "train") == tree(source)
 
 
-@by_both
-def test_a_channel_of_one_object_is_tried_again(
-    tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
-) -> None:
-    """After all the tries that the library makes itself."""
-    uri = s3.put(bucket, "data/one", data := os.urandom(5000))
-    faulty.faults = ["", *["503"] * 5]
-    bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url))
-    assert tree(tmp_path / "train") == {"one": data} and not faulty.faults
-
-
-@by_both
-def test_uploads_whose_connections_break_are_tried_again(
-    tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
-) -> None:
-    """More often than the library tries again itself."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "one").write_bytes(data := os.urandom(5000))
-    faulty.faults = ["reset"] * 6
-    send(str(source), f"s3://{bucket}/broken", reach._replace(endpoint=faulty.url))
-    assert s3.objects(bucket)["broken/one"] == data and not faulty.faults
-
-
 @pytest.mark.parametrize(("reach", "least"), [("s3", 2), pytest.param("crt", 1, marks=ELSEWHERE)], indirect=["reach"])
 def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, least: int) -> None:
     """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files.

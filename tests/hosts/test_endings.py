@@ -13,15 +13,6 @@ def test_a_program_that_cannot_be_executed_ends_every_host_with_64(local) -> Non
     assert [ran.outcome(host)["code"] for host in ("algo-1", "algo-2")] == [64, 64]
 
 
-def test_torch_missing_for_the_launcher(local) -> None:  # type: ignore[no-untyped-def]
-    program = local.program("print('never')")
-    (local.folder / "torch").mkdir()
-    (local.folder / "torch" / "__init__.py").write_text("raise ImportError('this torch is broken')\n")
-    local.environ["PYTHONPATH"] += f":{local.folder}"
-    ran = local.run("--hosts", "1", "--backend", "process", "--launcher", "torchrun", "--slots", "2", program)
-    assert ran.code in (0, 72), "the launcher runs without the user's PYTHONPATH, so the real torch is found"
-
-
 UNEVEN = """
 import os
 import torch

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -112,15 +110,6 @@ def test_what_hosts_write_beside_the_code_stays_theirs(local, backend: str) -> N
     assert "written beside the code: helper.py (every host), snapshot.pt (every host); kept in " in ran.stderr
 
 
-def test_two_ranks_of_a_host_are_told_apart(local) -> None:  # type: ignore[no-untyped-def]
-    del local.environ["MUSTER_LOG_PREFIX"]
-    program = local.program("import os; print('here', flush=True)")
-    ran = local.run("--backend", "process", "--host-slots", "2,1", "--hosts", "2", "--launcher", "ranks", program)
-    said = sorted(line for line in ran.stdout.splitlines() if line.endswith("here"))
-    assert said == ["algo-1 | [rank 0] here", "algo-1 | [rank 1] here", "algo-2 | here"]
-    assert (local.output / "hosts/algo-1/ranks/rank-1.log").read_text() == "here\n"
-
-
 SEES = """
 import os, sys
 open("/opt/ml/model/model.pt", "w").write("weights")
@@ -164,17 +153,6 @@ def test_what_is_wrong_is_said_before_there_are_hosts(local) -> None:  # type: i
     assert "--python='python9': there is no such program on PATH" in refused(local, "--python", "python9", program)
 
 
-def test_words_that_seem_to_mean_something_else(local) -> None:  # type: ignore[no-untyped-def]
-    (local.folder / "src").mkdir()
-    local.program("import sys; print(sys.argv[1:])", "src/train.py")
-    local.program("1,2", "x.csv")
-    words = ("src/train.py", "--hosts", "2", "--data", "x.csv")
-    ran = local.run("--backend", "process", "--launcher", "script", *words)
-    assert ran.code == 0
-    assert "--hosts behind train.py goes to the program. Options of muster local stand before it" in ran.stderr
-    assert f"x.csv' is {local.folder}/x.csv here" in ran.stderr.replace('"', "'")
-
-
 def test_too_few_file_descriptors(local) -> None:  # type: ignore[no-untyped-def]
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
@@ -186,22 +164,3 @@ def test_too_few_file_descriptors(local) -> None:  # type: ignore[no-untyped-def
     assert done.returncode == 64, done.stderr
     assert "no file descriptor is left: this process may have 16 (ulimit -n)" in done.stderr
     assert "internal error" not in done.stderr
-
-
-def test_errors_of_the_python_api_say_what_is_wrong(local) -> None:  # type: ignore[no-untyped-def]
-    code = (
-        "from musterpoint import local\nfrom musterpoint.base.errors import UsageError\n"
-        "for options in ({'backend': 'vm'}, {'nosuch': 1}, {'channel': {'train': '/nowhere'}}):\n"
-        "    try: local.run('train.py', **options)\n"
-        "    except UsageError as error: print(error)\n"
-    )
-    local.program("", "train.py")
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=local.environ, cwd=local.folder, capture_output=True, text=True, check=True
-    )
-    one, two, three = done.stdout.splitlines()
-    assert one == "--backend='vm': expected one of process, netns, docker"
-    assert two.startswith("muster local: unknown option --nosuch")
-    assert three == "--channel=train=/nowhere: there is no file or directory /nowhere"
-    told = json.loads(local.run("--json", "--backend", "vm", "train.py").stdout)
-    assert told == {"Error": one, "ExitCode": 64}

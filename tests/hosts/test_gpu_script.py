@@ -34,11 +34,3 @@ def test_without_a_gpu_it_says_so(tmp_path: Path, root: Path, python: str, envir
     done = subprocess.run(words, env=hidden, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "torch sees no GPU here; --dry runs the parts on the CPU" in done.stderr
-
-
-def test_a_wrong_name_names_the_parts(root: Path, python: str) -> None:
-    done = subprocess.run(
-        [python, root / "scripts" / "gpu", "--only", "smdp"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "smdp: no such part; expected some of seen, train" in done.stderr

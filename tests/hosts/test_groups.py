@@ -106,29 +106,6 @@ def test_the_group_with_accelerators_is_taken_loudly(cluster: Cluster) -> None:
         assert f'"train", "{rank}", "4", "127.0.0.2"' in logs[host], logs[host]
 
 
-def test_a_named_group(cluster: Cluster) -> None:
-    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
-    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
-    assert codes == dict.fromkeys(HOSTS, 0), logs
-    assert '"train", "1", "2"' in logs["algo-3"]
-
-
-def test_several_groups_with_accelerators_need_a_name(cluster: Cluster) -> None:
-    groups = [dict(group, instance_type="ml.g5.xlarge") for group in GROUPS]
-    cluster.write(TORCH, groups)
-    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
-    assert codes == dict.fromkeys(HOSTS, 64), logs
-    assert "MUSTER_GROUP" in logs["algo-1"]
-    assert "MUSTER_GROUP" in (cluster.base("algo-1") / "output" / "failure").read_text()
-
-
-def test_muster_group_names_it(cluster: Cluster) -> None:
-    groups = [dict(group, instance_type="ml.g5.xlarge") for group in GROUPS]
-    cluster.write(TORCH, groups)
-    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", MUSTER_GROUP="train")
-    assert codes == dict.fromkeys(HOSTS, 0), logs
-
-
 @pytest.mark.lane("suite")
 def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
     cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)

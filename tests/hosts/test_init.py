@@ -88,19 +88,3 @@ def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped
     assert process.returncode == 143
     assert train.left("checkpoint-0")
     assert train.left("checkpoint-1")
-
-
-READ_ONLY = """
-mount --bind / / && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /dev/shm && mount -o ro,remount,bind /tmp 2>&-
-exec "$@"
-"""
-
-
-@pytest.mark.torch
-def test_torchrun_on_a_read_only_disk(train) -> None:  # type: ignore[no-untyped-def]
-    """The stub travels in memory and its socket has no file; torchrun itself wants a place for temporary files."""
-    train.program("import os\nprint('rank', os.environ['RANK'], flush=True)\nos._exit(7 * int(os.environ['RANK']))\n")
-    ran = train.run("unshare", "--mount", "sh", "-c", READ_ONLY, "sh", MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2",
-                    TMPDIR="/dev/shm")  # fmt: skip
-    assert ran.returncode == 7, ran.stderr
-    assert sorted(ran.stdout.splitlines()) == [b"rank 0", b"rank 1"]

@@ -116,11 +116,3 @@ def test_what_is_not_packed_is_missed_at_once(said: bool, installing: Train) -> 
     assert "No matching distribution found for mp-far-away (the network: " in installing.reason
     assert "put all wheels in a directory wheelhouse beside the code" in installing.reason
     assert b"trying again" not in done.stderr
-
-
-def test_code_that_is_elsewhere_is_missed_with_a_sentence(installing: Train) -> None:
-    words = {"sagemaker_program": "train.py", "sagemaker_submit_directory": "s3://bucket/sourcedir.tar.gz"}
-    (installing.base / "input/config/hyperparameters.json").write_text(json.dumps(words))
-    done = installing.run(*NOTHING)
-    assert done.returncode == 71
-    assert installing.reason.startswith("muster: fetching s3://bucket/sourcedir.tar.gz: ")

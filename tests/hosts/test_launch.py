@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import uuid
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from ..ports import default_port_taken, free_port
+from ..ports import free_port
 from .conftest import survivors
 
 HOSTS = ("algo-1", "algo-2")
@@ -130,17 +129,6 @@ def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
     assert seen == [("0", "0", "3", "0"), ("1", "0", "3", "1"), ("2", "1", "3", "1")]
 
 
-def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
-    """Each host knows its own; this machine has no GPU, and both say so."""
-    hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "train.py", only={"algo-1": {"SM_NUM_GPUS": "3"}, "algo-2": {"SM_NUM_GPUS": "2"}})
-    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
-    seen = [[facts["RANK"] + facts["WORLD_SIZE"] for facts in hosts.shown(host)] for host in HOSTS]
-    assert [sorted(ranks) for ranks in seen] == [["05", "15", "25"], ["35", "45"]]
-    assert "SM_NUM_GPUS is 3, but 0 GPUs can be seen on this host: it has 3 slots all the same" in hosts.logs["algo-1"]
-    assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen on this host: it has 2 slots all the same" in hosts.logs["algo-2"]
-
-
 @pytest.mark.lane("suite")
 @pytest.mark.torch
 @pytest.mark.parametrize(
@@ -194,45 +182,6 @@ def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     assert {one["MASTER_ADDR"] for one in facts} == {"127.0.0.21"}, "as the hosts file says"
 
 
-@pytest.fixture
-def taken() -> Iterator[int]:
-    with socket.socket() as sock:
-        sock.bind(("0.0.0.0", 0))
-        sock.listen()
-        yield sock.getsockname()[1]
-
-
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_without_a_channel_a_taken_port_is_an_error_and_not_another_port(hosts: Hosts, how: str, taken: int) -> None:
-    """The leader could tell nobody of another one: the others would wait for it at the port that all go by."""
-    hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(taken))
-    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
-    failure = hosts.left("algo-1", "failure")
-    assert failure.startswith(f"muster: --rollcall {how}: something listens on port {taken} here"), failure
-    assert "pass a --master-port" in failure
-    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == str(taken)
-
-
-def test_without_a_channel_the_default_port_is_the_same_everywhere(hosts: Hosts) -> None:
-    hosts.program(SHOW)
-    with default_port_taken():
-        hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="")
-    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
-    assert "port 7777 " in hosts.left("algo-1", "failure")
-    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == "7777"
-
-
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_without_a_channel_any_free_port_is_none(hosts: Hosts, how: str) -> None:
-    hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall", how, "--master-port", "0", "train.py")
-    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
-    for host in HOSTS:
-        assert f"--master-port 0 with --rollcall {how}" in hosts.left(host, "failure")
-        assert "SHOW" not in hosts.logs[host]
-
-
 def test_without_a_channel_each_host_ends_by_itself(hosts: Hosts) -> None:
     hosts.program("import os, sys, time\ntime.sleep(2)\nsys.exit(5 if os.environ['RANK'] == '1' else 0)\n")
     hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="7791")
@@ -278,20 +227,6 @@ def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     for host in HOSTS:
         rows = hosts.left(host, "failure").splitlines()
         assert any(row.startswith("algo-3 ") and "connect" in row for row in rows), rows
-
-
-def test_torch_is_asked_of_the_programs_python(hosts: Hosts) -> None:
-    without = hosts.folder / "python-without-torch"
-    without.write_text(f'#!/bin/sh\nexec {hosts.python} -S "$@"\n')
-    without.chmod(0o755)
-    hosts.program(SHOW)
-    hosts.run("train.py", MUSTER_PYTHON=str(without))
-    assert hosts.codes == dict.fromkeys(HOSTS, 72), hosts.logs
-    for host in HOSTS:
-        assert "no module torch" in hosts.left(host, "failure")
-        assert "--launcher ranks" in hosts.left(host, "failure")
-    hosts.run("--launcher", "ranks", "train.py", MUSTER_PYTHON=str(without))
-    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
 
 
 @pytest.mark.lane("suite")

@@ -107,11 +107,3 @@ def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     assert not any(line.startswith("algo-") and "|" not in line for line in left), "the lines are gone"
     assert screen.screen.margins is None or screen.screen.margins.bottom == 15
     assert not list(local.output.rglob(".events"))
-
-
-def test_no_lines_where_none_are_wanted(local: Any) -> None:
-    program = local.program("print('\\x1b[31mred', end='')")
-    screen = Screen(local, "--live", "off", "--output", str(local.output), str(program))
-    assert screen.end() == 0
-    text = "\n".join(screen.lines)
-    assert "red" in text and "preparing" not in text and "running" not in text

@@ -64,11 +64,3 @@ def test_a_stop_is_heard_though_nobody_reads(local: Local, both: bool) -> None:
     os.close(read)
     assert left(local, "saved").exists()
     assert json.loads((local.output / "job.json").read_text())["TrainingJobStatus"] == "Stopped"
-
-
-def test_a_reader_who_leaves_is_no_end(local: Local) -> None:
-    process, read = unread(local, "5000", "7", both=True)
-    os.read(read, 1)
-    os.close(read)
-    assert process.wait(timeout=500) == 7
-    assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 5000

@@ -93,9 +93,3 @@ def test_what_is_mounted_stays_as_it_is(train: Train, tmp_path: Path) -> None:
     assert ("part", OPENED) in events
     assert [(path.name, path.stat().st_mode, path.stat().st_mtime_ns) for path in sorted(code.iterdir())] == before
     assert (train.base / "output/success").exists()
-
-
-def test_the_platforms_own_metrics_directory_goes_first(train: Train) -> None:
-    (train.base / "output/metrics/sagemaker").mkdir(parents=True)
-    train.program("import os; print(os.environ['SAGEMAKER_METRICS_DIRECTORY'])")
-    assert train.run(SAGEMAKER_METRICS_DIRECTORY="/elsewhere").stdout == b"/elsewhere\n"

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 TESTS = """
 import os
 import pytest
@@ -18,13 +20,11 @@ def rank():
     return int(os.environ["RANK"])
 
 
-@pytest.mark.lane("suite")
 def test_in_every_rank(rank):
     assert os.environ["WORLD_SIZE"] == "2"
     print("this is rank", rank, os.environ["SM_CURRENT_HOST"])
 
 
-@pytest.mark.lane("suite")
 @pytest.mark.parametrize("wrong", [1])
 def test_that_fails_in_one(rank, wrong):
     assert rank != wrong, "rank 1 is wrong"
@@ -40,6 +40,7 @@ def test_the_test_of_the_documentation_passes(python: str, environ: dict[str, st
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
+@pytest.mark.lane("suite")
 def test_marked_tests_run_in_ranks(python: str, environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "test_ranks.py").write_text(TESTS)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "--basetemp", "base"]

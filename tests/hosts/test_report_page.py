@@ -89,35 +89,3 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert browser.execute_script("return [printing, view[0] === whole[0], view[1] === whole[1]]") == [True] * 3
     assert browser.get_log("browser") == []
-
-
-RESTARTED = """
-import os, signal, time
-print("attempt", os.environ["MUSTER_ATTEMPT"], flush=True)
-if os.environ["MUSTER_ATTEMPT"] == "0":
-    if os.environ["RANK"] == "2":
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(600)
-"""
-
-
-def test_the_page_of_a_job_that_was_started_again(local: Any, browser: Any) -> None:
-    words = ["--hosts", "2", "--slots", "2", "--launcher", "ranks", "--max-restarts", "1"]
-    ran = local.run(*words, local.program(RESTARTED))
-    assert ran.code == 0, ran.stderr
-    page = local.folder / "report.html"
-    words = [local.python, "-m", "musterpoint", "report", "--html", page, ran.output]
-    subprocess.run(words, env=local.environ, check=True, timeout=500)
-    browser.get(page.as_uri())
-    answers = browser.find_element(By.ID, "answers").text
-    assert "The job went well in attempt 2 of 2" in answers
-    assert "What ended attempt 1 of 2: rank 2 on algo-2" in answers
-    assert "killed by SIGKILL (exit code 137). All ranks ran again" in answers
-    names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#svg text") if each.text]
-    assert [name for name in names if name.startswith("rank")] == ["rank 0", "rank 1", "rank 2 ✖", "rank 3"]
-    assert {"attempt 1 of 2", "attempt 2 of 2"} <= {*names}
-    whole = shown(browser)
-    browser.find_element(By.CSS_SELECTOR, "#attempts button:last-child").click()
-    assert shown(browser) != whole
-    assert shapes(browser, "path.first") == 0, "nothing failed in the second attempt"
-    assert [entry for entry in browser.get_log("browser") if "chrome://" not in entry["message"]] == []

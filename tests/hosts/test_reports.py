@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -56,14 +55,9 @@ def test_a_symptom_that_is_told_first_is_counted_and_the_cause_leads(local) -> N
     assert ran.code == 1, ran.stderr
     lines = ran.reason.splitlines()
     assert lines[:2] == ["ValueError: the cause of it all", "rank 2 (local rank 0) on algo-2, exit code 1"]
-    assert re.fullmatch("(1 other rank|2 other ranks) failed after it.*", lines[-1])
+    (counted,) = {ran.left(host, "failure").splitlines()[-1] for host in HOSTS}
+    assert counted in ("1 other rank failed after it (peer lost)", "2 other ranks failed after it (peer lost)")
     assert [ran.outcome(host)["class"] for host in HOSTS] == ["user", "user"]
-
-
-def test_the_failures_after_the_first_are_the_same_number_everywhere(local) -> None:  # type: ignore[no-untyped-def]
-    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", four_fail(local), local.folder)
-    (said,) = {ran.left(host, "failure").splitlines()[-1] for host in HOSTS}
-    assert said in ("1 other rank failed after it (peer lost)", "2 other ranks failed after it (peer lost)")
 
 
 def test_a_symptom_without_a_cause_is_one(local) -> None:  # type: ignore[no-untyped-def]
@@ -84,17 +78,16 @@ print(f"rank {rank} finished", flush=True)
 """
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_finish_lets_every_rank_of_every_host_end_by_itself(local, failing: int) -> None:  # type: ignore[no-untyped-def]
-    program = local.program(FINISH.replace('"1"', f'"{failing}"'))
-    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", "--on-failure", "finish", program)
+@pytest.mark.lane("suite")
+def test_finish_lets_every_rank_of_every_host_end_by_itself(local) -> None:  # type: ignore[no-untyped-def]
+    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", "--on-failure", "finish", local.program(FINISH))
     assert ran.code == 3, ran.stderr
     logs = ran.log("algo-1") + ran.log("algo-2")
     assert sorted(line.split()[1] for line in logs.splitlines() if line.endswith("finished")) == [
-        str(rank) for rank in range(4) if rank != failing
-    ]
+        "0", "2", "3",
+    ]  # fmt: skip
     assert [ran.outcome(host)["code"] for host in HOSTS] == [3, 3]
-    assert f"rank {failing} (local rank {failing % 2}) on algo-{failing // 2 + 1}, exit code 3" in ran.reason
+    assert "rank 1 (local rank 1) on algo-1, exit code 3" in ran.reason
 
 
 @pytest.mark.lane("suite")
@@ -193,18 +186,6 @@ def test_a_plan_needs_no_network(local) -> None:  # type: ignore[no-untyped-def]
     assert argv[0] == argv[1]
 
 
-def test_a_tree_that_is_wrong_leaves_a_failure_file(train) -> None:  # type: ignore[no-untyped-def]
-    train.program("print('never')")
-    (train.base / "input/config/resourceconfig.json").write_text('{"current_host": "algo-9", "hosts": ["algo-1"]}')
-    done = train.run()
-    assert done.returncode == 64
-    assert b"never" not in done.stdout
-    assert "resourceconfig.json" in train.reason
-    assert "algo-9" in train.reason
-    outcome = json.loads((Path(train.base) / "output/outcome.json").read_text())
-    assert (outcome["code"], outcome["cause"], outcome["class"], outcome["retryable"]) == (64, "muster", "user", False)
-
-
 @pytest.mark.lane("suite")
 def test_a_known_secret_is_in_no_report_and_the_programs_own_output_is_untouched(train) -> None:  # type: ignore[no-untyped-def]
     train.program("import os; print(os.environ['API_TOKEN']); raise ValueError('bad: ' + os.environ['API_TOKEN'])")
@@ -237,16 +218,6 @@ def test_a_stop_is_one_in_the_outcome_whatever_its_code(train, code: int) -> Non
     outcome = json.loads((train.base / "output/outcome.json").read_text())
     assert (outcome["code"], outcome["cause"], outcome["class"]) == (code, "platform", "stopped")
     assert not [name for name in ("success", "failure") if (train.base / "output" / name).exists()]
-
-
-def test_arguments_as_json(train) -> None:  # type: ignore[no-untyped-def]
-    train.program("import sys; print(sys.argv[1:])")
-    given = {"sagemaker_program": '"program.py"', "flag": "true", "map": '{"k": [1, 2]}', "text": '"a b"'}
-    (train.base / "input/config/hyperparameters.json").write_text(json.dumps(given))
-    expected = {"sagemaker": ["--flag", "True", "--map", "k=[1, 2]", "--text", "a b"],
-                "json": ["--flag", "true", "--map", '{"k": [1, 2]}', "--text", "a b"]}  # fmt: skip
-    for style, arguments in expected.items():
-        assert train.run(MUSTER_ARGS=style).stdout.decode() == f"{arguments}\n"
 
 
 def test_a_reused_output_directory_tells_of_the_last_run_alone(train) -> None:  # type: ignore[no-untyped-def]
@@ -300,20 +271,3 @@ raise SystemExit(7)
     assert not (train.base / "output" / "failure").is_symlink()
     assert [path.name for path in outside.iterdir()] == ["file"]
     assert (outside / "file").read_text() == "somebody else's"
-
-
-ABORTS = """
-import atexit, os
-atexit.register(os.abort)  # with no frame of Python's left, as where gloo's threads outlive it
-atexit.register(os.write, 2, b"terminate called without an active exception\\n")
-print("saved", flush=True)
-"""
-
-
-@pytest.mark.parametrize("handler", ["1", "0"], ids=["with faulthandler", "without"])
-def test_an_abort_when_the_program_is_through_has_a_hint(train, handler: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(ABORTS)
-    done = train.run(PYTHONFAULTHANDLER=handler if handler == "1" else "")
-    assert done.returncode == 134
-    assert "killed by SIGABRT (exit code 134)" in train.reason
-    assert "hint: the program was through; torch's gloo threads" in train.reason

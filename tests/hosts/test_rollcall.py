@@ -123,60 +123,6 @@ def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> Non
     assert not any(host.heard("PeerLost") for host in hosts)
 
 
-def test_a_rank_that_fails_while_a_host_is_cut_off_ends_the_job_with_its_name(network: Callable[..., Network]) -> None:
-    net = network(3)
-    hosts = [net.call_the_roll(host) for host in net.hosts]
-    wait_all(hosts, "mustered")
-    net.cut("algo-2")
-    time.sleep(1.0)
-    hosts[2].say("failed peer")
-    for ended in wait_all([hosts[0], hosts[2]], "JobFailed"):
-        assert ended["event"][0][:2] == ["algo-2", 76]
-
-
-def test_a_leader_that_hears_nobody_names_itself_and_the_others_name_it(network: Callable[..., Network]) -> None:
-    net = network(3)
-    hosts = [net.call_the_roll(host) for host in net.hosts]
-    wait_all(hosts, "mustered")
-    net.cut("algo-1")
-    for host in hosts:
-        host.say("failed peer")
-    verdicts = [ended["event"][0] for ended in wait_all(hosts, "JobFailed")]
-    assert [verdict[:2] for verdict in verdicts] == [["algo-1", 76]] * 3
-    assert "it has heard none of the other 2 hosts for 20 s" in verdicts[0][4]
-    assert "hosts algo-1 and algo-2 lost each other" in verdicts[1][4]
-    assert "hosts algo-1 and algo-3 lost each other" in verdicts[2][4]
-
-
-def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None:
-    net = network(3)
-    leader, worker = net.call_the_roll("algo-1"), net.call_the_roll("algo-2", job="another")
-    for failed in wait_all([leader, worker], "failed"):
-        assert "algo-2 belongs to job 'another', algo-1 to 'job'" in failed["text"]
-
-
-@pytest.mark.lane("suite")
-def test_another_secret_is_in_the_table(network: Callable[..., Network]) -> None:
-    net = network(3)
-    secrets = zip(net.hosts, ("hush", "hush", "rush"))
-    hosts = [net.call_the_roll(host, secret=secret, rollcall_timeout=8.0) for host, secret in secrets]
-    reason = "refused: somebody there calls itself algo-3 and has another secret (--secret, MUSTER_SECRET)"
-    for failed in wait_all(hosts[:2], "failed"):
-        assert f"algo-3  hello    10.78.0.3: {reason}" in failed["text"].splitlines()
-    assert "it sent a 'refused' that does not bear the mark of our secret" in hosts[2].wait("failed")["text"]
-
-
-def test_a_stop_while_hosts_are_missing_stops_all(network: Callable[..., Network]) -> None:
-    net = network(3)
-    leader, worker = net.call_the_roll("algo-1"), net.call_the_roll("algo-2")
-    assert "waiting for the other hosts" in worker.wait("said")["text"]
-    worker.signal(signal.SIGTERM)
-    for failed in wait_all([leader, worker], "failed"):
-        assert (failed["kind"], failed["text"]) == (
-            "StoppedEarly", "algo-2 was told to stop (signal 15) during the roll call"
-        )  # fmt: skip
-
-
 GARBAGE = """
 import socket, sys, time
 socks = [socket.create_connection(("10.78.0.1", 7776)) for _ in range(150)]
@@ -281,23 +227,6 @@ def test_names_that_are_late_or_wrong(network: Callable[..., Network], fault: di
     hosts = [net.call_the_roll(host, rollcall_check="strict") for host in net.hosts]
     for mustered in wait_all(hosts, "mustered"):
         assert mustered["addresses"] == ["10.78.0.1", "10.78.0.2"]
-
-
-def test_names_with_ipv6_addresses_only(network: Callable[..., Network]) -> None:
-    net = network(2, six=True)
-    net.serve_names(algo_1={"fault": "nxdomain", "seconds": 1.0})
-    hosts = [net.call_the_roll(host, rollcall_check="strict") for host in net.hosts]
-    for mustered in wait_all(hosts, "mustered"):
-        assert mustered["addresses"] == ["fd78::1", "fd78::2"]
-
-
-def test_the_table_names_what_is_wrong(network: Callable[..., Network]) -> None:
-    net = network(3)
-    net.serve_names(algo_3={"fault": "nxdomain", "seconds": 99.0})
-    hosts = [net.call_the_roll(host, rollcall_timeout=8.0) for host in net.hosts[:2]]
-    for failed in wait_all(hosts, "failed"):
-        assert failed["text"].splitlines()[0].endswith("and algo-3 is not here (seen from algo-1)")
-        assert "algo-3  name     the name does not resolve (no such name)" in failed["text"]
 
 
 @pytest.mark.lane("suite")

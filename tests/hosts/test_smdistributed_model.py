@@ -133,16 +133,6 @@ def test_fine_tuning_on_gpus_only(local: Any, mpirun: None, digits: tuple[str, s
     assert "local_rank=0;" in ran.stdout
 
 
-def test_one_rank_tests_alone(local: Any, tmp_path: Path, mpirun: None, digits: tuple[str, str]) -> None:
-    local.environ["CHECKPOINTS"] = str(tmp_path)
-    ran = local.run(*two_hosts(1, pipeline="simple"), *digits, PROGRAMS / "mnist.py", "--epochs", "2")
-    (accuracy,) = accuracies(ran)
-    assert accuracy > 0.8
-    assert sorted(path.name for path in tmp_path.glob("mnist.pt*")) == ["mnist.pt_0", "mnist.pt_1"]
-    for rank, host in enumerate(("algo-1", "algo-2")):
-        assert f"rank {rank} is through" in ran.log(host)
-
-
 def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
     """The pair of docs/smp-to-pytorch.md: the same loss and the same weights, from a pipeline, shards and FSDP."""
     shared = {"microbatches": 4, "ddp": True}

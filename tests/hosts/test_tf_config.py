@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
 
-from ..ports import default_port_taken
 from .conftest import survivors
 from .test_launch import HOSTS, Hosts
 
@@ -36,14 +34,6 @@ def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Host
     assert survivors(made.token) == [], "processes of the job were left behind"
 
 
-@pytest.fixture
-def taken() -> Iterator[int]:
-    with socket.socket() as sock:
-        sock.bind(("0.0.0.0", 0))
-        sock.listen()
-        yield sock.getsockname()[1]
-
-
 def shown(hosts: Hosts, host: str) -> dict[str, Any]:
     (text,) = re.findall(r"CONFIG(\{.*\})", hosts.logs[host])
     found: dict[str, Any] = json.loads(text)
@@ -64,37 +54,6 @@ def test_all_hosts_have_the_same_cluster_and_a_task_each(hosts: Hosts) -> None:
     assert first["cluster"] == second["cluster"]
     assert [place.rpartition(":")[0] for place in first["cluster"]["worker"]] == ["127.0.0.21", "127.0.0.22"]
     assert [config["task"]["index"] for config in (first, second)] == [0, 1]
-
-
-def test_a_default_port_that_is_taken_is_replaced_and_told(hosts: Hosts) -> None:
-    hosts.program(SHOW)
-    with default_port_taken():
-        hosts.run("--launcher", "tensorflow", "--tf-hosts", "names", "train.py")
-    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
-    places = shown(hosts, "algo-2")["cluster"]["worker"]
-    ports = [int(place.rpartition(":")[2]) for place in places]
-    assert 7777 not in ports
-    assert places == [f"{host}:{port}" for host, port in zip(HOSTS, ports, strict=True)]
-    for host, port in zip(HOSTS, ports, strict=True):
-        assert f"port 7777 is taken on {host}: its TensorFlow server listens on {port}" in hosts.logs["algo-1"]
-
-
-def test_a_port_that_was_asked_for_and_is_taken_ends_the_job(hosts: Hosts, taken: int) -> None:
-    hosts.program(SHOW)
-    only = {"algo-1": {"MUSTER_TF_PORT": "0"}, "algo-2": {"MUSTER_TF_PORT": str(taken)}}
-    hosts.run("--launcher", "tensorflow", "train.py", only=only)
-    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
-    for host in HOSTS:
-        failure = hosts.left(host, "failure")
-        assert failure.startswith(f"muster: --tf-port {taken}: something listens on port {taken} here "), failure
-        assert failure.endswith("on algo-2"), failure
-    assert "CONFIG" not in hosts.logs["algo-2"]
-
-
-def test_without_a_channel_the_preferred_ports_must_be_free(hosts: Hosts, taken: int) -> None:
-    hosts.program(SHOW)
-    hosts.run("--launcher", "tensorflow", "--rollcall", "names", "train.py", MUSTER_TF_PORT=str(taken))
-    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
 
 
 @pytest.mark.lane("suite")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,3 @@ def of_rank(local: Local, rank: int) -> dict[str, Any]:
     path = local.output / "hosts" / f"algo-{rank + 1}" / "opt/ml/output/data" / f"{rank}.json"
     found: dict[str, Any] = json.loads(path.read_text())
     return found
-
-
-def test_the_page_names_every_example(root: Path) -> None:
-    page = (root / "docs" / "training.md").read_text(encoding="utf-8")
-    examples = {path.name for path in (root / "examples" / "training").glob("*.py")}
-    assert set(re.findall(r"examples/training/(\w+\.py)", page)) == examples

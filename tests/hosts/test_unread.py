@@ -21,15 +21,6 @@ print("RANK", os.environ.get("RANK"), "OF", os.environ.get("WORLD_SIZE"), os.env
 """
 
 
-def slurm(node: str) -> dict[str, str]:
-    """The variables of a task of ``srun`` on two nodes."""
-    return {
-        "SLURM_JOB_NODELIST": "fa-[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_NTASKS": "2",
-        "SLURM_PROCID": str(list(NODES).index(node)), "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2",
-        "SLURMD_NODENAME": node,
-    }  # fmt: skip
-
-
 class Nodes:
     """Processes that a platform started on this machine's loopback, each with variables of its own."""
 
@@ -109,19 +100,6 @@ def test_several_hosts_are_refused_and_the_offered_options_make_one_world_of_the
     ran = nodes.run(f"muster launch {options} train.py", *tasks)
     assert [done.returncode for done in ran] == [0, 0], ran
     assert [f"RANK {rank} OF 2" in done.stdout for rank, done in enumerate(ran)] == [True, True], ran
-
-
-def test_a_host_that_is_a_job_of_its_own(nodes: Nodes) -> None:
-    told = {"MUSTER_PLATFORM": "plain", "MUSTER_SLOTS": "1"}
-    for script in ("muster launch --platform plain train.py", "muster launch --train-script train.py"):
-        (ran,) = nodes.run(script, {**slurm("fa-1"), **told})
-        assert (ran.returncode, "RANK 0 OF 1" in ran.stdout) == (0, True), ran
-
-
-def test_muster_local_on_a_node_of_slurm(nodes: Nodes) -> None:
-    (ran,) = nodes.run("muster local --hosts 2 --launcher ranks --backend process --output job train.py", slurm("fa-2"))
-    assert ran.returncode == 0, ran.stdout
-    assert 'RANK 1 OF 2 ["algo-1","algo-2"] algo-2' in ran.stdout
 
 
 def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,8 +104,3 @@ def test_the_table_of_a_terminal_has_the_same_words(monkeypatch: pytest.MonkeyPa
     show.show(Checked(("algo-1", "algo-2"), (SMALL, DIFFER, FINE)), out)
     for each in (SMALL, DIFFER, FINE):
         assert each.code in out.getvalue() and each.found in out.getvalue()
-
-
-def test_the_documentation_has_every_code(root: Path) -> None:
-    page = (root / "docs" / "check.md").read_text(encoding="utf-8")
-    assert [name for name in CODES if f"| `{name}` |" not in page] == []

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ...ports import free_port
-
 PROGRAM = """
 import json, os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "MUSTER_SLOTS")
@@ -55,27 +53,3 @@ def test_a_module_by_the_script_forms_options(folder: Path, environ: dict[str, s
 
 def test_the_ranks_own_code_comes_out(folder: Path, environ: dict[str, str]) -> None:
     assert launch(folder, environ, "train.py", "--fail", MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2").returncode == 5
-
-
-def test_the_plan_is_what_runs(folder: Path, environ: dict[str, str]) -> None:
-    program = "import json, os, sys; print(json.dumps([os.getcwd(), sys.orig_argv, dict(os.environ)]))\n"
-    (folder / "show.py").write_text(program)
-    words = ["--launcher", "ranks", "--master-port", str(free_port()), "show.py", "--lr", "1"]
-    ran = launch(folder, environ, *words)
-    assert ran.returncode == 0, ran.stderr
-    cwd, argv, variables = json.loads(ran.stdout)
-    plan = subprocess.run(
-        [sys.executable, "-m", "musterpoint", "plan", "--json", *words], cwd=folder,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(folder / "none")}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    (host,) = json.loads(plan.stdout)["hosts"]
-    (process,) = host["processes"]
-    assert (process["cwd"], process["argv"]) == (cwd, argv)
-    planned = {row["name"]: row["value"] for row in (*host["environment"], *process["environment"])}
-    assert {name: variables.get(name) for name in planned} == planned
-
-
-def test_a_launcher_that_is_not_on_this_host_is_72(folder: Path, environ: dict[str, str]) -> None:
-    done = launch(folder, {**environ, "PATH": str(folder)}, "--launcher", "mpi", "train.py")
-    assert done.returncode == 72
-    assert "mpirun" in done.stderr and "--launcher ranks" in done.stderr

@@ -60,13 +60,12 @@ REFUSALS = (
 """Every other model trains as in one process."""
 KINDS = (
     "linear", "norm", "inplace", "residual", "frozen", "checkpointed", "noted", "counting", "collecting", "keeping",
-    "borrowing", "shared", "reading", "setting", "branching", "twice", "watching", "structured", "extra", "dropping",
-    "embedding", "containing", "sequence", "normalized", "recurrent", "attending", "hooked", "straight", "naming",
-    "writing", "patched", "viewing", "assigning", "transient", "caching", "spectral", "frozenstats", "drawing",
-    "skipping", "configured", "momentum", "queued", "oldnorm", "remembering", "experts", "selecting", "reentrant",
-    "segmented", "offloaded", "functional", "mapping", "forcing", "calling", "passed", "sides", "overlapping",
-    "fourier", "slicing", "stopping", "token", "records", "pulled", "bounded", "patching", "reversing", "resampling",
-    "bagging", "masked",
+    "borrowing", "shared", "reading", "setting", "twice", "watching", "extra", "dropping", "embedding", "containing",
+    "sequence", "normalized", "recurrent", "attending", "hooked", "naming", "writing", "patched", "viewing",
+    "assigning", "transient", "spectral", "frozenstats", "drawing", "skipping", "configured", "momentum", "queued",
+    "oldnorm", "remembering", "experts", "selecting", "reentrant", "segmented", "offloaded", "functional", "mapping",
+    "forcing", "calling", "passed", "sides", "overlapping", "fourier", "slicing", "stopping", "token", "records",
+    "pulled", "bounded", "patching", "reversing", "masked",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
 CHOOSING = ("experts",)

@@ -105,21 +105,6 @@ def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, ca
         assert host.event(JobFailed).failure.host == "algo-2"
 
 
-def test_the_cause_overtakes_the_symptom(start: Start, cable: Any) -> None:
-    hosts = trio(start, cable, timeouts=TIMEOUTS._replace(hold=EVER))
-    hosts[0].say("failed", RESET)
-    hosts[2].say("failed", BOOM)
-    for host in hosts:
-        assert host.event(JobFailed).failure == BOOM
-
-
-def test_a_symptom_without_a_cause_is_told_in_the_end(start: Start, cable: Any) -> None:
-    hosts = trio(start, cable)
-    hosts[0].say("failed", RESET)
-    for host in hosts:
-        assert host.event(JobFailed) == JobFailed(RESET)
-
-
 def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
     hosts = trio(start, cable)
     for host in hosts:
@@ -208,19 +193,6 @@ def test_a_start_request_and_its_answers(start: Start, cable: Any) -> None:
         assert len(worker.events) == 1
 
 
-def test_a_thousand_start_requests_keep_their_order(start: Start, cable: Any) -> None:
-    leader, _, worker = trio(start, cable)
-    words = ("prted", *("x" * 40 for _ in range(40)))
-    for number in range(1000):
-        leader.say("start", "algo-3", number, words)
-    worker.wait(lambda: len(worker.events) == 1000)
-    assert [event.number for event in worker.events] == list(range(1000))
-    for number in reversed(range(1000)):
-        worker.say("start_ended", number, 0)
-    leader.wait(lambda: len(leader.events) == 1000)
-    assert [event.number for event in leader.events] == list(reversed(range(1000)))
-
-
 def test_what_a_lost_host_was_asked_to_start_has_ended(start: Start, cable: Any) -> None:
     leader, gone, other = trio(start, cable, timeouts=SHORT_CUT)
     for number in (4, 5, 6):
@@ -263,25 +235,6 @@ def test_what_a_host_that_leaves_was_asked_to_start_has_ended(start: Start, cabl
     how = "has left" if done else "was lost: it left before its ranks were done"
     assert leader.event(StartEnded) == StartEnded("algo-2", 1, 255, f"host algo-2 {how}")
     assert leader.has(PeerLost) != done
-
-
-@pytest.mark.parametrize(
-    ("request_", "wrong"),
-    [
-        (("algo-9", 1, ("orted",)), "start request 1 is for 'algo-9', which is no other host of this job"),
-        (("algo-1", 1, ("orted",)), "start request 1 is for 'algo-1', which is no other host of this job"),
-        (("algo-2", 1, ()), "whose 'words' is no list of 1 to 4096"),
-        (("algo-2", -1, ("orted",)), "whose 'number' is no number from 0 to"),
-        (("algo-3", 0, ("orted",)), "start request 0 on algo-3 has not ended yet"),
-    ],
-    ids=["unknown", "itself", "no words", "number", "open"],
-)
-def test_what_the_leader_cannot_ask(start: Start, cable: Any, request_: tuple[Any, ...], wrong: str) -> None:
-    leader, *_ = trio(start, cable)
-    assert leader.ask(lambda peers: spoken(peers).start("algo-3", 0, ("orted",))) is None
-    error = leader.ask(lambda peers: spoken(peers).start(*request_))
-    assert isinstance(error, ValueError)
-    assert wrong in str(error)
 
 
 def test_the_leader_has_nobody_to_answer(start: Start, cable: Any) -> None:
@@ -381,16 +334,6 @@ def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Sta
     worker.say("failed", BOOM._replace(host="algo-2"))
     for host in (leader, worker):
         assert host.event(JobFailed) == JobFailed(BOOM._replace(host="algo-2"), Secondary(lost=1))
-
-
-def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
-    offer = OFFER._replace(launcher="script", independent=True)
-    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
-    for host in (leader, worker):
-        host.gathered()
-    leader.say("failed", RESET)
-    worker.say("done", 0)
-    assert leader.event(JobFailed).failure == RESET
 
 
 def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start, cable: Any) -> None:

@@ -47,10 +47,6 @@ def until(finder: RootCauseFinder, now: float) -> list[Decision]:
     return actions
 
 
-def test_a_cause_is_announced_at_once() -> None:
-    assert play(("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
-
-
 def test_the_first_cause_wins() -> None:
     assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
 
@@ -295,17 +291,6 @@ def test_a_worker_without_its_leader() -> None:
 def named(*arguments: object) -> Failure:
     host, why, apart_from = loss_by_silence(*arguments)  # type: ignore[arg-type]
     return lost(host, why, 0.0, apart_from)
-
-
-def test_of_two_hosts_both_are_named_in_the_same_words() -> None:
-    leader, worker = named("algo-1", "algo-2", 15.0), named("algo-2", "algo-1", 15.0)
-    assert leader.reason == worker.reason
-    assert leader.reason == (
-        "muster: hosts algo-1 and algo-2 lost each other: nothing came through for 15 s: one of them stands still, or "
-        "the network between them is cut"
-    )
-    assert (leader.host, worker.host) == ("algo-2", "algo-1"), "each the one that it can't reach"
-    assert (leader.code, leader.cause, leader.kind) == (76, "host", "infra")
 
 
 def test_who_is_silent_while_others_answer_is_lost() -> None:

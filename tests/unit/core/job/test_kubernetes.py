@@ -204,15 +204,6 @@ def test_the_domain_is_that_of_the_headless_service(tmp_path: Path, monkeypatch:
     assert [note.level for note in read(INDEXED).notes if "subdomain" in note.text] == ["warning"]
 
 
-def test_the_plan_says_what_was_read() -> None:
-    expected = {
-        "a TrainJob's: PET_MASTER_ADDR=tj-node-0-0.tj, PET_NNODES=2, PET_NODE_RANK=1, PET_NPROC_PER_NODE=auto": TORCH,
-        "a PyTorchJob's: MASTER_ADDR=job-master-0, WORLD_SIZE=3, RANK=2": OPERATOR,
-    }
-    for words, environ in expected.items():
-        assert read(environ).notes == (("plan", words),)
-
-
 def test_reports_go_to_a_volume_where_one_is_mounted(tmp_path: Path) -> None:
     assert read({**TORCH, "SAGEMAKER_BASE_DIR": str(tmp_path)}).paths.failure == str(tmp_path / "output" / "failure")
     assert read({**INDEXED, "SAGEMAKER_BASE_DIR": str(tmp_path)}).paths.model == str(tmp_path / "model")

@@ -281,15 +281,6 @@ def test_a_batch_script_of_one_node_says_what_its_tasks_are_not() -> None:
     assert len(read({**ONE_NODE, "SLURM_NTASKS": "1"}).notes) == len(read(SRUN).notes) == 1
 
 
-def test_the_plan_says_what_was_read() -> None:
-    (note,) = read({**SRUN, "SLURM_GPUS_ON_NODE": "8"}).notes
-    named = "SLURM_STEP_NODELIST=fa-[1-2], SLURMD_NODENAME=fa-2, SLURM_GPUS_ON_NODE=8"
-    assert note == (
-        "plan",
-        f"Slurm: {named}; 30 s between SIGTERM and SIGKILL (KillWait); the roll call is at port 20112",
-    )
-
-
 def test_two_jobs_on_one_node_have_ports_of_their_own() -> None:
     steps = [
         {**SRUN, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in range(700, 720) for step in (0, 1)

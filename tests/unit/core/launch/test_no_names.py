@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from typing import Iterator
 
-import pytest
-
 from musterpoint.base.kinds import LAUNCHERS
 
 from ...sources import IN_ONE_WORKER, PACKAGE, files
@@ -146,25 +144,3 @@ def test_there_is_one_table_of_launchers() -> None:
 
 def test_no_property_is_one_launchers() -> None:
     assert [f"{path}:{line} {name}" for path, tree in modules() for line, name in properties(tree)] == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'launcher == "mpi"',
-        'plan.launcher in ("ray", "ssh")',
-        'settings.launcher != "script"',
-        'ONCE = ("ray", "ssh")\nlauncher in ONCE',
-        'TABLE = {"mpi": 1, "ray": 2}\nTABLE[launcher]',
-        'TABLE = {"mpi": 1}\nTABLE.get(inputs.launcher)',
-        'match launcher:\n    case "jax":\n        pass',
-    ],
-)
-def test_what_is_found(text: str) -> None:
-    assert list(comparisons(ast.parse(text)))
-
-
-def test_what_is_a_table_and_a_property() -> None:
-    assert list(keyed_by_launchers(ast.parse('A = {"mpi": 1, "ray": 2}'))) == [(1, {"mpi", "ray"}, "A")]
-    assert list(keyed_by_launchers(ast.parse('A: int = ("mpi", "ray")'))) == [(1, {"mpi", "ray"}, "A")]
-    assert list(properties(ast.parse("class A:\n    def is_mpi(self): return session.is_script"))) != []

@@ -1,4 +1,4 @@
-"""torchrun's argv, word for word (tests/hosts/test_torchrun_flags.py gives them to the real one), and its variables."""
+"""torchrun's argv, word for word, and its variables."""
 
 from __future__ import annotations
 

@@ -125,15 +125,6 @@ def test_another_secret_is_in_the_leaders_table_and_ends_nothing(start: Start, p
     assert leader.moments.count("hello-refused") == 1
 
 
-def test_who_has_the_secret_after_all_is_welcome(start: Start, port: int) -> None:
-    leader = start(1, 2, secret=SECRET)
-    with connect(port) as caller:
-        caller.sendall(HELLO._replace(nonce="0" * 32).pack() + wire.pack("proof", proof="0" * 64))
-        replies(caller)
-    start(2, 2, secret=SECRET).gathered()
-    leader.gathered()
-
-
 @pytest.mark.parametrize(
     "said",
     [

@@ -136,14 +136,6 @@ def test_who_only_says_so_from_another_address_ends_nobodys_session(start: Start
     assert leader.events == []
 
 
-def test_who_has_no_secret_ends_nobodys_session(start: Start, port: int) -> None:
-    leader, _ = pair(start, secret=SECRET)
-    with connect(port) as impostor:
-        impostor.sendall(HELLO.pack())
-        assert replies(impostor)[1:] == [{"t": "refused", "reason": ANOTHER_SECRET}]
-    assert leader.events == []
-
-
 def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
     leader, _ = pair(start)
     session = leader.roster.session

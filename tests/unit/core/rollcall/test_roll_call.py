@@ -10,11 +10,10 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.base.errors import RollCallError, UsageError
-from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import Answer
-from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, StopAll
+from musterpoint.core.channel.peers import AllDone, Arrived, StopAll
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT
 from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
 from musterpoint.core.rollcall.roster import Offer, Participant
@@ -24,7 +23,6 @@ from ...meeting import EVER, LONG_NOTICE, TIMEOUTS
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
-BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
 
 
 @pytest.mark.parametrize("how", ["full", "names", "off"])
@@ -104,15 +102,6 @@ def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
         host.say("arrive", "ready")
     for host in hosts:
         host.event(Arrived)
-
-
-def test_a_failure_anywhere_is_everybodys(start: Start) -> None:
-    hosts = [start(number, 3) for number in (1, 2, 3)]
-    for host in hosts:
-        host.gathered()
-    hosts[1].say("failed", BOOM)
-    for host in hosts:
-        assert host.event(JobFailed) == JobFailed(BOOM)
 
 
 def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
@@ -210,21 +199,6 @@ def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
     assert f"refused algo-3: {NO_SEAT}" in str(stranger.failed())
     start(2, 2).gathered()
     leader.gathered()
-
-
-def test_different_secrets(start: Start) -> None:
-    leader = start(1, 3, secret="hush", rollcall_timeout=5.0)
-    worker = start(2, 3, secret="rush", rollcall_timeout=4.0)
-    start(3, 3, secret="hush")
-    unproved = "it sent a 'refused' that does not bear the mark of our secret"
-    assert f"{unproved}: {ANOTHER_SECRET}" in str(worker.failed())
-    lines = str(leader.failed()).splitlines()
-    assert lines[0] == "the roll call's 5 s are over, and algo-2 is not here (seen from algo-1)"
-    assert lines[2] == (
-        "algo-2  hello    127.0.0.1: refused: somebody there calls itself algo-2 and has another secret "
-        "(--secret, MUSTER_SECRET)"
-    )
-    assert leader.moments.count("hello-refused") == 1
 
 
 def test_the_ports_that_hosts_offer_are_in_the_roster(start: Start) -> None:

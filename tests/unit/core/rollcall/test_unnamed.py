@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from musterpoint.base.errors import StoppedEarly, UsageError
+from musterpoint.base.errors import RollCallError, StoppedEarly, UsageError
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import AllDone, PeerLost
 from musterpoint.core.job.model import UnnamedHosts
@@ -310,7 +310,9 @@ def test_a_leaders_name_that_stays_unknown(begin: Begin) -> None:
     host = begin(
         "first", 2, None, leader="nowhere.invalid", rollcall_timeout=1.0, timeouts=TIMEOUTS._replace(progress=0.2)
     )
-    said = str(host.failed())
+    failure = host.failed()
+    assert isinstance(failure, RollCallError)
+    said = str(failure)
     assert said.startswith("the roll call's 1 s are over, and the leader's name (--rollcall-leader) is not known here")
     assert "nowhere.invalid: the name does not resolve" in said
 

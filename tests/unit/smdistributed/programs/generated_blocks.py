@@ -158,11 +158,6 @@ class Setting(Block):
         return super().forward(x, ids, others)
 
 
-class Branching(Block):
-    def forward(self, x, ids, others):
-        return super().forward(x, ids, others) if x[:, 0].mean() > x[:, 1].mean() else self.linear(x).sin()
-
-
 class Twice(Block):
     def __init__(self, number, others):
         super().__init__(number, others)
@@ -180,12 +175,6 @@ class Watching(Block):
         if others and not isinstance(others[0], Watching):
             x = x + others[0](x * 0.5, ids + 10 * OTHER_CALL * (1 + self.number), [])
         return super().forward(x, ids, others)
-
-
-class Structured(Block):
-    def forward(self, x, ids, others):
-        pair = {"x": x, "more": [x.sin(), 3]}
-        return super().forward(pair["x"], ids, others) + pair["more"][0] * pair["more"][1]
 
 
 class Extra(Block):
@@ -284,21 +273,6 @@ class Hooked(Block):
 
     def forward(self, x, ids, others):
         return self.inner(super().forward(x, ids, others))
-
-
-class StraightThrough(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.sign()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 0.5
-
-
-class Straight(Block):
-    def forward(self, x, ids, others):
-        return self.linear(StraightThrough.apply(x)) * 0.3
 
 
 class Pair(NamedTuple):

@@ -35,19 +35,6 @@ class Transient(Block):
         return super().forward(x, ids, others) * self.table[: len(x)]
 
 
-class Caching(Block):
-    """Makes a mask when it is first needed."""
-
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.masks = {}
-
-    def forward(self, x, ids, others):
-        if x.shape not in self.masks:
-            self.masks[x.shape] = torch.ones(x.shape, dtype=torch.bool).tril(-1)
-        return super().forward(x, ids, others).masked_fill(self.masks[x.shape], 0.1)
-
-
 class Spectral(Block):
     """Buffers that each forward pass in training changes."""
 

@@ -5,7 +5,6 @@ import dataclasses
 import torch
 from generated_blocks import WIDTH, Block, Residual
 from torch import nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
@@ -345,24 +344,6 @@ class Reversing(Block):
     def forward(self, x, ids, others):
         y = super().forward(x, ids, others)
         return y + self.inner(Reversed.apply(y, 0.3))
-
-
-class Resampling(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Conv1d(1, 2, 3, padding=1), nn.GroupNorm(1, 2), nn.ConvTranspose1d(2, 1, 1))
-
-    def forward(self, x, ids, others):
-        return self.inner(super().forward(x, ids, others)[:, None])[:, 0]
-
-
-class Bagging(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.EmbeddingBag(7, WIDTH, mode="sum")
-
-    def forward(self, x, ids, others):
-        return super().forward(x, ids, others) + functional.normalize(self.inner(torch.stack((ids % 7, ids % 3), 1)))
 
 
 class Masked(Block):

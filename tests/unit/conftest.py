@@ -8,6 +8,18 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
+from musterpoint.core.processes import tree
+
+from ..left_behind import children
+
+
+@pytest.fixture(autouse=True)
+def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor in this process takes all its children for the job's: those from before the test aren't."""
+    if before := {*children()}:
+        own, kill = tree.own_children, tree.kill_below
+        monkeypatch.setattr(tree, "own_children", lambda *proc: [each for each in own(*proc) if each.pid not in before])
+        monkeypatch.setattr(tree, "kill_below", lambda root, spared=(): kill(root, {*spared, *before}))
 
 
 @pytest.fixture

@@ -70,9 +70,7 @@ class SignalOnce:
             running.clear()  # nothing tells of their ends here
         for shell in targets.trapping:
             below = tree.among_those_below(shell, targets.trapping, targets.seen)
-            held = bool(running) and tree.may_be_held(shell, running)
-            if held:
-                tree.send(shell, signal.SIGSTOP)
+            held = bool(running) and tree.may_be_held(shell, running) and tree.send(shell, signal.SIGSTOP)
             self._trapping.append(_Trapping(shell, {*running, *below}, targets.seen, signo, held))
         for program in targets.programs:
             self._send(program, signo)

@@ -151,8 +151,9 @@ def sorted_by_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
         row = lanes.row(path) or lanes.Row(path)
-        marked = [mark.args[0] for mark in item.own_markers if mark.name == "lane"]
-        lane = marked[-1] if marked else row.lane  # that of a parameter stands behind its function's
+        own = [mark for mark in item.own_markers if mark.name == "lane"]  # a parameter's stands behind its function's
+        marked = own[-1] if own else item.get_closest_marker("lane")
+        lane = marked.args[0] if marked else row.lane
         if lane not in (row.lane, *row.also):
             item.stash[MISPLACED] = f"marked for {lane}, which the row of its file in scripts/lanes.py lacks"
             lane = row.lane

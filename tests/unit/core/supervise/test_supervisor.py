@@ -29,7 +29,7 @@ from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.state import Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
-from ....left_behind import adopt_orphans
+from ....left_behind import adopt_orphans, children
 from .bench import context_for
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 1),), "127.0.0.1", 7777, "algo-1")
@@ -106,10 +106,10 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    bench = Bench()
+    bench, before = Bench(), {*children()}
     yield bench
     bench.close()
-    assert tree.descendants(os.getpid()) == []
+    assert tree.descendants(os.getpid(), spared=before) == []
     adopt_orphans(False)
 
 

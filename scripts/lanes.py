@@ -193,6 +193,7 @@ ROWS = (
     Row("unit/core/code/test_install."),
     Row("unit/core/data/test_moves"),
     Row("unit/core/diagnosis/test_real_programs"),
+    Row("unit/core/diagnosis/test_scripts", also={"fuzz": ()}),
     Row("unit/core/launch/test_no_names"),
     Row("unit/core/started_per_rank/"),
     Row("unit/core/supervise/test_restarts"),

@@ -65,7 +65,7 @@ UNNAMED = ("unshare", "--net", "--uts", "--", "sh", "-c", 'hostname c0ffee && ip
 
 @pytest.mark.lane("suite")
 @pytest.mark.torch
-@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+@pytest.mark.parametrize("launcher", ["ranks", pytest.param("torchrun", marks=pytest.mark.lane("hosts"))])
 def test_ranks_of_one_host_meet_without_asking_for_its_name(
     launcher: str, python: str, environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.lane("sdk")
 @pytest.mark.netns
 @pytest.mark.torch
 def test_two_namespaces_with_as_many_ranks_as_their_type_has_gpus(environ: Mapping[str, str], tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,8 +89,16 @@ def run(folder: Path, files: dict[str, str], apart: bool) -> tuple[int, bytes, b
     return done.returncode, done.stderr if apart else done.stdout, done.stdout if apart else b""
 
 
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("way", WAYS)
+def pairs(some: Iterable[str], others: Iterable[str]) -> list[Any]:
+    """Each of ``some`` with each of ``others``: a quarter of them is the suite's, with all of both in it."""
+    return [
+        pytest.param(one, other, marks=[] if (at + beside) % 4 == 0 else [pytest.mark.lane("fuzz")])
+        for at, one in enumerate(some)
+        for beside, other in enumerate(others)
+    ]
+
+
+@pytest.mark.parametrize(("way", "error"), pairs(WAYS, ERRORS))
 def test_a_wrong_argument_leads_behind_a_childs_traceback(tmp_path: Path, way: str, error: str) -> None:
     text, lead = ERRORS[error]
     main = "main.py" if way.startswith("Python") else "main.sh"
@@ -166,8 +176,7 @@ LATER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("later", LATER)
-@pytest.mark.parametrize("earlier", EARLIER)
+@pytest.mark.parametrize(("earlier", "later"), pairs(EARLIER, LATER))
 def test_what_ends_a_script_leads_before_inline_code(tmp_path: Path, earlier: str, later: str) -> None:
     words, lead = LATER[later]
     for apart in (False, True):
@@ -215,8 +224,7 @@ CLOSES = {
 }
 
 
-@pytest.mark.parametrize("closes", CLOSES)
-@pytest.mark.parametrize("raises", RAISES)
+@pytest.mark.parametrize(("raises", "closes"), pairs(RAISES, CLOSES))
 def test_what_inline_code_raises_leads_before_what_only_closes(tmp_path: Path, raises: str, closes: str) -> None:
     words, lead = RAISES[raises]
     text = f"{words}\ncode=$?\n{CLOSES[closes]}\nexit $code"

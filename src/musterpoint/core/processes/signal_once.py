@@ -66,12 +66,15 @@ class SignalOnce:
         targets = tree.stop_targets(pid, signo)
         self._beside |= targets.seen
         running = [program for program in targets.programs if not tree.ignores(program, signo)]
-        if targets.trapping and not all(map(self._watch, (*running, *targets.trapping))):
-            running.clear()  # nothing tells of their ends here
+        # without pidfds nothing tells of their ends here
+        told_of_ends = bool(targets.trapping) and all(map(self._watch, (*running, *targets.trapping)))
         for shell in targets.trapping:
-            below = tree.among_those_below(shell, targets.trapping, targets.seen)
-            held = bool(running) and tree.may_be_held(shell, running) and tree.send(shell, signal.SIGSTOP)
-            self._trapping.append(_Trapping(shell, {*running, *below}, targets.seen, signo, held))
+            before: set[int] = set()
+            if told_of_ends:
+                before = {*running, *tree.among_those_below(shell, targets.trapping, targets.seen)}
+            held = bool(running) and told_of_ends and tree.may_be_held(shell, running)
+            held = held and tree.send(shell, signal.SIGSTOP)
+            self._trapping.append(_Trapping(shell, before, targets.seen, signo, held))
         for program in targets.programs:
             self._send(program, signo)
         for other in targets.seen - set(targets.trapping) if shells else ():

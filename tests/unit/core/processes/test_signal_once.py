@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from musterpoint.base.loop import READ, Loop
+from musterpoint.core.processes import tree
 from musterpoint.core.processes.signal_once import SignalOnce
 
 LAUNCHER = """
@@ -147,8 +150,34 @@ def test_a_program_is_told_once_whatever_its_shell_does(how: str) -> None:
     os.close(end)
     loop.close()
     assert said[:2] == ["told", "saved"]
-    assert said[2:] in ([], ["cleaned"])
-    assert "cleaned" in said or 'cleaned" EXIT' not in SHELLS[how]
+    assert said[2:] == (["cleaned"] if "cleaned" in SHELLS[how] else [])
+
+
+NESTED = (
+    'trap "exit 7" TERM; bash -c \'trap "exit 3" TERM; echo ready; sleep 600; exit $?\'; while :; do sleep 0.05; done'
+)
+
+
+def test_shells_in_shells_are_told_where_no_end_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Linux before 5.3."""
+
+    def none(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no such call")
+
+    monkeypatch.setattr(os, "pidfd_open", none)
+    once = SignalOnce(Loop())
+    with subprocess.Popen(["bash", "-c", NESTED], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        while not any(stat.comm == "sleep" for stat in tree.descendants(process.pid)):
+            time.sleep(0.01)
+        once.send(process.pid, signal.SIGTERM)
+        try:
+            assert process.wait(timeout=60) == 7
+        finally:
+            tree.kill_below(process.pid)
+            process.kill()
+    once.close()
 
 
 NEXT = 'trap "exit 7" TERM; "$@"; echo next; exec sleep 600'

@@ -266,9 +266,7 @@ ROWS = (
     Row("hosts/test_host_order"),
     Row("hosts/test_launcher_plugin"),
     Row("hosts/test_local_platforms"),
-    Row(
-        "hosts/test_migration", "pythons", ("openmpi4", "deepspeed", "horovod-gloo", "huggingface", "ray", "resiliency")
-    ),
+    Row("hosts/test_migration", "pythons", ("openmpi4", "deepspeed", "horovod-gloo", "huggingface", "ray")),
     Row("hosts/test_mounts"),
     Row("hosts/test_outputs", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_own_launcher", also={"hosts": ()}),

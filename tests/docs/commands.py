@@ -9,23 +9,11 @@ from io import StringIO
 from typing import Iterator
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import (
-    check,
-    env,
-    ft_launcher,
-    hyperpodrun,
-    launch,
-    local_options,
-    main,
-    plan,
-    torchrun,
-    torchrun_based,
-)
+from musterpoint.cli import check, env, launch, local_options, main, plan, torchrun
 from musterpoint.cli.options import has_option, read, split
 from musterpoint.cli.torchrun_flags import read as read_torchrun
 
 ENDS = {";", "&&", "||", "|", "&", "done", "do", ")"}
-KIN = {command.name: command for command in (ft_launcher.COMMAND, hyperpodrun.COMMAND)}
 HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?\n.*?\n\1\n", re.DOTALL)
 
 
@@ -71,11 +59,7 @@ def parse(words: list[str]) -> None:
         if name == "plan":
             plan._add_own(parser)
         parser.parse_args(split(parser, rest).head)
-    elif name == "torchrun" or name in KIN:
-        if name in KIN:
-            said = torchrun_based.split(KIN[name], rest)
-            said.said.pop("ft-cfg-path", None)  # the block makes it
-            rest = KIN[name].translate(said).words
+    elif name == "torchrun":
         own = torchrun.own_parser()
         command = read_torchrun(rest, {}, {flag: own.takes_value(flag) is not False for flag in own.flags})
         own.parse_args(command.own)

@@ -17,7 +17,6 @@ from .migration_pairs import pairs, said
 PAIRS = pairs("test_migration.py")
 STACKS = {
     "torchrun": "",
-    "ft_launcher": "resiliency",
     "accelerate": "huggingface",
     "deepspeed": "deepspeed",
     "horovodrun": "horovod-gloo",

@@ -36,7 +36,6 @@ DOORS = {
     "core/entrypoint.py: _meet": "the platform has started several entry points on this host",
     "core/job/read.py: _read": "options or variables tell of hosts",
     "core/launch/build.py: _with_mpi_options": "options of mpirun are given",
-    "core/prepare.py: _log_rules": "log rules are given",
     "core/ready.py: prepare_this_host": "something was asked for that might have no effect",
     "core/rollcall/roll_call.py: _gathering": "there are several hosts",
     "core/runtime.py: __init__": "somebody watches the events of this host",
@@ -45,7 +44,6 @@ DOORS = {
     # ours, while ranks run
     "core/attempt_hooks.py: _idle_gpus": "there are GPUs",
     "core/runtime.py: watch_scheduled_events": "the platform announces that it ends machines",
-    "core/processes/pump.py: _copy_to": "output is searched by log rules",
     "core/supervise/host_processes.py: start": "ranks meet, which is watched",
     "core/supervise/supervisor.py: _start": "there is a server for ssh",
     "core/supervise/supervisor.py: _daemons": "there are daemons of an MPI",

@@ -17,8 +17,6 @@ LAUNCHER = 72
 """The launcher can't start: ``mpirun`` or torch missing, wrong world size."""
 STALLED = 74
 """No rank printed anything for the stall timeout, and all stood still (``--stall-timeout``)."""
-LOG_RULE = 75
-"""A rank printed what a log rule calls a fault (``--log-rules``)."""
 HOST_LOST = 76
 """A host was lost: it neither ended its part nor reported a failure."""
 CHECK = 78

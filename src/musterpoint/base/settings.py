@@ -42,7 +42,6 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
-    log_rules: str = ""
     rollcall_port: int = ROLLCALL_PORT
     job_name: str = ""
     rollcall_leader: str = ""
@@ -149,7 +148,7 @@ class Option(NamedTuple):
 
     @property
     def variable(self) -> str:
-        return "MUSTER_" + self.field.upper()
+        return PREFIX + self.field.upper()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -230,10 +229,6 @@ OPTIONS: tuple[Option, ...] = (
            "S", readers.positive_seconds, unless_given="never"),
     Option("on_stall", "what is done when the job has stalled: end it with code 74, or say where every rank waits and "
            "go on (dump); the stacks of all ranks are kept either way", "HOW"),
-    Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
-           "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
-           "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
-           unless_given="none", path="code"),
     Option("rollcall_port", "the port of the leader that all hosts call: the only one that has to be open between "
            "hosts beside the framework's own; another where that one is taken", "P", readers.port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
@@ -355,6 +350,15 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
 
+REMOVED = {
+    "log_rules": "let the platform search the job's log (metric definitions, an alarm); --stall-timeout finds ranks "
+    "that print nothing"
+}
+"""Options that are gone, by their field, and what to use instead."""
+NOTHING_ASKED = ("", "off")
+"""Values of such an option's variable that ask for nothing: the job runs."""
+PREFIX = "MUSTER_"
+"""Of the variables of all options."""
 PYTHON = "MUSTER_PYTHON"
 """The variable of the option ``python``."""
 BY_FIELD: dict[str, Option] = {option.field: option for option in OPTIONS}
@@ -366,8 +370,11 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
     An empty variable counts as not given.
 
     Raises:
-        UsageError: a value isn't what its option expects; the message names the variable.
+        UsageError: a value isn't what its option expects, or the option is gone; the message names the variable.
     """
+    for variable, instead in removed_variables(environ):
+        if environ[variable] not in NOTHING_ASKED:
+            raise UsageError(f"{variable}={_shown(environ[variable])}: this option is gone: {instead}")
     return Settings(**{field: read() for field, read in _readers(environ, given or {})})
 
 
@@ -381,6 +388,18 @@ def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> Sett
             if field in TO_MEET:
                 return None
     return Settings(**values)
+
+
+def removed_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables in ``environ`` of options that are gone, each with what to use instead."""
+    for field, instead in REMOVED.items():
+        if f"{PREFIX}{field.upper()}" in environ:
+            yield f"{PREFIX}{field.upper()}", instead
+
+
+def removed_flag(flag: str) -> str:
+    """What to use instead of ``flag``; empty: it was never an option of ours."""
+    return REMOVED.get(flag.removeprefix("--").replace("-", "_"), "")
 
 
 def _readers(environ: Mapping[str, str], given: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:

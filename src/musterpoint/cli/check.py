@@ -123,7 +123,6 @@ _OF_PROGRAMS = frozenset(
         "max_restarts",
         "restart_on",
         "rejoin_timeout",
-        "log_rules",
         "cpu_binding",
     }
 )

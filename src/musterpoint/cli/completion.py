@@ -29,7 +29,7 @@ examples:
 """
 
 SHELLS = tuple(WRITERS)
-_PROGRAMS = ("launch", "torchrun", "ft_launcher", "hyperpodrun", "local", "plan", "env")
+_PROGRAMS = ("launch", "torchrun", "local", "plan", "env")
 _LONGEST = 72
 
 

@@ -13,7 +13,6 @@ from musterpoint.base.readers import read_count
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
-from musterpoint.core.job.log_rules import as_json
 from musterpoint.core.launch.table import of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
@@ -193,8 +192,6 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
-    rules = BY_FIELD["log_rules"].variable
-    options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)
         if made is None:

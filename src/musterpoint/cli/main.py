@@ -26,8 +26,6 @@ class Entry(NamedTuple):
 COMMANDS = {
     "launch": Entry("musterpoint.cli.launch", "gather the hosts the platform started and run PROGRAM under a launcher"),
     "torchrun": Entry("musterpoint.cli.torchrun", "torchrun's own command line, on every host, as launch"),
-    "ft_launcher": Entry("musterpoint.cli.ft_launcher", "ft_launcher's command line (NVIDIA), as torchrun's"),
-    "hyperpodrun": Entry("musterpoint.cli.hyperpodrun", "hyperpodrun's command line (HyperPod), as torchrun's"),
     "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
     "serve": Entry("musterpoint.cli.serve", "SageMaker's training API on this machine, with real jobs under it"),
     "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
@@ -42,8 +40,6 @@ FILE_NAMES = {
     "train": "musterpoint.cli.train",
     "muster_driver": "musterpoint.cli.driver",
     "torchrun": "musterpoint.cli.torchrun",
-    "ft_launcher": "musterpoint.cli.ft_launcher",
-    "hyperpodrun": "musterpoint.cli.hyperpodrun",
 }
 """What the one-file launcher runs under these names."""
 WITHOUT_ARGUMENTS = ("train", "muster_driver")

@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.settings import OPTIONS, TO_MEET, Option, chosen
+from musterpoint.base.settings import OPTIONS, TO_MEET, Option, chosen, removed_flag
 from musterpoint.core.launch.table import readers
 from musterpoint.core.runtime import Request
 
@@ -61,7 +61,6 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "stop_exit_code",
         "pid1_watch",
         "on_stall",
-        "log_rules",
     ),
     "data in, checkpoints out": (
         "channel",
@@ -156,6 +155,8 @@ class Parser(argparse.ArgumentParser):
         """Raises the error for an unknown flag; it names the most similar flag, else ``hint``."""
         flag = word.partition("=")[0]
         ours = f"--{flag.removeprefix(OWN_PREFIX)}"  # as flags are spelled where all others are the program's
+        if gone := removed_flag(flag.removeprefix(OWN_PREFIX)):
+            self.error(f"{flag} is gone: {gone}")
         near = ours if ours in self._option_string_actions else similar(flag, self._option_string_actions)
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))

@@ -71,16 +71,8 @@ def _report(failure: Failure, environ: Mapping[str, str]) -> None:
     nested.report(failure, environ)
 
 
-def run(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    more_notes: Sequence[str] = (),
-    more_ignored: Sequence[tuple[str, str]] = (),
-) -> int:
-    """``muster torchrun`` with ``argv``, without a guard for its errors.
-
-    ``more_notes`` and ``more_ignored`` are those of a command line that ``argv`` was made of.
-    """
+def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """``muster torchrun`` with ``argv``, without a guard for its errors."""
     own = own_parser()
     valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
     try:
@@ -98,7 +90,7 @@ def run(
         if PLAN in argv:
             raise
         return job.run_wrong(_readable_request(argv, environ, own, valued), error)
-    notes = (*more_notes, *translated.notes, *ignored_line((*more_ignored, *translated.ignored)))
+    notes = (*translated.notes, *ignored_line(translated.ignored))
     request = _request(command, translated)
     if asked.plan:
         preview = preview_request(request)

@@ -11,6 +11,8 @@ import textwrap
 from typing import Literal, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.settings import removed_flag
+from musterpoint.cli.options import OWN_PREFIX
 
 Fate = Literal["honoured", "compared", "ignored", "refused"]
 """Honoured; or compared with the hosts that the platform names, and used where it names none; or ignored with a note,
@@ -184,7 +186,9 @@ def _resolved(word: str, name: str, equals: str, value: str, own: Mapping[str, b
 
 
 def _unknown(name: str, own: Mapping[str, bool]) -> NoReturn:
-    near = similar(name, BY_SPELLING)
+    near, gone = similar(name, BY_SPELLING), removed_flag(name.removeprefix(OWN_PREFIX))
+    if gone:
+        raise UsageError(f"muster torchrun: {name} is gone: {gone}")
     hint = f"did you mean {near}?" if near else "musterpoint's own options are --muster-NAME here, before PROGRAM"
     if f"--muster-{name[2:]}" in own:
         hint = f"it is --muster-{name[2:]} here, before PROGRAM"
@@ -215,10 +219,10 @@ def table() -> str:
         head = ", ".join((*([f"-{flag.short}"] if flag.short else []), f"--{flag.name}"))
         text = flag.help if flag.fate in ("honoured", "compared") else f"{flag.fate}: {flag.help}"
         lines.append(f"  {head} {flag.metavar}".rstrip())
-        lines += wrapped(text)
+        lines += _wrapped(text)
     return "\n".join(lines)
 
 
-def wrapped(text: str, wide: int = 96) -> list[str]:
+def _wrapped(text: str, wide: int = 96) -> list[str]:
     """The lines of an option's text below it."""
     return textwrap.wrap(text, wide, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)

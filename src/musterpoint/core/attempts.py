@@ -168,6 +168,5 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         tolerates_lost_peers=plan.independent if plan else False,
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
-        log_rules=host.log_rules if host else (),
         start_timeout=max(options.rollcall_timeout, SHORTEST_START),
     )

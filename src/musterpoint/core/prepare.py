@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.facts import Fabric
     from musterpoint.core.fabric.ssh import Ssh
-    from musterpoint.core.job.log_rules import LogRule
 
 
 class Door(Protocol):
@@ -55,7 +54,7 @@ class PreparedHost(NamedTuple):
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
     slots. ``modules``: those of the launcher's that the user's Python has. ``known``: what else the launcher has to
-    know of this host. ``log_rules``: those that its ranks' output is watched by. ``fabric``: its accelerators and RDMA
+    know of this host. ``fabric``: its accelerators and RDMA
     network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each other by it. ``notes``: what stands
     for something that this host lacks, in a plan.
     """
@@ -65,7 +64,6 @@ class PreparedHost(NamedTuple):
     choice: Choice
     modules: frozenset[str] = frozenset()
     known: object = None
-    log_rules: "tuple[LogRule, ...]" = ()
     fabric: "Fabric | None" = None
     ssh: "Ssh | None" = None
     notes: tuple[str, ...] = ()
@@ -151,7 +149,6 @@ def prepare_host(
     told = (workspace.note,) if workspace.note else ()
     if not job.in_group:
         return PreparedHost(workspace, devices, choice, notes=told)
-    log_rules = _log_rules(job, options)
     if workspace.kind in ("python", "module"):
 
         def beside(module: str) -> bool:
@@ -173,7 +170,7 @@ def prepare_host(
         except LauncherError as error:
             lacks(error)
             ssh = fabric.ssh.ASSUMED
-    return PreparedHost(workspace, devices, choice, modules, known, log_rules, surveyed, ssh, (*told, *notes))
+    return PreparedHost(workspace, devices, choice, modules, known, surveyed, ssh, (*told, *notes))
 
 
 def _known(launcher: Launcher, question: Question, usable: bool, lacks: Lacks) -> tuple[object, tuple[str, ...]]:
@@ -195,17 +192,6 @@ def _requirements(job: Job, options: Settings, beside: bool) -> str:
     if options.requirements:
         return _file(options.requirements)
     return requirements_beside(job.entry_point.program, job.paths.code) if beside else ""
-
-
-def _log_rules(job: Job, options: Settings) -> "tuple[LogRule, ...]":
-    """The rules of ``--log-rules``; none where it isn't given."""
-    if not options.log_rules:
-        return ()
-    from musterpoint.core.job.log_rules import check_channel, read_log_rules
-
-    rules = read_log_rules(options.log_rules, job.paths.code)
-    check_channel(rules, len(job.hosts), options.rollcall)
-    return rules
 
 
 def _file(requirements: str) -> str:

@@ -10,14 +10,12 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.base import settings
 from musterpoint.base.errors import similar
-from musterpoint.base.settings import BY_FIELD, OPTIONS, Settings
+from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.table import find, readers
-
-PREFIX = "MUSTER_"
 
 INTERNAL = frozenset(
     {
@@ -105,9 +103,12 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     ]
     if not strange:
         return []
-    options = [option.variable for option in OPTIONS]
+    options, gone = [option.variable for option in OPTIONS], dict(settings.removed_variables(environ))
     texts = []
     for name in strange:
+        if name in gone:
+            texts.append(f"warning: {name} has no effect: this option is gone: {gone[name]}")
+            continue
         near = similar(name, options)
         hint = f"did you mean {near}?" if near else "`muster env --help` and docs/options.md list those that are"
         texts.append(f"warning: {name} is no variable of musterpoint and has no effect here: {hint}")

@@ -74,7 +74,6 @@ class Options(TypedDict, total=False):
     hosts_file: Path
     secret: str
     on_stall: Literal["end", "dump"]
-    log_rules: Mapping[str, Any] | Path
     stop_signal: str
     stop_exit_code: int
     pid1_watch: Literal["auto", "off"]

@@ -35,6 +35,6 @@ def typed_path(variable: str, value: str, cwd: str, code: str, in_containers: bo
         inside = os.path.relpath(path, code)
         if not inside.startswith(os.pardir + os.sep):
             return inside
-        if in_containers and option.field != "log_rules":
+        if in_containers:
             raise UsageError(f"{option.flag} {value}: the containers don't have {path}: put it beside the program")
     return path

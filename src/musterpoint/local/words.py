@@ -13,21 +13,14 @@ import os
 from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.settings import removed_flag
 from musterpoint.core.data.places import is_path
 
 PAIRS = ("--channel", "--env", "--metric")
-OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")
+OBJECTS = ("--hyperparameters", "--distribution")
 OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
-PATHS = (
-    "--source-dir",
-    "--output",
-    "--requirements",
-    "--hosts-file",
-    "--log-dir",
-    "--log-rules",
-    "--accelerate-config",
-)
+PATHS = ("--source-dir", "--output", "--requirements", "--hosts-file", "--log-dir", "--accelerate-config")
 
 
 def to_words(options: Mapping[str, Any], known: Mapping[str, bool] | None, where: str, base: str = "") -> list[str]:
@@ -92,5 +85,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _near(flag: str, known: Mapping[str, bool]) -> str:
+    if gone := removed_flag(flag):
+        return f": it is gone: {gone}"
     near = similar(flag, (*known, *OF_FILES))
     return f": did you mean {near.removeprefix('--')}?" if near else ""

@@ -13,7 +13,7 @@ from musterpoint.base import exit_codes
 
 PROMISED = {
     "OK": 0, "USAGE": 64, "ROLLCALL": 69, "INTERNAL": 70, "FETCH": 71, "LAUNCHER": 72, "STALLED": 74,
-    "LOG_RULE": 75, "HOST_LOST": 76, "CHECK": 78, "STOPPED": 143,
+    "HOST_LOST": 76, "CHECK": 78, "STOPPED": 143,
 }  # fmt: skip
 
 

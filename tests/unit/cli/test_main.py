@@ -37,7 +37,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["lunch"],
             "muster lunch: no such command (did you mean launch?); expected one of launch, torchrun, "
-            "ft_launcher, hyperpodrun, local, serve, plan, check, report, env, bundle, completion",
+            "local, serve, plan, check, report, env, bundle, completion",
         ),
         ([__file__], f"no such command, and {__file__} is a file: muster local {__file__} runs it here, muster launch"),
         (["plan", "--launcher", "torch"], "ssh (did you mean torchrun?)"),

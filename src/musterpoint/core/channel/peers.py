@@ -4,7 +4,7 @@ The supervisor sees other hosts only through this module and the topics. Three c
 leader's end of the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Callable, Literal, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Protocol, Union
 
 from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
@@ -106,58 +106,17 @@ class StartEnded(NamedTuple):
     said: str = ""
 
 
-RuleState = Literal["fresh", "late", "overdue", "off"]
-"""``fresh``: a line came in time. ``late``: none came within the time from the start. ``overdue``: the next one didn't
-come in time. ``off``: a line turned the rule off.
-"""
-LONGEST_RULE = 320
-"""Bytes of the name of a log rule."""
-LONGEST_LINE = 320
-"""Bytes of a line that such a report quotes."""
-
-
-class RuleReport(NamedTuple):
-    """What a host knows of a log rule's lines. ``ranks``: whose state it is; empty: that of the host as a whole.
-
-    ``line``: the last one that matched.
-    """
-
-    rule: Annotated[str, Text(LONGEST_RULE, shown=True)]
-    state: RuleState
-    ranks: Annotated[tuple[Annotated[int, Range(0, 2**32)], ...], Length(0, 65536)] = ()
-    line: Annotated[str, Text(LONGEST_LINE, shown=True)] = ""
-
-    @property
-    def is_missing(self) -> bool:
-        return self.state in ("late", "overdue")
-
-
-class MissingLine(NamedTuple):
-    """A log rule's line is missing: that of ``ranks``, or (empty) of any rank. ``line``: the last one that came."""
-
-    rule: str
-    state: RuleState
-    ranks: tuple[int, ...] = ()
-    line: str = ""
-
-
 class LookAsked(NamedTuple):
-    """Look where this host's ranks are: no rank of any host has printed anything for the stall timeout.
-
-    ``rule``: the log rule whose line is missing instead; ranks may go on printing others.
-    """
-
-    rule: Annotated[str, Text(600, shown=True)] = ""
+    """Look where this host's ranks are: no rank of any host has printed anything for the stall timeout."""
 
 
 class AllLooked(NamedTuple):
     """Every host has looked. ``positions`` are those of all ranks; None: a host has printed something meanwhile.
 
-    ``missing``: the line because of which all were asked to look, if it hasn't come since. Only the leader gets this.
+    Only the leader gets this.
     """
 
     positions: "tuple[Position, ...] | None"
-    missing: MissingLine | None = None
 
 
 MOST_NAMED = 4

@@ -17,7 +17,6 @@ SIGNALS = (6, 7, 9, 11, 15)
 attempt may not see. An illegal instruction or a division by zero comes again."""
 _BEFORE_THE_RANKS = (exit_codes.ROLLCALL, exit_codes.FETCH, exit_codes.CHECK)
 """What was missing then (a host, a download) may be there next time, if it wasn't the job's own mistake."""
-_FOUND_BY_US = (exit_codes.STALLED, exit_codes.LOG_RULE)
 
 
 def why_not_again(failure: Failure, on: RestartOn = "infra") -> str:
@@ -37,7 +36,7 @@ def why_not_again(failure: Failure, on: RestartOn = "infra") -> str:
 
 def _may_pass(failure: Failure) -> bool:
     """Whether what musterpoint itself reports may be gone at the next attempt."""
-    if failure.code in _FOUND_BY_US or failure.kind == "peer":
+    if failure.code == exit_codes.STALLED or failure.kind == "peer":
         return True
     if failure.code == exit_codes.LAUNCHER:  # a launcher that was killed, or a server beside it
         return failure.signal in SIGNALS

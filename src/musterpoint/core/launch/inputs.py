@@ -125,8 +125,7 @@ class LaunchInputs(NamedTuple):
     def _tasks(self) -> tuple[EnvSetting, ...]:
         """What runs in the user's Python when a rank starts, as a variable."""
         names = [*self.kind.startup]
-        watched = self.settings.stall_timeout is not None or self.settings.log_rules
-        names += ["stack_dumps", "flight_recorder"] if watched else []
+        names += ["stack_dumps", "flight_recorder"] if self.settings.stall_timeout is not None else []
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join((*names, "exceptions")), reason),)

@@ -35,8 +35,6 @@ from musterpoint.core.processes.tail import SIZE
 if TYPE_CHECKING:
     from threading import Lock, Thread
 
-    from musterpoint.core.processes.log_tap import LogTap
-
 HOLD_SECONDS = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
 BUFFER = 256 << 10
@@ -73,7 +71,6 @@ class Pump:
         self._flush_timer: Timer | None = None
         self._thread: Thread | None = None
         self._over = False
-        self._tap: LogTap | None = None
         self.last_output = time.monotonic()
         self._silence = (self.last_output, 0.0)
         self.launcher_last = False
@@ -95,14 +92,6 @@ class Pump:
     def give(self, rank: int, out_fd: int, err_fd: int) -> None:
         """From now on the output of ``rank`` goes to these descriptors. Call it before the rank's :meth:`open`."""
         self._outlets.give(rank, out_fd, err_fd)
-
-    def copy_to(self, fd: int) -> None:
-        """From now on the ranks' output also goes to ``fd``, a pipe, in frames
-        (:mod:`musterpoint.core.processes.log_tap`).
-
-        Before :meth:`start`, nothing is missed. The pipe is closed when the pump is through, or copies elsewhere.
-        """
-        self._loop.post(lambda: self._copy_to(fd))
 
     def start(self) -> None:
         """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
@@ -198,13 +187,6 @@ class Pump:
         self._loop.post(lambda: self._watch(stream))
         return write_end
 
-    def _copy_to(self, fd: int) -> None:
-        from musterpoint.core.processes.log_tap import LogTap  # only jobs with log rules have one
-
-        if self._tap is not None:
-            self._tap.close()
-        self._tap = LogTap(fd, self._loop)
-
     def _warn(self, error: OSError, path: str) -> None:
         self.write_message(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
 
@@ -251,8 +233,6 @@ class Pump:
         self._loop.run()
         self._over = True
         self._outlets.close()
-        if self._tap is not None:
-            self._tap.close()
 
     def _watch(self, stream: Stream) -> None:
         self._streams[stream.fd] = stream
@@ -294,8 +274,6 @@ class Pump:
 
     def _forward(self, stream: Stream, data: memoryview, newline: int) -> None:
         """Writes what may be written of ``data``; ``newline`` is where its last line end is, or -1."""
-        if self._tap is not None and stream.rank is not None:
-            self._tap.feed(self.last_output, stream.number, stream.rank, data)
         if stream.file is not None:
             stream.file.write(data)
         sink = stream.sink

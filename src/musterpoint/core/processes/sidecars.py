@@ -44,10 +44,6 @@ class Sidecar:
             self._on_line(f"it doesn't read what it is told: {MOST_UNREAD >> 20} MiB wait")
             tree.send(self.pid, signal.SIGKILL)
 
-    def input(self) -> int:
-        """A descriptor of its stdin for a writer of its own, who closes it; the sidecar ends when both are closed."""
-        return os.dup(self._stdin)
-
     def dismiss(self) -> None:
         """Asks it to end, by closing its stdin. Lines that wait for room in the pipe are dropped."""
         if self._stdin >= 0:

@@ -1,14 +1,11 @@
 """The rules of a job, its state on this host, and the outcome it ends with."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.supervise.events import Action, Key
-
-if TYPE_CHECKING:
-    from musterpoint.core.job.log_rules import LogRule
 
 SIGINT, SIGTERM = 2, 15
 RANKS_ENDED = "ranks-ended"
@@ -34,8 +31,8 @@ class Rules(NamedTuple):
     ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
     distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
-    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``, which is about the
-    faults of ``log_rules``, too. ``start_timeout`` is seconds in which others have to start this host's ranks.
+    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``. ``start_timeout`` is
+    seconds in which others have to start this host's ranks.
     """
 
     host: str
@@ -49,7 +46,6 @@ class Rules(NamedTuple):
     stall_timeout: float | None = None
     stall_ends: bool = True
     start_timeout: float = 900.0
-    log_rules: "tuple[LogRule, ...]" = ()
 
 
 class State(NamedTuple):

@@ -105,7 +105,6 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
-            self._watchers.open("output")
             self._start_pump(plan)
             self._watchers.open("started")
             if refusal is not None:

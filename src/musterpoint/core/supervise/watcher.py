@@ -15,9 +15,9 @@ from musterpoint.core.supervise.events import LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.state import Rules
 
-Moment = Literal["session", "output", "started", "waiting"]
-"""``session``: the processes of a plan have been started. ``output``: the ranks' output isn't read yet. ``started``: it
-is. ``waiting``: this host is done, and others aren't.
+Moment = Literal["session", "started", "waiting"]
+"""``session``: the processes of a plan have been started. ``started``: the ranks' output is read. ``waiting``: this
+host is done, and others aren't.
 """
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 
@@ -69,13 +69,12 @@ def _has_dumps(watched: Watched, session: int) -> bool:
 
 def _may_stall(watched: Watched, session: int) -> bool:
     rules = watched.rules
-    return (rules.stall_timeout is not None or bool(rules.log_rules)) and not rules.outside
+    return rules.stall_timeout is not None and not rules.outside
 
 
 KINDS = (
     WatcherKind("starts", "session", lambda watched, session: bool(watched.processes.unstarted(session))),
     WatcherKind("flight_dumps", "session", _has_dumps),
-    WatcherKind("logs", "output", lambda watched, _: bool(watched.rules.log_rules) and not watched.rules.outside),
     WatcherKind("channels", "started", lambda watched, session: watched.context.channels is not None and not session),
     WatcherKind("stalls", "started", _may_stall, (LookAsked, AllLooked, Stalled)),
     WatcherKind("waiting", "waiting", lambda watched, _: len(watched.roster.seats) > 1, (StillRunning,)),

@@ -55,7 +55,6 @@ Program = Literal[
     "ray_driver",
     "xgboost_tracker",
     "accelerate_settings",
-    "log_matcher",
     "gpu_activity",
     "native_calls",
     "collectives",

@@ -194,7 +194,6 @@ def preview(
     first, choice = views[leader], prepared[leader].choice
     notes = (
         *_notes(views[0], rosters[0]),
-        *(rule.described() for rule in prepared[leader].log_rules),
         *unheeded(first.job, first.options, first.environ, given, choice, typed),
         *endings(lacks.values()),
     )

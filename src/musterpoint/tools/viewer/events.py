@@ -64,7 +64,6 @@ EVENTS: dict[str, Meaning] = {
     "rank-ended": Meaning("end", "rank {rank} ended with {status}"),
     "launcher-ended": Meaning("end", "{name} ended with {status}"),
     "service-ended": Meaning("end", "{name} ended with {status}"),
-    "log-rule": Meaning("note", "log rule {rule} for rank {rank}: {state}"),
     "failure-seen": Meaning("failure", "a failure here, code {code}"),
     "job-failed": Meaning("stop", "heard that {job} failed on {of}, code {code}"),
     "root-cause-due": Meaning("failure", "waited no longer for another host's failure", False),

@@ -31,7 +31,6 @@ OTHER_MEANINGS = {
     "local/options.py": set(PLATFORMS),  # the values of an option, for type checkers
     "integrations/sagemaker_drivers.py": {"sagemaker"},  # a package of AWS's
     "core/launch/mpi/open_mpi.py": {"slurm", "lsf"},  # Open MPI's own names for its parts
-    "cli/hyperpodrun.py": {"hyperpod"},  # a rendezvous backend
     "serve/": {"sagemaker"},  # the API that it serves
 }
 """Texts that are called as a platform is and mean something else, by file, or by folder with a slash at its end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,7 +18,6 @@ from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, 
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.job.log_rules import LogRule
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.pump import Pump
@@ -459,73 +457,3 @@ def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) 
 
 def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
     assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0
-
-
-STEPS = LogRule("steps", "step", recurring=0.2)
-
-
-@pytest.mark.parametrize(
-    ("rule", "script", "reason"),
-    [
-        (LogRule("xid", ".*Xid", fault=True), "echo step 1; echo an Xid 79; sleep 60",
-         ["muster: log rule xid: rank 0 printed: an Xid 79", "rank 0 (local rank 0) on algo-1, exit code 75"]),
-        (LogRule("oom", ".*CUDA", fault=True), "echo CUDA out of memory; sleep 60",
-         ["muster: log rule oom: rank 0 printed: CUDA out of memory", "rank 0 (local rank 0) on algo-1, exit code 75"]),
-        (LogRule("loss", r"loss (\S+)", threshold=2, operator="gt"), "echo loss 1; echo loss 2.5 '\033[1m'; sleep 60",
-         [r"muster: log rule loss: rank 0 printed 2.5, above 2: loss 2.5 \x1b[1m",
-          "rank 0 (local rank 0) on algo-1, exit code 75"]),
-        (LogRule("begin", ".*begin", start=0.2), "sleep 60",
-         ["muster: stalled: log rule begin: no line of any rank matched .*begin within 0.2 s of the start: ",
-          "rank 0 (local rank 0) on algo-1, exit code 74"]),
-        (STEPS._replace(ranks="all"), "echo step 1; echo; sleep 60",
-         ["muster: stalled: log rule steps: no line of rank 0 matched step for 0.2 s: ; the last one was: step 1",
-          "rank 0 (local rank 0) on algo-1, exit code 74"]),
-    ],
-    ids=["fault", "oom", "number", "start", "recurring"],
-)  # fmt: skip
-def test_a_log_rule_ends_the_job(bench: Bench, rule: LogRule, script: str, reason: list[str]) -> None:
-    outcome = bench.run(shell(script), log_rules=(rule,))
-    assert outcome.failure is not None
-    sentence, who = outcome.failure.reason.splitlines()
-    where = re.compile(r": rank 0 (could not be read|is in|has ended)[^;]*")
-    assert [where.sub(": ", sentence), who] == reason
-    assert outcome.failure.kind == ("oom" if rule.name == "oom" else "infra")
-
-
-def test_a_log_rule_ends_a_job_whose_launcher_starts_no_rank(bench: Bench) -> None:
-    launcher = ProcessPlan("launcher", "torchrun", tuple(map(Argument, ("/bin/sh", "-c", "sleep 60"))), (), "/")
-    plan = shell("")._replace(processes=(launcher,), local_ranks=2, world_size=2, first_rank=4)
-    outcome = bench.run(plan, log_rules=(LogRule("begin", ".*begin", start=0.2, ranks="all"),))
-    assert outcome.failure is not None
-    assert outcome.failure.reason.splitlines()[0] == (
-        "muster: stalled: log rule begin: no line of ranks 4, 5 matched .*begin within 0.2 s of the start"
-    )
-
-
-@pytest.mark.parametrize("rule", [STEPS._replace(stop="that's all"), STEPS._replace(ranks=(7,))], ids=["off", "others"])
-def test_a_log_rule_that_asks_for_no_line_any_more_ends_nothing(bench: Bench, rule: LogRule) -> None:
-    assert bench.run(shell('printf "step\\nthat\'s all\\n"; sleep 0.4'), log_rules=(rule,)).code == 0
-    assert bench.said == []
-
-
-def test_what_a_log_rule_finds_may_be_borne(bench: Bench, ready: Path) -> None:
-    rules = LogRule("xid", "Xid", fault=True), STEPS
-    os.mkfifo(ready)
-    goes_on = "; it goes on (--on-stall dump)"
-    bench.on_said = lambda text: ready.write_text("on") if text.endswith(goes_on) else None
-    outcome = bench.run(shell(f"echo Xid 79; echo step 3; cat {ready}"), log_rules=rules, stall_ends=False)
-    assert outcome.code == 0
-    fault, stall = bench.said[0], next(text for text in bench.said if text.endswith(goes_on))
-    assert fault == "log rule xid: rank 0 printed: Xid 79; the job goes on (--on-stall dump)"
-    assert stall.startswith("the job stands still: log rule steps: no line of any rank matched step for 0.2 s")
-
-
-def test_log_rules_without_the_program_that_searches_are_said_to_be_off(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert bench.run(shell("echo step"), log_rules=(STEPS,)).code == 0
-    assert bench.said == [
-        "warning: the log rules are off: the program that searches the output can't run: [Errno 2] No such file or "
-        "directory: '/nowhere/python'"
-    ]

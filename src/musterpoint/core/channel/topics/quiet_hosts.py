@@ -1,16 +1,14 @@
 """Which hosts print nothing, and where their ranks are, as the leader collects it; no I/O.
 
-When every host that still runs ranks is quiet, or a log rule's line is missing, all are asked to look at their ranks at
-the same time.
+When every host that still runs ranks is quiet, all are asked to look at their ranks at the same time.
 """
 
 from typing import Annotated, Iterable, Union
 
 from musterpoint.base.position import Position
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.fields import Length, WireError
-from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, RuleReport, Stalled
-from musterpoint.core.channel.rule_states import RuleStates
+from musterpoint.core.channel.fields import Length
+from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 
 _MOST_RANKS = 65536
@@ -42,10 +40,6 @@ class QuietHosts:
         """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
         raise NotImplementedError
 
-    def rule_state(self, report: RuleReport) -> None:
-        """What is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
-        raise NotImplementedError
-
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
         raise NotImplementedError
@@ -63,9 +57,6 @@ class WhoIsQuiet:
         self._running = set(hosts)
         self._quiet: set[str] = set()
         self._found: dict[str, tuple[Position, ...] | None] | None = None
-        self._rules = RuleStates(self._running)
-        self._because = ""
-        self._waiting: list[str] = []
 
     def quiet(self, host: str, on: bool) -> list[QuietDecision]:
         """``host`` has printed nothing for the stall timeout, or (``on`` is false) prints again."""
@@ -83,18 +74,6 @@ class WhoIsQuiet:
             self._found[host] = positions
         return self._next()
 
-    def rule_state(self, host: str, report: RuleReport) -> list[QuietDecision]:
-        """``host`` reports about the lines of a log rule.
-
-        Raises:
-            WireError: there can't be so many rules.
-        """
-        return self._missing(self._rules.report(host, report))
-
-    def _missing(self, found: list[MissingLine]) -> list[QuietDecision]:
-        self._waiting += [each.rule for each in found if each.rule not in self._waiting]
-        return self._next()
-
     def awaited(self) -> set[str]:
         """Who was asked to look and has not answered."""
         return set() if self._found is None else self._running - self._found.keys()
@@ -105,7 +84,7 @@ class WhoIsQuiet:
         self._quiet.discard(host)
         if self._found is not None:
             self._found.pop(host, None)
-        return self._missing(self._rules.left(host))
+        return self._next()
 
     def _next(self) -> list[QuietDecision]:
         if self._found is None:
@@ -113,19 +92,13 @@ class WhoIsQuiet:
         if len(self._found) < len(self._running):
             return []
         found, self._found = list(self._found.values()), None
-        rule, self._because = self._because, ""
         if not found:
             return []
         positions = None if None in found else tuple(one for each in found for one in each or ())
-        return [AllLooked(positions, self._rules.missing(rule) if rule else None), *self._ask()]
+        return [AllLooked(positions), *self._ask()]
 
     def _ask(self) -> list[QuietDecision]:
         """Asks for a look, if there is a reason for one."""
-        while self._waiting and self._running:
-            rule = self._waiting.pop(0)
-            if self._rules.missing(rule) is not None:
-                self._because, self._found = rule, {}
-                return [LookAsked(rule)]
         if not self._running or len(self._quiet) < len(self._running):
             return []
         self._found = {}
@@ -144,22 +117,15 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._decided(self._quiet.looked(self._side.me, positions))
 
-    def rule_state(self, report: RuleReport) -> None:
-        self._decided(self._quiet.rule_state(self._side.me, report))
-
     def stalled(self, sentence: str) -> None:
         self._side.broadcast(Stalled(sentence))
         self._side.emit(Stalled(sentence))
 
-    def hear(self, host: str, message: Union[Quiet, Looked, RuleReport]) -> None:
+    def hear(self, host: str, message: Union[Quiet, Looked]) -> None:
         if isinstance(message, Quiet):
             self._decided(self._quiet.quiet(host, message.on))
-        elif isinstance(message, Looked):
-            self._decided(self._quiet.looked(host, message.positions))
-        elif not message.rule:
-            raise WireError("the state of a log rule without a name")
         else:
-            self._decided(self._quiet.rule_state(host, message))
+            self._decided(self._quiet.looked(host, message.positions))
 
     def awaits(self) -> set[str]:
         return self._quiet.awaited()
@@ -194,9 +160,6 @@ class WorkersQuietHosts(WorkerHalf, QuietHosts):
         else:
             self._side.post(Looked(positions))
 
-    def rule_state(self, report: RuleReport) -> None:
-        self._side.post(report)
-
     def stalled(self, sentence: str) -> None:
         self._side.emit(Stalled(sentence))
 
@@ -209,5 +172,5 @@ class WorkersQuietHosts(WorkerHalf, QuietHosts):
 
 
 TOPIC: Topic[QuietHosts] = Topic(
-    "quiet-hosts", (Quiet, Looked, RuleReport), (LookAsked, Stalled), LeadersQuietHosts, WorkersQuietHosts
+    "quiet-hosts", (Quiet, Looked), (LookAsked, Stalled), LeadersQuietHosts, WorkersQuietHosts
 )

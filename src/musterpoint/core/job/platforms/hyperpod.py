@@ -63,7 +63,7 @@ PLATFORM = Platform(
     row=Row(
         "#hyperpod",
         "`PET_*` of the training operator's pods; on Slurm as there",
-        "`muster launch …`, or `muster hyperpodrun …` with hyperpodrun's options",
+        "`muster launch …`",
         "",
         "`/opt/ml` too, where it can be made, else as on machines of your own",
         "as on Kubernetes",

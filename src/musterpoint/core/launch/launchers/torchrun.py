@@ -217,7 +217,7 @@ LAUNCHER = Launcher(
     summary="torchrun's agent on every host, which starts a rank per slot",
     starts="foreign",
     plan=plan_torchrun,
-    instead_of={"torchrun": "--launcher torchrun SCRIPT"},
+    instead_of=dict.fromkeys(("torchrun", "ft_launcher", "hyperpodrun"), "--launcher torchrun SCRIPT"),
     asked_by={
         "torch_distributed": Asked("the job asks for torch_distributed"),
         "pytorch_ddp": Asked("the job asks for pytorchddp, which is torchrun by another name"),

@@ -1,9 +1,7 @@
-"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``); or a
-line is missing that a log rule asks for.
+"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``).
 
 Silence alone ends nothing. When all hosts are quiet, each looks twice at its ranks: their stacks, and whether they used
-the processor, read or wrote meanwhile. The leader judges. A missing line is a stall whatever the ranks do; the looks
-say where they are.
+the processor, read or wrote meanwhile. The leader judges.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from musterpoint.base import executables, exit_codes
-from musterpoint.base.failure import MOST_REASON, Failure, fit, numbers
+from musterpoint.base.failure import MOST_REASON, Failure, fit
 from musterpoint.base.loop import Timer
 from musterpoint.base.position import Position
 from musterpoint.base.untrusted import clip
-from musterpoint.core.channel.peers import AllLooked, LookAsked, MissingLine, Stalled
+from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
 from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import standstill
 from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
@@ -40,13 +38,11 @@ WINDOW_SECONDS = 10.0
 LOOK_SECONDS = 600.0
 """For a look at all ranks of a host: py-spy takes seconds for each, and a process may be stuck in the kernel."""
 STACKS = "stacks.txt"
-_SHOWN = 120
-"""Bytes of a pattern in a sentence."""
 
 
 class StallWatch(Watcher):
-    """This host's part. The rules have the stall timeout, the log rules, and whether a stall ends the job, which goes
-    through ``watched.emit``.
+    """This host's part. The rules have the stall timeout, and whether a stall ends the job, which goes through
+    ``watched.emit``.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -54,7 +50,6 @@ class StallWatch(Watcher):
         self._context, self._peers = context, watched.peers
         self._processes, self._roster = watched.processes, watched.roster
         self._seconds = rules.stall_timeout or math.inf
-        self._log_rules = {rule.name: rule for rule in rules.log_rules}
         self._ends, self._emit = rules.stall_ends, watched.emit
         self._quiet = self._closed = False
         self._since = time.monotonic()
@@ -87,10 +82,9 @@ class StallWatch(Watcher):
         wait = min(WINDOW_SECONDS, self._seconds) if quiet else max(left, 0.05)
         self._timer = self._context.loop.call_later(wait, self._check)
 
-    def look(self, event: LookAsked) -> None:
+    def look(self) -> None:
         """Starts the program that looks at the ranks here; :meth:`_looked` gets what it finds."""
-        ranks, window = self._processes.live_ranks, self._window(event.rule)
-        printing = not event.rule and self._silent_for < self._seconds
+        ranks, printing = self._processes.live_ranks, self._silent_for < self._seconds
         if self._sampler is not None or self._processes.is_ending or printing:
             self._answer(None)
             return
@@ -102,7 +96,7 @@ class StallWatch(Watcher):
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
         request = {
-            "seconds": window,
+            "seconds": min(WINDOW_SECONDS, self._seconds),
             "ranks": ranks,
             "py_spy": py_spy,
             "gpus": self._texts.path("gpu_activity"),
@@ -116,19 +110,13 @@ class StallWatch(Watcher):
                 self._texts.own_command(SAMPLER, request),
                 environ,
                 complaint.append,
-                lambda code: self._looked(math.inf if event.rule else began, result, code, complaint),
+                lambda code: self._looked(began, result, code, complaint),
             )
         except (CannotStart, OSError) as error:
             self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
             self._answer(None)
         else:
             self._look_timer = self._context.loop.call_later(LOOK_SECONDS, self._sampler.dismiss)
-
-    def _window(self, name: str) -> float:
-        """Seconds between the two looks, for the log rule ``name`` (empty: the ranks are quiet)."""
-        rule = self._log_rules.get(name)
-        waited = [rule.start, rule.recurring] if rule is not None else [self._seconds]
-        return min(WINDOW_SECONDS, *(seconds for seconds in waited if seconds is not None))
 
     def _looked(self, began: float, result: str, code: int, complaint: list[str]) -> None:
         self._sampler = None
@@ -168,9 +156,6 @@ class StallWatch(Watcher):
 
     def judge(self, event: AllLooked) -> None:
         """Every host has looked: says who gets on, or that the job stands still."""
-        if event.missing is not None:
-            self._judge_missing(event.missing, event.positions or ())
-            return
         if not event.positions or self._processes.is_ending:
             self._places = ()
             return
@@ -184,22 +169,6 @@ class StallWatch(Watcher):
         found = standstill.stall(positions)
         raised = min((one for one in event.positions if one.raised), default=None)
         self._stall(f"{silence}: {found.sentence}", found.suspect, raised)
-
-    def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
-        """A line that a log rule asks for hasn't come: a stall, unless the ranks that should print it have ended."""
-        rule, here = self._log_rules.get(missing.rule), {one.rank for one in found}
-        if self._processes.is_ending or rule is None or (found and missing.ranks and not here & set(missing.ranks)):
-            return
-        whose = numbers(missing.ranks) if missing.ranks else "any rank"
-        since = f"within {rule.start:g} s of the start" if missing.state == "late" else f"for {rule.recurring:g} s"
-        sentence = f"log rule {rule.name}: no line of {whose} matched {clip(rule.pattern, _SHOWN)} {since}"
-        suspect = min(missing.ranks, default=None)
-        if found:
-            where = standstill.stall([*found, *self._ended(found)])
-            sentence = f"{sentence}: {where.sentence}"
-            if suspect is None and standstill.stands_still(found):
-                suspect = where.suspect
-        self._stall(f"{sentence}; the last one was: {missing.line}" if missing.line else sentence, suspect)
 
     def _stall(self, sentence: str, suspect: int | None, raised: Position | None = None) -> None:
         """The job stands still: all hosts are told, and it ends or not. ``raised``: a rank that may be the cause."""
@@ -270,7 +239,7 @@ class StallWatch(Watcher):
 
     def hear(self, event: LookAsked | AllLooked | Stalled) -> None:
         if isinstance(event, LookAsked):
-            self.look(event)
+            self.look()
         elif isinstance(event, AllLooked):
             self.judge(event)
         else:

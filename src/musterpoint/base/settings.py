@@ -351,8 +351,10 @@ OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 REMOVED = {
+    "bandwidth": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
+    "expect": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "log_rules": "let the platform search the job's log (metric definitions, an alarm); --stall-timeout finds ranks "
-    "that print nothing"
+    "that print nothing",
 }
 """Options that are gone, by their field, and what to use instead."""
 NOTHING_ASKED = ("", "off")

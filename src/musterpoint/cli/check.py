@@ -15,7 +15,6 @@ from musterpoint.core.runtime import Request
 from musterpoint.tools.check import show
 from musterpoint.tools.check.findings import worst
 from musterpoint.tools.check.run import check
-from musterpoint.tools.check.subject import Wanted
 
 EXAMPLES = """
 Alone it looks at this host. Where the platform's variables, or the options that `muster launch` takes, name several
@@ -27,7 +26,6 @@ Codes: 0 where nothing failed, 78 where something did (with --strict: or is warn
 examples:
   muster check                              this host
   muster check --json                       for programs
-  muster check --bandwidth                  also all-reduce and broadcast between hosts, in pairs; needs torch
   muster check --list                       every finding that there is
   MUSTER_CHECK=warn muster launch train.py  the quick part before every launch
 """
@@ -43,8 +41,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if asked.list:
         sys.stdout.write(show.codes_list())
         return exit_codes.OK
-    wanted = Wanted(asked.bandwidth or asked.expect > 0, asked.expect, tuple(asked.port))
-    checked = check(Request(environ, given(asked), "check"), wanted)
+    checked = check(Request(environ, given(asked), "check"), tuple(asked.port))
     if asked.json:
         json.dump(show.to_document(checked), sys.stdout, indent=1)
         print(flush=True)
@@ -64,22 +61,11 @@ def _parser() -> Parser:
         "muster check",
         "Look at this host, or at all hosts of the job, before anything starts.",
         EXAMPLES,
-        usage="muster check [--json] [--strict] [--bandwidth] [--port P]... [options]",
+        usage="muster check [--json] [--strict] [--port P]... [options]",
     )
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     parser.add_argument("--strict", action="store_true", help="warnings fail, too")
     parser.add_argument("--list", action="store_true", help="list every finding that there is, and check nothing")
-    parser.add_argument(
-        "--bandwidth", action="store_true", help="measure all-reduce and broadcast between hosts, in pairs"
-    )
-    parser.add_argument(
-        "--expect",
-        type=_rate,
-        default=0.0,
-        metavar="GB/S",
-        help="with --bandwidth: what all-reduce should reach between two hosts (bus bandwidth) "
-        "[hosts are compared with one another]",
-    )
     parser.add_argument(
         "--port",
         type=_port,
@@ -127,19 +113,6 @@ _OF_PROGRAMS = frozenset(
     }
 )
 """Options of what a job starts; a check starts nothing."""
-
-
-_MOST_RATE = 1e6
-
-
-def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < _MOST_RATE:
-        raise UsageError(f"--expect={text[:80]!r}: expected a bandwidth in GB/s, above 0")
-    return value
 
 
 def _port(text: str) -> int:

@@ -39,7 +39,7 @@ def test_this_host(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -
     assert code in (0, 78)
     code, out, _ = run(["--slots", "1", "--json"], environ, capfd)
     document: dict[str, Any] = json.loads(out)
-    assert set(document) == {"severity", "hosts", "findings", "bandwidth"}
+    assert set(document) == {"severity", "hosts", "findings"}
     assert all(
         set(each) == {"code", "severity", "host", "found", "expected", "advice"} for each in document["findings"]
     )
@@ -55,11 +55,6 @@ def test_strictly_a_warning_fails(environ: dict[str, str], capfd: pytest.Capture
     assert run([*words, "--strict"], environ, capfd)[0] == 78
 
 
-def test_one_host_has_nobody_to_measure_with(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(["--bandwidth", "--json"], environ, capfd)
-    assert "bandwidth-unmeasured" in {each["code"] for each in json.loads(out)["findings"]}
-
-
 def test_every_finding_is_listed(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(["--list"], environ, capfd)
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == list(CODES)
@@ -68,11 +63,10 @@ def test_every_finding_is_listed(environ: dict[str, str], capfd: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--expect", "fast"], "--expect='fast': expected a bandwidth in GB/s"),
         (["--port", "70000"], "--port='70000': expected a port number"),
         (["--port", "x"], "--port='x': expected a port number"),
         (["train.py"], "unexpected argument 'train.py'"),
-        (["--bandwith"], "unknown option --bandwith (did you mean --bandwidth?)"),
+        (["--stric"], "unknown option --stric (did you mean --strict?)"),
         (["--rollcall", "sometimes"], "--rollcall='sometimes'"),
     ],
 )

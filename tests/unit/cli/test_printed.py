@@ -148,7 +148,7 @@ def test_what_a_job_left(field: str, text: str, event: str) -> None:
 def test_what_a_check_found(text: str, field: str) -> None:
     words = {"host": "algo-1", "found": "f", "expected": "e", "advice": "a", field: text}
     out = io.StringIO()
-    show(Checked(("algo-1",), (Finding("disk", "warn", **words),), ()), out)
+    show(Checked(("algo-1",), (Finding("disk", "warn", **words),)), out)
     check(out.getvalue())
 
 

@@ -57,7 +57,6 @@ Program = Literal[
     "accelerate_settings",
     "gpu_activity",
     "native_calls",
-    "collectives",
     "ssh_session",
 ]
 PROGRAMS: tuple[Program, ...] = get_args(Program)

@@ -16,12 +16,11 @@ from musterpoint.core.channel.topics import consultations
 from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
-from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.facts import HostFacts, Subject, subject_of
 from musterpoint.tools.check.findings import Finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import job_findings
 from musterpoint.tools.check.records import from_json, to_json
-from musterpoint.tools.check.subject import Subject, subject_of
 
 POINT = "check"
 SECONDS = 10.0

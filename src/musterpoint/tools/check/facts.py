@@ -1,19 +1,82 @@
-"""Everything that a host looks at on itself, in one value that travels to the leader."""
+"""The host that is checked, and everything that it finds on itself, in one value that travels to the leader.
+
+Interfaces and RDMA ports (state, speed, counters) are read from the kernel's files.
+"""
 
 import os
-from typing import TYPE_CHECKING, Mapping, NamedTuple
+import sys
+from typing import Mapping, NamedTuple
 
-from musterpoint.core.fabric.devices import Devices
-from musterpoint.tools.check.data_places import DataPlace
+from musterpoint.base.probe import Ask
+from musterpoint.base.settings import PYTHON, Settings
+from musterpoint.core.fabric.devices import Devices, entries, read, survey
+from musterpoint.core.fabric.network_interface import interface_toward
+from musterpoint.core.fabric.rdma import survey_rdma
+from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.prepare import user_environment
+from musterpoint.tools.check.data_places import DataPlace, survey_places
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
-from musterpoint.tools.check.links import Links, survey_links
 from musterpoint.tools.check.machine import MachineState, survey_machine
 from musterpoint.tools.check.system import System
 from musterpoint.tools.check.versions import Version, survey_versions
 
-if TYPE_CHECKING:
-    from musterpoint.base.probe import Ask
-    from musterpoint.core.job.model import Paths
+VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
+"""How names of interfaces begin that lead to no other host."""
+_RDMA_ERRORS = (
+    "symbol_error",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "link_error_recovery",
+)
+"""Counters of an InfiniBand port that count faults of the link, in ``ports/N/counters`` (Linux:
+Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+
+ERRORS_PER_PACKET = 1e-4
+"""More than so many errors and drops per packet are no accident."""
+
+
+class Interface(NamedTuple):
+    """A network interface. ``speed`` in Mbit/s, 0: not known; counters since it came up."""
+
+    name: str
+    state: str = ""
+    speed: int = 0
+    mtu: int = 0
+    packets: int = 0
+    errors: int = 0
+    dropped: int = 0
+    carrier_changes: int = 0
+
+
+class RdmaPort(NamedTuple):
+    """A port of an RDMA device, such as ``mlx5_0/1``. ``layer``: InfiniBand, Ethernet or Unspecified (EFA).
+    ``reachable``: whether this container has the device's node in /dev/infiniband.
+    """
+
+    name: str
+    state: str
+    layer: str = ""
+    rate: str = ""
+    errors: int = 0
+    link_downed: int = 0
+    reachable: bool = True
+
+
+class Links(NamedTuple):
+    """All of a host. ``toward``: the interface on the route to the leader; empty: not known."""
+
+    toward: str = ""
+    interfaces: tuple[Interface, ...] = ()
+    rdma: tuple[RdmaPort, ...] = ()
+
+    @property
+    def used(self) -> Interface | None:
+        """The interface toward the leader."""
+        return next((each for each in self.interfaces if each.name == self.toward), None)
 
 
 class HostFacts(NamedTuple):
@@ -58,7 +121,7 @@ class Asked(NamedTuple):
 
 
 def survey_host(
-    asked: Asked, devices: Devices, paths: "Paths", environ: Mapping[str, str], ask: "Ask", system: System
+    asked: Asked, devices: Devices, paths: Paths, environ: Mapping[str, str], ask: Ask, system: System
 ) -> HostFacts:
     """This host's facts. It takes some milliseconds, and with an interpreter as long as that takes to start."""
     return HostFacts(
@@ -76,7 +139,7 @@ def survey_host(
     )
 
 
-def _places(paths: "Paths", environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def _places(paths: Paths, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     return [
         ("the working directory", paths.code or os.getcwd()),
         ("the model", paths.model),
@@ -84,3 +147,113 @@ def _places(paths: "Paths", environ: Mapping[str, str]) -> list[tuple[str, str]]
         ("checkpoints", paths.checkpoints),
         ("temporary files", environ.get("TMPDIR") or "/tmp"),
     ]
+
+
+def survey_links(toward: str = "", root: str = "/") -> Links:
+    """This host's links."""
+    folder = os.path.join(root, "sys/class/net")
+    names = sorted(name for name in entries(folder) if not name.startswith(VIRTUAL) or name == toward)
+    return Links(toward, tuple(_interface(folder, name) for name in names), tuple(_rdma_ports(root)))
+
+
+def _interface(folder: str, name: str) -> Interface:
+    here = os.path.join(folder, name)
+
+    def count(*files: str) -> int:
+        return sum(_number(os.path.join(here, file)) for file in files)
+
+    return Interface(
+        name=name,
+        state=read(os.path.join(here, "operstate")).strip(),
+        speed=max(0, count("speed")),
+        mtu=count("mtu"),
+        packets=count("statistics/rx_packets", "statistics/tx_packets"),
+        errors=count("statistics/rx_errors", "statistics/tx_errors"),
+        dropped=count("statistics/tx_dropped", "statistics/rx_missed_errors", "statistics/rx_fifo_errors"),
+        carrier_changes=count("carrier_changes"),
+    )
+
+
+def _rdma_ports(root: str) -> list[RdmaPort]:
+    folder = os.path.join(root, "sys/class/infiniband")
+    reachable = {device.name: device.reachable for device in survey_rdma(root)}
+    found = []
+    for device in sorted(entries(folder)):
+        for port in sorted(entries(os.path.join(folder, device, "ports"))):
+            here = os.path.join(folder, device, "ports", port)
+            counters = os.path.join(here, "counters")
+            found.append(
+                RdmaPort(
+                    f"{device}/{port}",
+                    read(os.path.join(here, "state")).strip().rpartition(" ")[2],
+                    read(os.path.join(here, "link_layer")).strip(),
+                    read(os.path.join(here, "rate")).strip(),
+                    sum(_number(os.path.join(counters, name)) for name in _RDMA_ERRORS),
+                    _number(os.path.join(counters, "link_downed")),
+                    reachable.get(device, True),
+                )
+            )
+    return found
+
+
+def _number(path: str) -> int:
+    text = read(path).strip()
+    return int(text) if text.removeprefix("-").isdecimal() else 0
+
+
+class Subject(NamedTuple):
+    """``environ``: as the user's program sees it; ``ask`` asks programs of this host. ``named``: whether the platform
+    names the hosts, so that their names should resolve. ``ports``: more ports to call on every host.
+    """
+
+    job: Job
+    options: Settings
+    environ: Mapping[str, str]
+    devices: Devices
+    ask: Ask
+    ports: tuple[int, ...] = ()
+    system: System = System()
+    named: bool = True
+
+    @property
+    def slots_asked(self) -> int | None:
+        """The ranks per host that somebody asked for."""
+        return self.options.slots or self.job.distribution.processes_per_host
+
+    @property
+    def slots(self) -> int:
+        return self.slots_asked or self.devices.slots
+
+    @property
+    def interpreter(self) -> str:
+        """The user's Python."""
+        return self.environ.get(PYTHON) or sys.executable
+
+    def facts(self, host: str, leader: str, whole: bool = True) -> HostFacts:
+        """This host's facts; ``leader`` is the leader's address. ``whole``: with the versions of the user's Python,
+        which take as long as that takes to start.
+        """
+        toward = interface_toward(leader, self.system.root)
+        asked = Asked(host, self.slots_asked, toward, self.interpreter if whole else "")
+        found = survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
+        if not whole:
+            return found
+        return found._replace(places=survey_places(self.job, self.options, self.environ, self.interpreter))
+
+
+def subject_of(
+    job: Job,
+    options: Settings,
+    environ: Mapping[str, str],
+    ask: Ask,
+    ports: tuple[int, ...] = (),
+    system: System | None = None,
+) -> Subject:
+    """The subject with this host's devices.
+
+    Raises:
+        UsageError: there is no such conda environment.
+    """
+    system = system or System()
+    environ = user_environment(environ, options.python)
+    return Subject(job, options, environ, survey(environ, system.root), ask, ports, system, job.unnamed is None)

@@ -229,37 +229,5 @@ CODES: Mapping[str, Code] = {
         "a host's interface is slower than those of others",
         "look at its cable and switch port, or replace the host",
     ),
-    "host-slow": Code(
-        _WF, "a host is slow in collectives with every other host", "look at its NIC and cable, or replace the host"
-    ),
-    "host-mute": Code(
-        _F,
-        "collectives with a host fail, whoever it is paired with",
-        "look at its firewall, NIC and the message of the failure, or replace the host",
-    ),
-    "pair-slow": Code(
-        _W, "two hosts are slow with each other and fast with others", "look at the switch or link between the two"
-    ),
-    "pair-mute": Code(
-        _F,
-        "collectives between two hosts fail, and neither could be paired with a third that works",
-        "look at the firewall and route between the two",
-    ),
-    "network-slow": Code(
-        _W,
-        "collectives are slow between all hosts alike; no host stands out",
-        "look at which network they use (NCCL_DEBUG=INFO), at placement groups, and at the interface's speed",
-    ),
-    "bandwidth-noisy": Code(
-        _W,
-        "some looked slow, and what else ran on the hosts may be why: too noisy to tell",
-        "measure again where nothing else runs; nobody is to blame yet",
-    ),
-    "bandwidth-unmeasured": Code(
-        _WF,
-        "collectives between hosts weren't measured",
-        "install torch for the Python of the job (--python); open the ports that other findings name",
-    ),
-    "bandwidth": Code(("ok",), "what was measured between hosts", "nothing to do"),
     "looked-at": Code(("ok",), "what was looked at and is as expected", "nothing to do"),
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Iterator
 
 from musterpoint.base.stop_budget import UPLOAD_RESERVE
-from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.facts import ERRORS_PER_PACKET, HostFacts
 from musterpoint.tools.check.findings import Finding, Severity, finding
 from musterpoint.tools.check.gpus import XIDS, is_busy
-from musterpoint.tools.check.links import ERRORS_PER_PACKET
 from musterpoint.tools.check.system import UNLIMITED
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -6,9 +6,8 @@ from collections import Counter
 from statistics import median, median_low
 from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
 
-from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.facts import ERRORS_PER_PACKET, HostFacts, Links
 from musterpoint.tools.check.findings import Finding, Severity, finding
-from musterpoint.tools.check.links import ERRORS_PER_PACKET, Links
 
 SKEW_WARNS, SKEW_FAILS = 2.0, 300.0
 """Seconds. Kerberos refuses requests that are five minutes off, S3 fifteen; two put the files of a shared directory out

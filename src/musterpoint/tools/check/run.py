@@ -18,11 +18,10 @@ from musterpoint.core.prepare import named_job
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.tools.check.facts import Subject, subject_of
 from musterpoint.tools.check.findings import finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
-from musterpoint.tools.check.joint_steps import JointSteps
-from musterpoint.tools.check.steps import Checked, Steps
-from musterpoint.tools.check.subject import Subject, Wanted, subject_of
+from musterpoint.tools.check.steps import Checked, JointSteps, Steps
 from musterpoint.tools.check.system import System
 
 PROGRAM = "check"
@@ -30,8 +29,9 @@ PROGRAM = "check"
 LOOPBACK = "127.0.0.1"
 
 
-def check(request: Request, wanted: Wanted, system: System | None = None) -> Checked:
-    """Checks this host, or all hosts of the job that the platform's settings or options name.
+def check(request: Request, ports: tuple[int, ...] = (), system: System | None = None) -> Checked:
+    """Checks this host, or all hosts of the job that the platform's settings or options name. ``ports``: more ports to
+    call on every host.
 
     Raises:
         UsageError: options or the platform's settings are wrong.
@@ -44,7 +44,7 @@ def check(request: Request, wanted: Wanted, system: System | None = None) -> Che
         job = read_job(request.environ, options, "", PROGRAM, ())
         if job.started is not None and job.started.local_rank:
             return Checked(job.hosts, (finding("looked-at", "ok", "", "by this host's entry point of local rank 0"),))
-        subject = subject_of(job, options, request.environ, runtime.ask, wanted, system)
+        subject = subject_of(job, options, request.environ, runtime.ask, ports, system)
         return _check(runtime, subject)
     finally:
         runtime.close()
@@ -82,8 +82,6 @@ def _alone(subject: Subject, roster: Roster) -> Checked:
     found = host_findings(subject.facts(roster.me, roster.master_address))
     if len(roster.seats) > 1:
         found.append(finding("looked-at", "ok", "", f"this host only, as --rollcall {subject.options.rollcall} says"))
-    if subject.wanted.bandwidth:
-        found.append(finding("bandwidth-unmeasured", "warn", "", "there is no other host to measure with", "two hosts"))
     return Checked((roster.me,), in_order(found))
 
 

@@ -6,7 +6,6 @@ from typing import Any, Iterable, Sequence, TextIO
 
 from musterpoint.base.untrusted import escaped
 from musterpoint.tools.check.findings import CODES, SEVERITIES, Finding, worst
-from musterpoint.tools.check.records import to_json
 from musterpoint.tools.check.steps import Checked
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -14,12 +13,11 @@ _HEAD = ("", "code", "host", "found", "expected")
 
 
 def to_document(checked: Checked) -> dict[str, Any]:
-    """The JSON object: ``severity`` (the worst), ``hosts``, ``findings`` and ``bandwidth``."""
+    """The JSON object: ``severity`` (the worst), ``hosts``, ``findings``."""
     return {
         "severity": worst(checked.findings),
         "hosts": list(checked.hosts),
         "findings": [each._asdict() for each in checked.findings],
-        "bandwidth": [to_json(each) for each in checked.measured],
     }
 
 

@@ -1,4 +1,4 @@
-"""The steps of a check that several hosts take together: facts, calls to ports, clocks, collectives, findings.
+"""The steps of a check that several hosts take together: facts, calls to ports, clocks, findings.
 
 The leader decides at each step; the others do what it answers.
 """
@@ -8,39 +8,119 @@ from __future__ import annotations
 import json
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
+from musterpoint.base.errors import MusterError, StoppedEarly
+from musterpoint.base.exit_codes import HOST_LOST
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.names import Answer, Names
-from musterpoint.core.channel.peers import Report
+from musterpoint.core.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
+from musterpoint.core.channel.topics import consultations
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.tools.check.bandwidth import measure
-from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.facts import HostFacts, Links, Subject, survey_links
 from musterpoint.tools.check.findings import Finding, finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
-from musterpoint.tools.check.joint_steps import JointSteps
-from musterpoint.tools.check.links import Links, survey_links
 from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, called_by, ephemeral_ports
 from musterpoint.tools.check.port_rules import port_findings
 from musterpoint.tools.check.records import from_json, to_json
-from musterpoint.tools.check.subject import Subject
-
-if TYPE_CHECKING:
-    from musterpoint.tools.check.bandwidth_rules import Measured
 
 CLOCK_EXCHANGES = 4
 LOOK = 90.0
 """Seconds in which every host looks at itself and at names: a resolver that drops its answers takes 10 s a name."""
 CLOCK = 10.0
+WHEN = "during the check"
+STEP = 30.0
+"""Seconds that the leader waits for the hosts at a step."""
+_END = 5.0
+
+
+class LeaderLost(MusterError):
+    """The leader is gone, so nobody decides."""
+
+    code = HOST_LOST
+
+
+class JointSteps:
+    """This host's part in the steps. ``lost``: hosts that were lost meanwhile, and why."""
+
+    def __init__(self, loop: Loop, peers: Peers, me: str) -> None:
+        self.lost: dict[str, str] = {}
+        self._loop, self._peers, self._me = loop, peers, me
+        self._stop: StoppedEarly | None = None
+        self._done = False
+        peers.listen(self._on_event)
+
+    def on_signal(self, signo: int) -> None:
+        """A signal came to this process; a stop ends the check on all hosts."""
+        if signo in STOPPING:
+            self._peers.stopping(signo)
+            self._stop = self._stop or StoppedEarly(self._me, signo, WHEN)
+
+    def _on_event(self, event: PeerEvent) -> None:
+        if isinstance(event, PeerLost):
+            self.lost[event.host] = event.why
+        elif isinstance(event, StopAll):
+            self._stop = self._stop or StoppedEarly(event.host, event.signal, WHEN)
+        elif isinstance(event, AllDone):
+            self._done = True
+
+    def step(self, point: str, text: str, decide: Decide, seconds: float = STEP) -> str:
+        """Reports ``text`` at ``point``; what the leader's ``decide`` made of all reports.
+
+        Raises:
+            LeaderLost: there will be no answer.
+            StoppedEarly: this host or another was told to stop.
+        """
+        answers: list[str | None] = []
+        errors: list[Exception] = []
+
+        def decided(reports: dict[str, Report]) -> str:
+            try:
+                return decide(reports)
+            except Exception as error:  # the channel would blame the host whose report came last
+                errors.append(error)
+                return ""
+
+        self._peers.topic(consultations.TOPIC).consult(point, text, decided, answers.append, seconds)
+        self.wait(lambda: bool(answers))
+        if errors:
+            raise errors[0]
+        if answers[0] is None:
+            why = "; ".join(f"{host}: {why}" for host, why in self.lost.items())
+            raise LeaderLost(f"the leader was lost during the check ({why})")
+        return answers[0]
+
+    def check(self) -> None:
+        """Raises StoppedEarly where this host or another was told to stop."""
+        if self._stop is not None:
+            raise self._stop
+
+    def wait(self, is_over: Callable[[], Any]) -> None:
+        """Turns the loop until ``is_over``.
+
+        Raises:
+            StoppedEarly: this host or another was told to stop.
+        """
+        while not is_over():
+            self.check()
+            self._loop.turn()
+
+    def close(self, code: int) -> None:
+        """Tells the others that this host is done, and waits a little until all are."""
+        self._peers.done(code)
+        until = self._loop.clock() + _END
+        while not self._done and (left := until - self._loop.clock()) > 0:
+            self._loop.turn(left)
+        self._peers.close()
 
 
 class Checked(NamedTuple):
-    """The outcome, the same on every host. ``findings``: the worst first. ``measured``: where that was asked for."""
+    """The outcome, the same on every host. ``findings``: the worst first."""
 
     hosts: tuple[str, ...]
     findings: tuple[Finding, ...]
-    measured: tuple[Measured, ...] = ()
 
 
 class Told(NamedTuple):
@@ -94,13 +174,9 @@ class Steps:
         for number in range(CLOCK_EXCHANGES):
             point = f"clock-{number}"
             self._joint.step(point, repr(self._subject.system.time()), self._hear_clock, CLOCK)
-        measured: tuple[Measured, ...] = ()
-        if self._subject.wanted.bandwidth:
-            measured, found = measure(self._loop, self._subject, self._roster, self._joint)
-            self._found += found
         now = survey_links(facts.links.toward, self._subject.system.root)
         verdict = json.loads(self._step("findings", now, self._decide))
-        return Checked(self._hosts, tuple(map(Finding.from_wire, verdict)), measured)
+        return Checked(self._hosts, tuple(map(Finding.from_wire, verdict)))
 
     def _step(self, point: str, value: Any, decide: Callable[[dict[str, Report]], str], seconds: float = 30.0) -> str:
         return self._joint.step(point, json.dumps(to_json(value)), decide, seconds)
@@ -108,7 +184,7 @@ class Steps:
     def _agreed_ports(self) -> dict[int, str]:
         """The ports that every host is called at, and what they are for."""
         ports = {self._roster.master_port: "the master port"}
-        return {**ports, **dict.fromkeys(self._subject.wanted.ports, "asked for")}
+        return {**ports, **dict.fromkeys(self._subject.ports, "asked for")}
 
     # what the leader makes of the reports
 

@@ -26,8 +26,6 @@ def test_the_codes_are_those_promised() -> None:
         "rdma-errors", "nic-down", "nic-errors",
         "name-unresolved", "name-loopback", "name-differs", "host-missing", "host-silent", "port-blocked",
         "large-packets-lost", "clock-skew", "devices-differ", "versions-differ", "mtu-differs", "link-speed-differs",
-        "host-slow", "host-mute", "pair-slow", "pair-mute", "network-slow", "bandwidth-noisy", "bandwidth-unmeasured",
-            "bandwidth",
         "looked-at",
     ]  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from musterpoint.tools.check.links import Interface, RdmaPort, survey_links
+from musterpoint.tools.check.facts import Interface, RdmaPort, survey_links
 
 from .test_machine import tree
 

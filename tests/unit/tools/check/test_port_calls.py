@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.loop import Loop
-from musterpoint.tools.check.blame import Pair, blamed
 from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, Result, called_by, ephemeral_ports
-from musterpoint.tools.check.port_rules import port_findings
+from musterpoint.tools.check.port_rules import Pair, blamed, port_findings
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
 AGREED = {7777: "the master port"}

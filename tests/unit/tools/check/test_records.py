@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.tools.check.facts import HostFacts
+from musterpoint.tools.check.facts import HostFacts, Interface, Links, RdmaPort
 from musterpoint.tools.check.gpus import Gpu, Gpus, Xid
-from musterpoint.tools.check.links import Interface, Links, RdmaPort
 from musterpoint.tools.check.machine import Disk, MachineState
 from musterpoint.tools.check.records import from_json, to_json
 from musterpoint.tools.check.steps import Told

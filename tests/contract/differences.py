@@ -134,7 +134,7 @@ PROPERTIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], bool]] = {
     "is_master": leads,
 }
 
-OWN_OPTIONS = ("MUSTER_SLOTS", "MUSTER_ROLLCALL")
+OWN_OPTIONS = ("MUSTER_SLOTS", "MUSTER_HOSTS_FILE", "MUSTER_ROLLCALL_PORT")
 
 CHECKS: dict[str, Callable[[Pair], bool]] = {
     "SM_HOSTS, every list of hosts": hosts_in_order,

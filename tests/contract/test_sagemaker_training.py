@@ -24,6 +24,7 @@ from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.read import read_job
 
 from ..hosts.packages import PYPROJECT, Index, backend, wheel
+from ..ports import free_port
 from .differences import CHECKS, DIFFERENCES, ELSEWHERE, compare, pairs
 
 DUMP = """
@@ -312,6 +313,38 @@ def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/")
     return seen(dump)
 
 
+def run_ours(tree: Tree, environ: dict[str, str], base: Path, dump: Path) -> Seen:
+    """Our ``train`` on the tree's host, and on all others of the job beside it, which meet as on the platform."""
+    command, hosts = [sys.executable, "-m", "musterpoint.cli.train"], tree.resources["hosts"]
+    if len(hosts) == 1:
+        return run(command, environ, dump)
+    names = base.parent / "hosts"
+    names.write_text("".join(f"127.0.0.{20 + at} {host}\n" for at, host in enumerate(hosts)))
+    environ = {**environ, "MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port())}
+    others = []
+    for host in hosts:
+        if host != tree.resources["current_host"]:
+            folder = base.parent / host
+            write(tree._replace(resources=seen_by(host, tree.resources)), folder / "ml")
+            own = {"SAGEMAKER_BASE_DIR": folder / "ml", "DUMP": folder / "dump.json", "PIP_CALLS": folder / "calls"}
+            variables = {**environ, **{name: str(path) for name, path in own.items()}}
+            others.append(subprocess.Popen(command, env=variables, cwd="/"))
+    try:
+        return run(command, environ, dump)
+    finally:
+        for other in others:
+            assert other.wait(500) == 0
+
+
+def seen_by(host: str, resources: dict[str, Any]) -> dict[str, Any]:
+    """The job's hosts as the platform describes them to ``host``."""
+    found = {**resources, "current_host": host}
+    for group in resources.get("instance_groups", ()):
+        if host in group["hosts"]:
+            found.update(current_group_name=group["instance_group_name"], current_instance_type=group["instance_type"])
+    return found
+
+
 def seen(dump: Path) -> Seen:
     found = json.loads(dump.read_text())
     return Seen(found["argv"], found["cwd"], found["environ"])
@@ -344,8 +377,8 @@ def test_the_program_sees_the_same(
     their_pip = asked_of_pip(calls)
     write(tree, base)
     if tree.starts:
-        ours_environ = {**environ, "PYTHONPATH": os.pathsep.join((source_path, no_pip)), "MUSTER_ROLLCALL": "off"}
-        ours = run([sys.executable, "-m", "musterpoint.cli.train"], ours_environ, dump)
+        ours_environ = {**environ, "PYTHONPATH": os.pathsep.join((source_path, no_pip))}
+        ours = run_ours(tree, ours_environ, base, dump)
     else:
         ours = run_alone(environ, dump)
     assert asked_of_pip(calls) == their_pip
@@ -398,7 +431,7 @@ def test_a_packaged_job_with_requirements_really_installed(
     environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
     environ.update(
         SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", AWS_CONFIG_FILE=os.devnull, PIP_INDEX_URL=index.url,
-        AWS_EC2_METADATA_DISABLED="true", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1", MUSTER_ROLLCALL="off",
+        AWS_EC2_METADATA_DISABLED="true", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1",
     )  # fmt: skip
     said = []
     try:

@@ -16,7 +16,18 @@ from musterpoint.core.job.cluster import natural
 from musterpoint.core.launch.inputs import STANDINS
 
 from .differences import PROPERTIES, in_order, pairs
-from .test_sagemaker_training import FILE_CHANNEL, HOMOGENEOUS, MIXED, ONE_HOST, SDK_V2, Tree, run, run_theirs, write
+from .test_sagemaker_training import (
+    FILE_CHANNEL,
+    HOMOGENEOUS,
+    MIXED,
+    ONE_HOST,
+    SDK_V2,
+    Tree,
+    run,
+    run_ours,
+    run_theirs,
+    write,
+)
 
 DUMP = """
 import json, os, sys
@@ -77,8 +88,8 @@ def test_it_has_what_the_real_one_has(
     write(tree, base)
     real = run_theirs(their_train, both, dump)
     write(tree, base)
-    source = {"PYTHONPATH": os.pathsep.join((environ["PYTHONPATH"], both["PYTHONPATH"])), "MUSTER_ROLLCALL": "off"}
-    ours = run([sys.executable, "-m", "musterpoint.cli.train"], {**both, **source}, dump)
+    source = {"PYTHONPATH": os.pathsep.join((environ["PYTHONPATH"], both["PYTHONPATH"]))}
+    ours = run_ours(tree, {**both, **source}, base, dump)
     assert "site-packages" in real.argv[0]
     assert ours.argv[0].startswith(STANDINS)
     theirs, own = facts(real.variables), facts(ours.variables)
@@ -107,7 +118,7 @@ def test_the_one_file_brings_it_too(tmp_path: Path, both: dict[str, str]) -> Non
     tree, train = Tree(files=FILES), tmp_path / "train"
     write(tree, tmp_path / "ml")
     train.write_text(bundle())
-    ran = run([sys.executable, "-I", "-S", str(train)], {**both, "MUSTER_ROLLCALL": "off"}, tmp_path / "dump.json")
+    ran = run([sys.executable, "-I", "-S", str(train)], both, tmp_path / "dump.json")
     assert "/musterpoint/embedded/standins/sagemaker_training/environment.py" in ran.argv[0]
     assert ran.argv[0].startswith("/proc/"), "a place in the file's archive"
     assert facts(ran.variables)["properties"]["current_host"] == "algo-1"

@@ -170,24 +170,6 @@ def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
     assert "(local rank 1) on algo-2, exit code 5" in hosts.left("algo-1", "failure")
 
 
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
-    hosts.program(SHOW)
-    # without a roll call nobody tells the others which port was free
-    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(free_port()))
-    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
-    facts = [hosts.shown(host)[0] for host in HOSTS]
-    assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]
-    assert len({one["MASTER_PORT"] for one in facts}) == 1
-    assert {one["MASTER_ADDR"] for one in facts} == {"127.0.0.21"}, "as the hosts file says"
-
-
-def test_without_a_channel_each_host_ends_by_itself(hosts: Hosts) -> None:
-    hosts.program("import os, sys, time\ntime.sleep(2)\nsys.exit(5 if os.environ['RANK'] == '1' else 0)\n")
-    hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="7791")
-    assert hosts.codes == {"algo-1": 0, "algo-2": 5}, hosts.logs
-
-
 DIFFERENT = {
     "job": ({"TRAINING_JOB_NAME": "another"}, ["'another'", "'digits'"]),
     "launcher": ({"MUSTER_LAUNCHER": "script"}, ["script", "ranks"]),

@@ -129,19 +129,6 @@ def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
     assert {moment["host"] for moment in moments} == {"control plane", "algo-1", "algo-2"}
 
 
-@pytest.mark.parametrize("name", EACH)
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_hosts_without_a_channel_go_by_one_port(muster: Muster, name: str, how: str) -> None:
-    (muster.directory / "code" / "train.py").write_text(
-        "import os; print('meeting at', os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], flush=True)"
-    )
-    ended = muster.run(*BACKENDS[name], "--rollcall", how, what="done")
-    assert ended.code == 0, ended.err
-    said = [line.partition("meeting at ")[2] for line in ended.out.splitlines() if "meeting at" in line]
-    assert len(said) == 2
-    assert len(set(said)) == 1
-
-
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ Switch = Literal["auto", "off"]
 ROLLCALL_PORT = 7776
 """The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
 MASTER_PORT = 7777
-"""The master port that the leader tries first; without the roll call's channel it is always used."""
+"""The master port that the leader tries first."""
 AZUREML_PORT = 6105
 """The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
@@ -36,7 +36,6 @@ class Settings(NamedTuple):
     slots: int | None = None
     python: str = ""
     rendezvous: Rendezvous = "static"
-    rollcall: Literal["full", "names", "off"] = "full"
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
@@ -213,10 +212,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order; c10d doesn't promise it, "
            "and is for programs that need torchrun's own rendezvous",
            "HOW", of_some=True),
-    Option("rollcall", "how hosts meet before the ranks start: full: they call the leader, and the call stays open, so "
-           "that all hear of a failure; names: each only looks up the others' names, and is on its own then; off: not "
-           "even that. names and off are for networks in which the leader's port can't be opened", "HOW",
-           unless_given="a one-host job never listens"),
     Option("rollcall_timeout", "how long all hosts are waited for before the job ends with code 69 and a table of who "
            "is missing; longer where hosts start at very different times", "S", readers.seconds),
     Option("rollcall_check", "what becomes of a host whose address isn't one that its name resolves to: warn lets it "
@@ -244,8 +239,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("master_port", "the port that the framework's ranks meet at (MASTER_PORT), held on the leader and told to "
            "all hosts (0: any free one). Give it where only some ports are open between hosts; where another job has "
            "it, this one ends", "P",
-           readers.port, unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the "
-           "roll call's channel always that one"),
+           readers.port, unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one"),
     Option("stop_grace", "how long ranks may go on after SIGTERM, to save a checkpoint, before they are killed; as "
            "long as saving takes, and less than the platform's own limit", "S", readers.seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
@@ -351,13 +345,14 @@ OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 REMOVED = {
+    "rollcall": "hosts always meet in the roll call: open the leader's port between them (7776, or --rollcall-port)",
     "bandwidth": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "expect": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "log_rules": "let the platform search the job's log (metric definitions, an alarm); --stall-timeout finds ranks "
     "that print nothing",
 }
 """Options that are gone, by their field, and what to use instead."""
-NOTHING_ASKED = ("", "off")
+NOTHING_ASKED = ("", "off", "full")
 """Values of such an option's variable that ask for nothing: the job runs."""
 PREFIX = "MUSTER_"
 """Of the variables of all options."""
@@ -416,10 +411,7 @@ def _readers(environ: Mapping[str, str], given: Mapping[str, Any]) -> Iterator[t
 
 
 TO_MEET = frozenset(
-    (
-        *("rollcall", "rollcall_port", "rollcall_leader", "nnodes", "node_rank", "hosts_file", "secret", "platform"),
-        *("job_name",),
-    )
+    (*("rollcall_port", "rollcall_leader", "nnodes", "node_rank", "hosts_file", "secret", "platform"), *("job_name",))
 )
 """The options without which a host doesn't find the others of its job."""
 

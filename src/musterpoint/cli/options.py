@@ -34,7 +34,6 @@ COMMON = ("launcher", "slots", "platform", "requirements", "log_prefix", "stall_
 """The options of the job, by field, that `--help` shows; `--help all` shows the others, too."""
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "the hosts, and how they meet": (
-        "rollcall",
         "rollcall_timeout",
         "rollcall_check",
         "silence_timeout",

@@ -30,10 +30,10 @@ from musterpoint.core.launch.choose import Choice, choose
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.core.launch.launcher import MPIRUN, Lacks, Launcher, Question, Wanted, asks_for_ssh, refuse
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
+from musterpoint.core.launch.ports import option_for_ports, wanted_ports
 from musterpoint.core.launch.table import find, instead_of, of_program
 from musterpoint.core.launch.unnamed import check_unnamed
-from musterpoint.core.rollcall.ports import Ports, agreed_master_port, check_agreed, offered
+from musterpoint.core.rollcall.ports import Ports, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
 
 if TYPE_CHECKING:
@@ -351,14 +351,9 @@ def offer_of(
 
 
 def _place(job: Job, options: Settings) -> str:
-    """Where this host is in the network, if that decides the rank order; a UsageError where it can't."""
+    """Where this host is in the network, if that decides the rank order."""
     if options.host_order != "topology" or len(job.hosts) == 1:
         return ""
-    if options.rollcall != "full":
-        raise UsageError(
-            f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
-            "the others are: leave one of the two out"
-        )
     place = f"{options.topology}.{job.own_name}" if options.topology else job.place  # the host itself comes last
     return place[:LONGEST_PLACE]
 
@@ -371,11 +366,6 @@ def free_ports(job: Job, options: Settings, host: PreparedHost, held: Ports) -> 
     """
     launcher = find(host.choice.launcher)
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
-    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
+    if job.in_group and len(job.hosts) > 1 and host.devices.neuron_cores:
         wanted += launch.fabric.wanted_for_neuron(launcher, host.devices)
-    ports = offered(wanted, held, option_for_ports(launcher, options))
-    if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))
-        leads = job.current_host == job.leader
-        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, held, leads)
-    return ports
+    return offered(wanted, held, option_for_ports(launcher, options))

@@ -197,11 +197,10 @@ class Runtime:
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
         if self._tools is None:
-            awaited = len(job.hosts) > 1 and options.rollcall != "off"
             output = code.tools.Output(
                 self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)
             )
-            seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None
+            seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if len(job.hosts) > 1 else None
             self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 

@@ -86,10 +86,10 @@ def test_an_error_names_the_variable_the_value_and_what_was_expected(variable: s
 
 
 def test_the_default_is_said_once_and_with_what_goes_with_it() -> None:
-    shown = {field: BY_FIELD[field].default for field in ("rollcall", "rollcall_timeout", "master_port", "hosts_file")}
+    shown = {field: BY_FIELD[field].default for field in ("rollcall_timeout", "master_port", "hosts_file")}
     assert shown == {
-        "rollcall": "full; a one-host job never listens", "rollcall_timeout": "900", "hosts_file": "none",
-        "master_port": "7777 (AzureML: 6105) if free, else a free one; without the roll call's channel always that one",
+        "rollcall_timeout": "900", "hosts_file": "none",
+        "master_port": "7777 (AzureML: 6105) if free, else a free one",
     }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_every_finding_is_listed(environ: dict[str, str], capfd: pytest.CaptureF
         (["--port", "x"], "--port='x': expected a port number"),
         (["train.py"], "unexpected argument 'train.py'"),
         (["--stric"], "unknown option --stric (did you mean --strict?)"),
-        (["--rollcall", "sometimes"], "--rollcall='sometimes'"),
+        (["--rollcall-check", "sometimes"], "--rollcall-check='sometimes'"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(

@@ -89,20 +89,8 @@ def test_the_rosters_names_replace_placeholders() -> None:
             {"launcher": "parameter-server"},
             "launcher parameter-server: a host's role follows from its place",
         ),
-        (
-            (2, None),
-            {"rollcall": "off"},
-            "--rollcall off: the hosts' places and names are only known from the roll call",
-        ),
-        ((2, 1), {"rollcall": "names", "launcher": "mpi"}, "--rollcall names: launcher mpi needs every host's address"),
-        (
-            (2, 1),
-            {"rollcall": "off", "launcher": "torchrun", "rendezvous": "c10d"},
-            "--rollcall off: launcher torchrun with --rendezvous c10d needs every host's address",
-        ),
         ((2, 1), {"rollcall_check": "strict"}, "--rollcall-check strict: the platform names no hosts"),
         ((2, 1), {"rollcall_check": "strict", "secret": "an example of a secret"}, ""),
-        ((2, 1), {"rollcall": "off", "launcher": "ranks"}, ""),
         ((2, None), {"launcher": "ranks"}, ""),
     ],
 )
@@ -181,8 +169,6 @@ def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -
     options = options._replace(host_order="topology")
     assert offer_of(job, options, host, unheld()).place == "s0.s1.algo-1"
     assert offer_of(job, options._replace(topology="nn-1.nn-7"), host, unheld()).place == "nn-1.nn-7.algo-1"
-    with pytest.raises(UsageError, match="--host-order topology with --rollcall names: only the full roll call"):
-        offer_of(job, options._replace(rollcall="names"), host, unheld())
     seats = (Seat("algo-2", "10.0.0.2", 2), Seat("algo-1", "10.0.0.1", 2))
     job = ordered_job(job, Roster("j", "s", seats, "10.0.0.2", 7777, "algo-1"))
     assert (job.hosts, job.group_hosts, job.current_host) == (("algo-2", "algo-1"), ("algo-2", "algo-1"), "algo-1")

@@ -18,11 +18,6 @@ def check(job: Job, options: Settings) -> None:
         raise UsageError(
             f"{given} with --on-failure finish: a restart ends the other ranks, which are to go on: leave one out"
         )
-    if options.rollcall != "full" and len(job.hosts) > 1:
-        raise UsageError(
-            f"{given} with --rollcall {options.rollcall}: the hosts agree on a restart over the roll call's channel: "
-            "leave --rollcall out"
-        )
     started = job.started
     if started is not None and (started.local_size > 1 or started.mpi):
         who = "an mpirun" if started.mpi else "an entry point for every rank"

@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Mapping
 
 import musterpoint
-from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import ATTEMPT, PROGRESS, TRAINJOB_STATUS, Settings
 from musterpoint.base.stop_budget import rank_grace
@@ -265,16 +264,3 @@ def _threads(devices: Devices, ranks: int) -> tuple[str, str]:
 def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
     """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
     return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
-
-
-def check_channel(inputs: LaunchInputs) -> None:
-    """Checks that services can learn when every host is done, which only the roll call's channel reports.
-
-    Raises:
-        UsageError: there are several hosts without that channel.
-    """
-    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
-        raise UsageError(
-            f"--rollcall {inputs.settings.rollcall}: launcher {inputs.launcher} has processes that run until all "
-            "hosts are done, which only --rollcall full can tell"
-        )

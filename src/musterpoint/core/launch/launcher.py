@@ -118,16 +118,6 @@ def asks_for_ssh(launcher: "Launcher", settings: Settings) -> str:
     return "--ssh on" if settings.ssh == "on" else ""
 
 
-def nothing_more(_settings: Settings) -> str:
-    """For launchers whose plans need nothing of other hosts but the leader's address."""
-    return ""
-
-
-def always(name: str) -> Callable[[Settings], str]:
-    """For the launcher ``name``, whose plans need every host's address."""
-    return lambda _settings: f"launcher {name}"
-
-
 class Launcher(NamedTuple):
     """What starts the ranks of a job, and what the rest of musterpoint has to know of it."""
 
@@ -170,8 +160,6 @@ class Launcher(NamedTuple):
     """Whether it can't start without a directory for temporary files."""
     needs_place: bool = False
     """Whether a host must know its place before the roll call."""
-    needs_addresses: Callable[[Settings], str] = nothing_more
-    """What of it needs every host's address, for people; empty: the leader's is enough."""
 
     # slots and ports
     slots: Callable[[str, Job, Settings, Mapping[str, str]], int] | None = None

@@ -1,4 +1,4 @@
-"""The ports of a launcher's servers on this host: what it offers in the roll call, or uses without one."""
+"""The ports of a launcher's servers on this host: what it offers in the roll call."""
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
@@ -13,15 +13,7 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
     """
     if launcher.ports is not None:
         return launcher.ports(job, settings)
-    announced = settings.rollcall == "full" or len(job.hosts) == 1
-    return (0,) * len(servers_of(launcher, modules)) if announced else ()
-
-
-def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
-    """The ports of the leader's processes where no roll call announces any; a launcher's own have other rules."""
-    if launcher.ports is not None:
-        return ()
-    return tuple(range(master_port, master_port + 1 + len(servers_of(launcher, modules))))
+    return (0,) * len(servers_of(launcher, modules))
 
 
 def servers_of(launcher: Launcher, modules: frozenset[str]) -> tuple[str, ...]:

@@ -43,16 +43,10 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def token(roster: Roster, settings: Settings) -> str:
-    """The value of :data:`TOKEN`, which all hosts make alike; empty where nothing is known to the job's hosts alone."""
-    if settings.secret:
-        known = settings.secret
-    elif settings.rollcall == "full" or len(roster.group) == 1:
-        known = roster.session
-    else:
-        return ""  # each host made a session of its own
+    """The value of :data:`TOKEN`, which all hosts make alike of what is known to the job's hosts alone."""
     from musterpoint.core.channel.secret import derived  # most jobs make no token
 
-    return derived(known, f"smdistributed {roster.attempt}")
+    return derived(settings.secret or roster.session, f"smdistributed {roster.attempt}")
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:

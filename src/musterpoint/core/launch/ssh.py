@@ -11,7 +11,7 @@ import os
 import shlex
 from typing import Iterable, Sequence
 
-from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.errors import LauncherError
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.launch.inputs import LaunchInputs
@@ -39,17 +39,11 @@ def with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with this host's ssh server, and what ranks need to call those of the others.
 
     Raises:
-        UsageError: there is no channel over which hosts learn each other's keys.
         LauncherError: this is a launcher below another one, whose roll call has brought no keys.
     """
     roster, settings = inputs.roster, inputs.settings
     if inputs.hosts == 1:
         return plan
-    if settings.rollcall != "full":
-        raise UsageError(
-            f"--rollcall {settings.rollcall} with ssh ({_asked(inputs)}): hosts learn each other's keys over the "
-            "channel that only --rollcall full opens"
-        )
     if inputs.ssh is None:
         if roster.seat.ssh_key:
             return plan  # the ranks of the launcher above have it, and so does everything below them

@@ -13,27 +13,14 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
         return
     if error := unnamed.misplaced:
         raise error
-    rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
+    rank = unnamed.sources.node_rank
     if unnamed.node_rank is None and launcher.needs_place:
         raise UsageError(
             f"launcher {launcher.name}: a host's role follows from its place, which no host knows before the roll "
             f"call: give every host its own {rank}"
         )
-    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+    if options.rollcall_check == "strict" and not options.secret:
         raise UsageError(
             "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
             "set MUSTER_SECRET, the same on all hosts, which proves more"
-        )
-    if options.rollcall == "full":
-        return
-    how = f"--rollcall {options.rollcall}"
-    if unnamed.node_rank is None:
-        raise UsageError(
-            f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
-            f"host its own {rank}"
-        )
-    if what := launcher.needs_addresses(options):
-        raise UsageError(
-            f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
-            f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
         )

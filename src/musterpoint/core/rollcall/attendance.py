@@ -203,6 +203,11 @@ class Attendance:
 
 
 UNANSWERED = Answer((), "the name was not answered yet")
+TO_OPEN = (
+    "open it there for all hosts of the job (a security group, a network policy, a firewall), or give them all another "
+    "with --rollcall-port"
+)
+"""What to do about a port of the leader that nobody reaches."""
 
 
 def oddities(me: str, own: Answer, over: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The roll call of several hosts: this one calls the others, or is called, as leader, as worker, or by names only."""
+"""The roll call of several hosts: this one calls the others, or is called, as leader or as worker."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Callable, Mapping
 from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.connection_log import ConnectionLog
-from musterpoint.core.channel.dial import systems_choice
-from musterpoint.core.channel.fields import is_address
 from musterpoint.core.channel.link import Context
 from musterpoint.core.channel.names import Answer, Names, read_hosts, resolve
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.channel.timeouts import Timeouts
-from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.endpoint import EndpointSearch, OtherLeader
 from musterpoint.core.rollcall.leader import LeaderCall
-from musterpoint.core.rollcall.names_call import NamesCall
 from musterpoint.core.rollcall.ports import Ports, hold_rollcall_port
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.worker import WorkerCall
@@ -54,18 +50,18 @@ class Gathering:
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             self._participant = self._briefly(participant)
         self._settings = self._participant.settings
-        self.call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
+        self.call: LeaderCall | WorkerCall | EndpointSearch | None = None
         self._other: OtherLeader | None = None
 
-    def run(self) -> tuple[Roster, Peers] | dict[str, str]:
-        """Waits for the others; returns the roster and the channel, or only the addresses (by names).
+    def run(self) -> tuple[Roster, Peers]:
+        """Waits for the others; returns the roster and the channel.
 
         Raises:
             MusterError: as of :meth:`RollCall.run`.
         """
         started = self._loop.clock()
         self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.endpoint)
-        call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
+        call = self._call()
         while call.result is None and call.error is None:
             self._loop.turn()
             if self._other is not None:
@@ -89,40 +85,18 @@ class Gathering:
     def report_stop(self, stop: StoppedEarly) -> None:
         """Tells the others that this host was told to stop."""
         try:
-            call = self._full_call(stopped=True)
+            call = self._call(stopped=True)
         except MusterError:
             return  # no other host can be reached
         call.stop(stop)
         while call.error is None:
             self._loop.turn()
 
-    def unlooked(self) -> dict[str, str]:
-        """Each host's address without any look-up: its name, where the hosts file has none."""
-        given = self.given_addresses()
-        hosts = self._hosts if self._unnamed is None else (self._participant.endpoint,)
-        return {host: given.get(host.lower(), (host,))[0] for host in hosts}
-
-    def of_placeholders(self, unnamed: UnnamedHosts, leader: str) -> tuple[dict[str, str], str]:
-        """The addresses and this host's name where only the leader's address is known: enough for env://."""
-        addresses = {host: host for host in self._hosts}
-        me = self._hosts[unnamed.node_rank or 0]
-        addresses[me] = (systems_choice(leader) if is_address(leader) else "") or self._me
-        addresses[self._hosts[0]] = leader
-        return addresses, me
-
     def _context(self) -> tuple[Context, Names]:
         context = Context(self._loop, self._timeouts, ConnectionLog(self._say, self._record))
         return context, Names(self._loop, self._fixed_addresses(), self._lookup)
 
-    def _names_call(self) -> NamesCall:
-        participant = self._participant
-        if self._unnamed is not None:  # of the others no name is known
-            participant = participant._replace(hosts=(participant.endpoint,))
-        call = self.call = NamesCall(*self._context(), participant)
-        call.start()
-        return call
-
-    def _full_call(self, stopped: bool = False) -> LeaderCall | WorkerCall:
+    def _call(self, stopped: bool = False) -> LeaderCall | WorkerCall:
         context, names = self._context()
         token = ""
         if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
@@ -191,9 +165,9 @@ class Gathering:
                 fixed = read_hosts("/etc/hosts")
             except OSError:
                 pass
-        return {**fixed, **self.given_addresses()}
+        return {**fixed, **self._given_addresses()}
 
-    def given_addresses(self) -> dict[str, tuple[str, ...]]:
+    def _given_addresses(self) -> dict[str, tuple[str, ...]]:
         """The addresses that this job's own settings give, by names in lower case."""
         given: dict[str, tuple[str, ...]] = {}
         if self._settings.hosts_file:

@@ -18,7 +18,7 @@ from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.session import HostState, Resume
 from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
-from musterpoint.core.rollcall.attendance import Attendance, ProgressPrinter
+from musterpoint.core.rollcall.attendance import TO_OPEN, Attendance, ProgressPrinter
 from musterpoint.core.rollcall.callers import Callers
 from musterpoint.core.rollcall.hello import (
     ITSELF,
@@ -404,8 +404,7 @@ class LeaderCall:
                 headline = f"{waited}, and none of the other {len(rows)} hosts has reached {self._me}"
             self._attendance.note(
                 f"nobody's call has come to port {self._settings.rollcall_port} of {self._me}: if the others are "
-                "running, it is closed to them here (a firewall, a security group, a network policy), or they call "
-                "another address"
+                f"running, it is closed to them here, or they call another address: {TO_OPEN}"
             )
         self._fail(headline)
 

@@ -9,7 +9,7 @@ import struct
 import sys
 from typing import Callable, Collection, Iterable, Iterator
 
-from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import MASTER_PORT, ROLLCALL_PORT, Settings
 from musterpoint.core.job.model import Job
 
@@ -175,7 +175,7 @@ def hold_early(job: Job, settings: Settings, ports: Ports) -> None:
         UsageError: another job of this host holds it.
     """
     leads = job.unnamed is None and job.current_host == job.leader and len(job.hosts) > 1
-    if leads and settings.rollcall == "full" and (port := rollcall_port(job, settings)):
+    if leads and (port := rollcall_port(job, settings)):
         hold_rollcall_port(port, job.own_name, ports)
 
 
@@ -189,11 +189,6 @@ def hold_rollcall_port(port: int, me: str, ports: Ports) -> None:
         raise UsageError(
             f"--rollcall-port {port}, {me}: {ports.who_has(port)}: give every host of this job another free port"
         )
-
-
-def agreed_master_port(asked: int | None, preferred: int = MASTER_PORT) -> int:
-    """The master port where no leader can tell it: every host takes this one. ``asked``: ``--master-port``."""
-    return asked or preferred
 
 
 def leaders_master_port(
@@ -239,36 +234,13 @@ def offered(wanted: Iterable[int], ports: Ports, insisted: str = "") -> tuple[in
     """
     found: list[int] = []
     for port in wanted:
-        if insisted and (not port or not ports.take(port)):
-            what = ports.who_has(port) if port else "other hosts can't learn which port is free here"
+        if insisted and not ports.take(port):
             raise UsageError(
-                f"{insisted}: {what}; pass a --tf-port that is free on every host, or neither option, so that the "
-                "roll call finds free ones"
+                f"{insisted}: {ports.who_has(port)}; pass a --tf-port that is free on every host, or leave it out, "
+                "so that the roll call finds free ones"
             )
         found.append(port if port and port not in found and ports.take(port) else ports.take_any())
     return tuple(found)
-
-
-def check_agreed(how: str, wanted: int | None, agreed: Iterable[int], ports: Ports, leads: bool) -> None:
-    """Checks and holds the leader's ``agreed`` ports, which without a channel every host computes for itself.
-
-    ``how``: the option that leaves the channel out. ``wanted``: the port asked for. ``leads``: this host is the leader.
-
-    Raises:
-        UsageError: any free port was asked for, and the other hosts could not learn which.
-        LauncherError: this host leads, and one of the ports is taken.
-    """
-    if wanted == 0:
-        raise UsageError(
-            f"--master-port 0 with {how}: no host can tell the others which port is free; pass a --master-port that is "
-            f"free on the leader, the same on all hosts, or leave it out ({MASTER_PORT})"
-        )
-    for port in agreed if leads else ():
-        if not ports.take(port):
-            raise LauncherError(
-                f"{how}: {ports.who_has(port)}, and no other host can be told of another one than this, the "
-                "leader's; pass a --master-port that is free here, the same on all hosts"
-            )
 
 
 def is_free(port: int) -> bool:

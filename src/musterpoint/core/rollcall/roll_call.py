@@ -1,4 +1,4 @@
-"""This host's roll call: as leader, as worker, by names only, or none."""
+"""This host's roll call: as leader, as worker, or none, where it is the only one."""
 
 from typing import TYPE_CHECKING, Callable, Mapping
 
@@ -7,7 +7,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.rollcall.ports import Ports, agreed_master_port, leaders_master_port
+from musterpoint.core.rollcall.ports import Ports, leaders_master_port
 from musterpoint.core.rollcall.roster import Participant, Roster, Seat
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RollCall:
     ) -> None:
         self._loop = loop
         self._participant = participant
-        self._hosts, self._group, self._me, self._offer, self._settings, self._unnamed = participant
+        self._hosts, self._group, self._me, self._offer, self._settings, _ = participant
         self._say = say
         self._record = record
         self._addresses = addresses or {}
@@ -91,19 +91,14 @@ class RollCall:
         """
         settings, several = self._settings, len(self._hosts) > 1
         if stop is not None:
-            if several and settings.rollcall == "full" and settings.rollcall_port:
+            if several and settings.rollcall_port:
                 self._gathering.report_stop(stop)
             raise stop
-        if settings.rollcall != "full" and self._unnamed is not None and self._unnamed.misplaced is not None:
-            raise self._unnamed.misplaced  # no other host can be told
-        if settings.rollcall == "off":
-            return self._assumed(self._gathering.unlooked()), LoneChannel(self._loop)
         if not several:
-            return self._assumed({self._hosts[0]: "127.0.0.1"}), LoneChannel(self._loop)
-        if not settings.rollcall_port and settings.rollcall == "full":
+            return self._alone(), LoneChannel(self._loop)
+        if not settings.rollcall_port:
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
-        found = self._gathering.run()
-        return (self._assumed(found), LoneChannel(self._loop)) if isinstance(found, dict) else found
+        return self._gathering.run()
 
     def stop(self, signal: int) -> bool:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached.
@@ -121,18 +116,10 @@ class RollCall:
         say = self._say if several else lambda text: None
         return leaders_master_port(self._settings.master_port, self._ports, say, self._preferred_port)
 
-    def _assumed(self, addresses: Mapping[str, str]) -> Roster:
-        """A roster without a roll call: every host of the group is assumed to have this one's slots."""
-        offer, me = self._offer, self._me
-        if self._unnamed is not None:
-            addresses, me = self._gathering.of_placeholders(self._unnamed, addresses[self._participant.endpoint])
-        slots = dict.fromkeys(self._group, offer.slots)
-        seats = tuple(
-            Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)
-            for host in self._hosts
-        )
-        # no host could learn of another port
-        agreed = agreed_master_port(self._settings.master_port, self._preferred_port)
-        port = self._master_port() if len(self._hosts) == 1 else agreed
-        leader, restarts = addresses[self._participant.leader], self._settings.max_restarts
-        return Roster(offer.job, offer.job, seats, leader, port, me, max_restarts=restarts)
+    def _alone(self) -> Roster:
+        """The roster of a job's only host."""
+        offer, me, loopback = self._offer, self._me, "127.0.0.1"
+        slots = offer.slots if me in self._group else 0
+        seat = Seat(me, loopback, slots, me in self._group, offer.version, offer.capacity, offer.ports)
+        restarts = self._settings.max_restarts
+        return Roster(offer.job, offer.job, (seat,), loopback, self._master_port(), me, max_restarts=restarts)

@@ -21,7 +21,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
 from musterpoint.core.channel.worker import WorkerChannel
-from musterpoint.core.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
+from musterpoint.core.rollcall.attendance import TO_OPEN, UNANSWERED, ProgressPrinter, Row, oddities, table
 from musterpoint.core.rollcall.hello import MOST_ADDRESSES, Hello, error_of
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.seat_columns import read_roster
@@ -263,6 +263,8 @@ class WorkerCall:
         seconds = self._settings.rollcall_timeout
         headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
         notes = oddities(self._me, self._own, over=True) if self._unnamed is None else [self._where()]
+        if self._stage.stage == "connect":
+            notes.append(f"no call to port {self._settings.rollcall_port} of {self._leader} came through: {TO_OPEN}")
         self._end(RollCallError(table(headline, 2, [self._stage], notes)))
 
     def _where(self) -> str:

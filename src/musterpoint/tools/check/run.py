@@ -67,7 +67,7 @@ def _check(runtime: Runtime, subject: Subject) -> Checked:
     runtime.signals.route_to(joint.on_signal)
     code = 1
     try:
-        if len(roster.seats) > 1 and subject.options.rollcall == "full":
+        if len(roster.seats) > 1:
             checked = Steps(runtime.loop, subject, roster, joint).run()
         else:
             checked = _alone(subject, roster)
@@ -78,11 +78,8 @@ def _check(runtime: Runtime, subject: Subject) -> Checked:
 
 
 def _alone(subject: Subject, roster: Roster) -> Checked:
-    """This host only: the job has no other, or --rollcall names or off opens no channel to them."""
-    found = host_findings(subject.facts(roster.me, roster.master_address))
-    if len(roster.seats) > 1:
-        found.append(finding("looked-at", "ok", "", f"this host only, as --rollcall {subject.options.rollcall} says"))
-    return Checked((roster.me,), in_order(found))
+    """This host only: the job has no other."""
+    return Checked((roster.me,), in_order(host_findings(subject.facts(roster.me, roster.master_address))))
 
 
 def _without_others(subject: Subject, error: RollCallError) -> Checked:

@@ -25,7 +25,6 @@ from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
 from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
-from musterpoint.core.rollcall.ports import agreed_master_port
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
 from musterpoint.core.unheeded import unheeded
@@ -267,7 +266,7 @@ def assumed_roster(
         session="",
         seats=seats,
         master_address=_address(job, job.unnamed.leader if job.unnamed else job.leader, addresses),
-        master_port=agreed_master_port(options.master_port, job.master_port),
+        master_port=options.master_port or job.master_port,
         me=job.current_host,
     )
 

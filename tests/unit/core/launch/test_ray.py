@@ -169,9 +169,3 @@ def test_one_host_and_places(ray: Planner, values: Values) -> None:
     assert values(ray(addresses="fd00::"), 1)["RAY_ADDRESS"] == "[fd00::1]:20001"
     assert ray(environ={"TMPDIR": "/scratch"}).temporary.startswith("/scratch/muster-ray-")
     assert ray(environ={"TMPDIR": "/a/directory/with/a/long/name"}).temporary.startswith("/tmp/muster-ray-")
-
-
-def test_without_the_channel_workers_could_not_learn_of_the_end(ray: Planner) -> None:
-    with pytest.raises(UsageError, match="--rollcall names: launcher ray"):
-        ray(rollcall="names")
-    assert ray("a", slots_of={"a": 1}, rollcall="off").processes

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
-from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, Job
-from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.ports import agreed_ports, option_for_ports, wanted_ports
+from musterpoint.core.launch.ports import option_for_ports, wanted_ports
 from musterpoint.core.launch.table import find
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
@@ -57,19 +55,6 @@ def test_azureml_has_another_first_port() -> None:
 def test_horovod_has_a_server_on_the_leader() -> None:
     assert wanted_ports(find("ranks"), frozenset({"horovod"}), Settings(), job(2)) == (0,)
     assert wanted_ports(find("ranks"), NONE, Settings(), job(2)) == ()
-    assert wanted_ports(find("ranks"), frozenset({"horovod"}), Settings(rollcall="off"), job(1)) == (0,)
-
-
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callable[..., LaunchPlan]) -> None:
-    horovod = frozenset({"horovod"})
-    assert wanted_ports(find("ranks"), horovod, Settings(rollcall=how), job(2)) == ()
-    assert agreed_ports(find("ranks"), horovod, 7000) == (7000, 7001)
-    assert agreed_ports(find("ranks"), NONE, 7000) == agreed_ports(find("torchrun"), NONE, 7000) == (7000,)
-    assert agreed_ports(find("tensorflow"), NONE, 7000) == ()
-    with pytest.raises(UsageError, match=f"--rollcall {how}: mpirun's daemons"):
-        plan("mpi", {"algo-1": 1, "algo-2": 1}, rollcall=how)
-    assert plan("mpi", {"algo-1": 2}, rollcall=how).world_size == 2
 
 
 @pytest.mark.parametrize(
@@ -79,8 +64,7 @@ def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callabl
         ("tensorflow", {"tf_port": 0}, ""),
         ("tensorflow", {"tf_port": 4000}, "--tf-port 4000"),
         ("parameter-server", {"tf_port": 4000}, "--tf-port 4000"),
-        ("tensorflow", {"rollcall": "names"}, "--rollcall names"),
-        ("ranks", {"tf_port": 4000, "rollcall": "off"}, ""),
+        ("ranks", {"tf_port": 4000}, ""),
     ],
 )
 def test_where_only_the_wanted_ports_will_do(launcher: str, settings: dict[str, Any], words: str) -> None:

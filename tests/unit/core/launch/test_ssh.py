@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.errors import LauncherError
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ssh import OPEN_NOTE
@@ -81,8 +81,6 @@ def test_other_launchers_have_it_where_it_is_asked_for(ssh: Planner, values: Val
 def test_below_another_musterpoint_the_job_has_to_have_it(ssh: Planner) -> None:
     with pytest.raises(LauncherError, match="set MUSTER_SSH=on"):
         ssh(openssh=None, keys="")
-    with pytest.raises(UsageError, match="--rollcall names with ssh"):
-        ssh(rollcall="names")
 
 
 @pytest.mark.parametrize(

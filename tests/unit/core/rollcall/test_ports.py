@@ -10,16 +10,8 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.rollcall.ports import (
-    Ports,
-    any_free,
-    check_agreed,
-    is_free,
-    leaders_master_port,
-    next_master_port,
-    offered,
-)
+from musterpoint.base.errors import UsageError
+from musterpoint.core.rollcall.ports import Ports, any_free, is_free, leaders_master_port, next_master_port, offered
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1", "::"])
@@ -102,26 +94,10 @@ def test_a_wish_that_allows_no_other_port(taken: int, ports: Ports) -> None:
     assert offered((free,), ports, "--tf-port") == (free,)
     with pytest.raises(UsageError, match=f"--tf-port {taken}: something listens on port {taken} here"):
         offered((free, taken), ports, f"--tf-port {taken}")
-    with pytest.raises(UsageError, match="--rollcall names: other hosts can't learn"):
-        offered((0,), ports, "--rollcall names")
 
 
 def test_nothing_wanted_is_nothing_offered(ports: Ports) -> None:
     assert offered((), ports) == ()
-
-
-def test_ports_that_all_hosts_go_by_are_free_on_the_leader(taken: int, ports: Ports) -> None:
-    free = any_free()
-    check_agreed("--rollcall off", None, (free,), ports, True)
-    check_agreed("--rollcall off", taken, (taken,), ports, False)
-    with pytest.raises(LauncherError, match=f"--rollcall off: something listens on port {taken} .* --master-port"):
-        check_agreed("--rollcall off", taken, (free, taken), ports, True)
-
-
-@pytest.mark.parametrize("leads", [True, False])
-def test_any_free_port_is_none_that_all_hosts_could_go_by(leads: bool, ports: Ports) -> None:
-    with pytest.raises(UsageError, match="--master-port 0 with --rollcall names"):
-        check_agreed("--rollcall names", 0, (), ports, leads)
 
 
 def test_a_port_that_another_job_holds(held: tuple[int, int], ports: Ports) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from musterpoint.base.errors import RollCallError, UsageError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
-from musterpoint.core.channel.names import Answer
 from musterpoint.core.channel.peers import AllDone, Arrived, StopAll
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT
 from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
@@ -25,9 +23,8 @@ Start = Callable[..., Any]
 SECRET = "an example of a secret"
 
 
-@pytest.mark.parametrize("how", ["full", "names", "off"])
 @pytest.mark.parametrize("moment", ["with the roster", "after it"])
-def test_a_stop_that_comes_with_the_roster_is_left_to_the_supervisor(port: int, how: Any, moment: str) -> None:
+def test_a_stop_that_comes_with_the_roster_is_left_to_the_supervisor(port: int, moment: str) -> None:
     """All that is ready in one turn of the loop is handled, so that a signal may come behind the roster."""
     hosts = ("algo-1", "algo-2")
     taken: list[bool] = []
@@ -36,7 +33,7 @@ def test_a_stop_that_comes_with_the_roster_is_left_to_the_supervisor(port: int, 
         if name == "rollcall-done" and moment == "with the roster":
             taken.append(roll_call.stop(15))
 
-    settings = Settings(rollcall=how, rollcall_port=port, rollcall_timeout=60)
+    settings = Settings(rollcall_port=port, rollcall_timeout=60)
     loop = Loop()
     loop.prepare_posts()
     offer = Offer("job", "script", 1, "0.1")
@@ -46,7 +43,7 @@ def test_a_stop_that_comes_with_the_roster_is_left_to_the_supervisor(port: int, 
     other = threading.Thread(target=take_part, args=(participant._replace(me="algo-2"), addresses))
     other.start()
     roster, peers = roll_call.run()
-    if moment == "after it" or how == "off":
+    if moment == "after it":
         taken.append(roll_call.stop(15))
     assert (taken, roster.me) == ([False], "algo-1")
     peers.close()
@@ -350,52 +347,6 @@ def test_one_host_listens_on_nothing(port: int) -> None:
 def test_any_free_port_is_no_port_to_meet_at() -> None:
     with pytest.raises(UsageError, match="--rollcall-port 0"):
         run_alone(("algo-1", "algo-2"), Settings(rollcall_port=0))
-
-
-def test_names_only() -> None:
-    asked = []
-
-    def lookup(name: str, family: int) -> Answer:
-        asked.append(name)
-        known = name != "algo-3" or asked.count(name) > 3
-        return Answer((f"10.0.0.{name[-1]}",)) if known else Answer((), "not yet")
-
-    roster = run_alone(("algo-1", "algo-2", "algo-3"), Settings(rollcall="names"), lookup=lookup)
-    assert [(seat.address, seat.slots) for seat in roster.seats] == [("10.0.0.1", 2), ("10.0.0.2", 2), ("10.0.0.3", 0)]
-    assert roster.master_address == "10.0.0.1"
-    with pytest.raises(RollCallError, match="2 names do not resolve on algo-1"):
-        run_alone(
-            ("algo-1", "algo-2"), Settings(rollcall="names", rollcall_timeout=0.3),
-            lookup=lambda _name, _family: Answer((), "no such name", True),
-        )  # fmt: skip
-
-
-def test_no_roll_call_at_all() -> None:
-    roster = run_alone(("algo-1", "algo-2"), Settings(rollcall="off", master_port=5000))
-    assert [seat.ports for seat in roster.seats] == [(21001,), (21001,)]
-    assert [seat.address for seat in roster.seats] == ["algo-1", "algo-2"]
-    assert (roster.master_address, roster.master_port) == ("algo-1", 5000)
-
-
-@pytest.mark.parametrize("how", ["names", "off"])
-def test_the_hosts_file_comes_first(tmp_path: Path, how: str) -> None:
-    file = tmp_path / "hosts"
-    file.write_text("10.1.1.1 algo-1\n10.1.1.2 ALGO-2\n")
-    settings = Settings(rollcall=how, hosts_file=str(file))
-    assert [seat.address for seat in run_alone(("Algo-1", "algo-2"), settings).seats] == ["10.1.1.1", "10.1.1.2"]
-    with pytest.raises(UsageError, match="--hosts-file /nowhere can't be read: no such file"):
-        run_alone(("algo-1", "algo-2"), Settings(rollcall=how, hosts_file="/nowhere"))
-
-
-@pytest.mark.parametrize("how", ["names", "off"])
-@pytest.mark.parametrize("me", ["algo-1", "algo-2"])
-def test_without_a_channel_every_host_computes_the_port_alike(how: str, me: str) -> None:
-    for wanted, expected in ((None, 7777), (5000, 5000)):
-        roster = run_alone(
-            ("algo-1", "algo-2"), Settings(rollcall=how, master_port=wanted), me, port_is_free=lambda port: False,
-            lookup=lambda name, _family: Answer((f"10.0.0.{name[-1]}",)),
-        )  # fmt: skip
-        assert roster.master_port == expected
 
 
 @pytest.mark.parametrize(

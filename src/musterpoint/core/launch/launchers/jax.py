@@ -12,7 +12,7 @@ from musterpoint.base.readers import bracketed
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import Asked, Hidden, Launcher, always
+from musterpoint.core.launch.launcher import Asked, Hidden, Launcher
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_PORT")
@@ -60,7 +60,6 @@ LAUNCHER = Launcher(
     plan=plan_jax,
     asked_by={"jax": Asked("the job asks for JAX")},
     needs="jax",
-    needs_addresses=always("jax"),
     servers=("jax",),
     reads=("slots", "cpu_binding"),
     hides=(

@@ -14,17 +14,7 @@ from musterpoint.core.launch.horovod import notes as horovod_notes
 from musterpoint.core.launch.horovod import stall_warnings
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import (
-    MISLEADING,
-    MPIRUN,
-    PYTHONPATH,
-    Asked,
-    Assumed,
-    Hidden,
-    Launcher,
-    Question,
-    always,
-)
+from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Assumed, Hidden, Launcher, Question
 from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi
@@ -75,14 +65,9 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
 
     Raises:
         LauncherError: this host's MPI can't start the job.
-        UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong.
     """
     roster = inputs.roster
-    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
-        raise UsageError(
-            f"--rollcall {inputs.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
-            "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
-        )
     mpi = inputs.known
     if not isinstance(mpi, Mpi):
         raise LauncherError("launcher mpi: this host's MPI is unknown")
@@ -240,7 +225,6 @@ LAUNCHER = Launcher(
     uses=("mpi4py",),
     survey=_survey,
     assumed=_assumed,
-    needs_addresses=always("mpi"),
     reads=("slots", "cpu_binding", "mpi_options"),
     hides=(
         PYTHONPATH,

@@ -11,8 +11,8 @@ from typing import Mapping
 from musterpoint.base.settings import PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
-from musterpoint.core.launch.inputs import LaunchInputs, check_channel
-from musterpoint.core.launch.launcher import Asked, Launcher, always
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.plan import (
     Argument,
     LaunchPlan,
@@ -47,7 +47,7 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     """This host's tasks.
 
     Raises:
-        UsageError: there are more hosts than roles, or hosts without the roll call's channel.
+        UsageError: there are more hosts than roles.
     """
     task = config.existing_task(inputs.environ)
     if task is not None:
@@ -56,7 +56,6 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     if inputs.hosts == 1 and inputs.settings.tf_port is None and not roles_of(inputs.job, inputs.settings):
         note = "one host: no parameter server and no TF_CONFIG; --tf-port or --tf-roles asks for them"
         return plan_once(inputs, rank_process(inputs.workspace, 0), (note,))._replace(world_size=1, first_rank=0)
-    check_channel(inputs)
     tasks = tasks_of(inputs.job, inputs.settings)
     ranks = [task for task in tasks if task.runs == RANK]
     own = [task for task in tasks if task.host == roster.me]
@@ -144,7 +143,6 @@ LAUNCHER = Launcher(
     plan=plan_parameter_server,
     asked_by={"parameter_server": Asked("the job asks for parameter_server")},
     needs_place=True,
-    needs_addresses=always("parameter-server"),
     slots=_slots,
     ports=_ports,
     fixed_ports=fixed_ports,

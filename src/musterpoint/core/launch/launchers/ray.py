@@ -23,8 +23,8 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.identity import IDENTITY
-from musterpoint.core.launch.inputs import LaunchInputs, check_channel
-from musterpoint.core.launch.launcher import MISLEADING, Asked, Hidden, Launcher, Question, always
+from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launcher import MISLEADING, Asked, Hidden, Launcher, Question
 from musterpoint.core.launch.plan import (
     TEMPORARY,
     Argument,
@@ -97,9 +97,8 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: the head and the program, or a worker.
 
     Raises:
-        UsageError: ``--ray-options`` has an option that the plan decides, or hosts have no channel between them.
+        UsageError: ``--ray-options`` has an option that the plan decides.
     """
-    check_channel(inputs)
     leads = inputs.roster.node_rank == 0
     token, notes = _token(inputs)
     environment = inputs.environment(*token, *_settings(inputs))
@@ -316,7 +315,6 @@ LAUNCHER = Launcher(
     needs="ray",
     uses=("grpc",),
     survey=_survey,
-    needs_addresses=always("ray"),
     ports=_ports,
     reads=("slots", "ray_options"),
     hides=(Hidden((*IDENTITY, "RAY_ADDRESS"), MISLEADING),),

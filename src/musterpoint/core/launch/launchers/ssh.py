@@ -10,7 +10,7 @@ from typing import Sequence
 
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import MISLEADING, Hidden, Launcher, always
+from musterpoint.core.launch.launcher import MISLEADING, Hidden, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, rank_process
 
 
@@ -57,7 +57,6 @@ LAUNCHER = Launcher(
     starts="leader",
     plan=plan_ssh,
     ssh=True,
-    needs_addresses=always("ssh"),
     reads=("slots",),
     hides=(Hidden(IDENTITY, MISLEADING),),
 )

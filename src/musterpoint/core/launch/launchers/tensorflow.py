@@ -12,7 +12,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import Asked, Launcher, always
+from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.plan import LaunchPlan, rank_process
 from musterpoint.core.launch.tensorflow import config
 from musterpoint.core.launch.tensorflow.model import missing_model
@@ -59,7 +59,6 @@ LAUNCHER = Launcher(
     starts="host",
     plan=plan_tensorflow,
     asked_by={"multi_worker_mirrored_strategy": Asked("the job asks for multi_worker_mirrored_strategy")},
-    needs_addresses=always("tensorflow"),
     slots=_slots,
     ports=_ports,
     fixed_ports=fixed_ports,

@@ -13,7 +13,6 @@ from typing import Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
@@ -200,11 +199,6 @@ def _virtual(environ: Mapping[str, str]) -> bool:
         raise UsageError(f"{VIRTUAL}={text!r}: expected 1 or 0, which is all that torchrun reads") from None
 
 
-def _needs_addresses(settings: Settings) -> str:
-    how = settings.rendezvous
-    return "" if how == "static" else f"launcher torchrun with --rendezvous {how}"
-
-
 _NO_MPIRUN = Asked(
     "the job asks for smdistributed {} parallelism; there is no mpirun on PATH, and torchrun starts ranks of PyTorch "
     "as well",
@@ -225,7 +219,6 @@ LAUNCHER = Launcher(
         "smdistributed_dataparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("data")),
     },
     needs="torch",
-    needs_addresses=_needs_addresses,
     reads=("slots", "rendezvous", "numa_binding", "cpu_binding"),
     hides=(PYTHONPATH,),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.inputs import LaunchInputs, check_channel
+from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.core.launch.tensorflow import config
 from musterpoint.core.launch.tensorflow.config import ExistingTask
@@ -18,7 +18,6 @@ def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
     settings = own if text else ()
     if not task.serves:
         return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, settings), (note,))
-    check_channel(inputs)
     return plan_once(inputs, service_process(inputs.workspace, task.task, settings), (note,))._replace(local_ranks=0)
 
 

@@ -115,6 +115,4 @@ def first_port(launcher: Launcher, job: Job, settings: Settings) -> int:
 
 def fixed_ports(settings: Settings) -> str:
     """The option by which a TensorFlow launcher's servers get only the preferred ports."""
-    if settings.tf_port:
-        return f"--tf-port {settings.tf_port}"
-    return "" if settings.rollcall == "full" else f"--rollcall {settings.rollcall}"
+    return f"--tf-port {settings.tf_port}" if settings.tf_port else ""

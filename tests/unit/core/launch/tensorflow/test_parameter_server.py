@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, Callable
 
-import pytest
-
-from musterpoint.base.errors import UsageError
 from musterpoint.core.launch.plan import LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
@@ -113,12 +110,6 @@ def test_more_tasks_than_offered_ports_take_the_next_ones(plan: Planner, values:
     assert tf_config(values(crowded))["cluster"] == {
         "chief": ["127.0.0.1:7701"], "worker": ["127.0.0.1:7801", "127.0.0.1:4002"], "ps": ["127.0.0.1:4003"],
     }  # fmt: skip
-
-
-def test_servers_need_somebody_who_knows_when_all_are_done(plan: Planner) -> None:
-    with pytest.raises(UsageError, match="--rollcall off"):
-        plan("parameter-server", TWO, rollcall="off")
-    assert plan("parameter-server", {"a": 1}, rollcall="off", tf_roles="worker=1,ps=1").processes
 
 
 def test_what_was_set_already_is_kept(plan: Planner) -> None:

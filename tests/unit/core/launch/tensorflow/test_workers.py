@@ -7,7 +7,6 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.base.errors import UsageError
 from musterpoint.core.launch.plan import LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
@@ -89,5 +88,3 @@ def test_a_host_that_serves_by_it_runs_the_program_as_a_service(plan: Planner, r
     assert (process.role, process.name, process.users) == ("service", f"{role} 0", True)
     assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
     assert (made.local_ranks, made.world_size) == (0, 1)
-    with pytest.raises(UsageError, match="--rollcall names"):
-        plan("tensorflow", TWO, "algo-2", environ={"TF_CONFIG": own}, rollcall="names")

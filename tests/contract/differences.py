@@ -61,7 +61,7 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "processors over slots, under launchers that start several ranks per host; else not set"),
     ("MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE", "not set",
      "on several hosts: where programs that start their own ranks can meet"),
-    ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME", "not set, but under torch_distributed and MPI NCCL's, to "
+    ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME", "not set, but under torch_distributed and MPI NCCL's, to "
      "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; Gloo's is the loopback for ranks "
      "of a host that has no other"),
     ("LD_LIBRARY_PATH", "as it was", "in front of it CUDA's compatibility libraries, where the driver needs them"),
@@ -155,7 +155,7 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": lambda pair: added(pair) and (pair.ours or "").isdigit(),
     "TORCHELASTIC_RESTART_COUNT": lambda pair: added(pair) and pair.ours == "0",
     "MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE": added,
-    "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME": added,
+    "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME": added,
     "SMDISTRIBUTED_TOKEN": added,
     "MUSTER_*": lambda pair: pair.ours is None or (pair.theirs is None and pair.name not in OWN_OPTIONS),
 }  # fmt: skip

@@ -61,8 +61,9 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "processors over slots, under launchers that start several ranks per host; else not set"),
     ("MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE", "not set",
      "on several hosts: where programs that start their own ranks can meet"),
-    ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME", "not set, but under torch_distributed and MPI NCCL's, to "
-     "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; Gloo's is the loopback for ranks "
+    ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME",
+     "not set, but under torch_distributed and MPI NCCL's, to SM_NETWORK_INTERFACE_NAME",
+     "the interface towards the leader, if it is there; Gloo's is the loopback for ranks "
      "of a host that has no other"),
     ("LD_LIBRARY_PATH", "as it was", "in front of it CUDA's compatibility libraries, where the driver needs them"),
     ("SMDISTRIBUTED_TOKEN", "not set",

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
-from ..azure import Metadata
 from .conftest import Local
 from .network import usable
 
@@ -115,7 +113,7 @@ def test_tensorflows_tasks(local: Local, servers: int, roles: str, tmp_path: Pat
 
 
 SAVE = """
-import os, signal, sys, time, urllib.request
+import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 above = open(f"/proc/{os.getppid()}/stat").read().split()
 leads = b"musterpoint" in open(f"/proc/{os.getppid()}/cmdline", "rb").read()
@@ -124,8 +122,6 @@ here = os.path.join(os.environ["AZURE_ML_OUTPUT_checkpoints"], os.environ["RANK"
 open(here + ".ready", "w").close()
 while len([name for name in os.listdir(os.path.dirname(here)) if name.endswith(".ready")]) < 3:
     time.sleep(0.01)
-if sys.argv[1] == "preempted" and leads:
-    urllib.request.urlopen(os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"] + "/preempt").read()
 if sys.argv[1] == "leader" and leads:
     os.kill(os.getppid(), signal.SIGKILL)
 if sys.argv[1] == "follower" and not leads and os.environ["RANK"] != "0":
@@ -137,26 +133,8 @@ THREE = ("--platform", "azureml", "--backend", "process", "--distribution",
          '{"type": "pytorch", "process_count_per_instance": 3}')  # fmt: skip
 
 
-@pytest.fixture
-def metadata() -> Iterator[Metadata]:
-    service = Metadata()
-    yield service
-    service.close()
-
-
 def saved(local: Local) -> list[str]:
     return sorted(path.name for path in local.output.glob("hosts/node-0/opt/ml/checkpoints/?"))
-
-
-def test_a_preemption_stops_all_with_their_checkpoints(local: Local, metadata: Metadata) -> None:
-    words = ("--env", f"AZURE_POD_IDENTITY_AUTHORITY_HOST={metadata.url}")
-    ran = local.run(*THREE, *words, local.program(SAVE), "preempted", "--local_rank", "$LOCAL_RANK")
-    assert (ran.code, saved(local)) == (143, ["0", "1", "2"]), ran.stdout + ran.stderr
-    assert sorted(re.findall(r"--local_rank (\d) rank (\d)", ran.stdout)) == [("0", "0"), ("1", "1"), ("2", "2")]
-    assert (
-        ran.stdout.count("Azure takes this low-priority machine away (not before Thu, 22 Jul 2021 04:50:17 GMT)") == 1
-    )
-    assert ran.outcome("node-0")["class"] == "stopped"
 
 
 def test_a_stop_of_one_entry_point_is_a_stop_of_all(local: Local) -> None:

@@ -42,8 +42,6 @@ DOORS = {
     "core/runtime.py: open_door": "hosts call each other by ssh",
     "cli/job.py: _check": "hosts are checked before the ranks start",
     # ours, while ranks run
-    "core/attempt_hooks.py: _idle_gpus": "there are GPUs",
-    "core/runtime.py: watch_scheduled_events": "the platform announces that it ends machines",
     "core/supervise/host_processes.py: start": "ranks meet, which is watched",
     "core/supervise/supervisor.py: _start": "there is a server for ssh",
     "core/supervise/supervisor.py: _daemons": "there are daemons of an MPI",

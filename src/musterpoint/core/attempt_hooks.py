@@ -6,10 +6,8 @@ Each is one function; :data:`HOOKS` lists them. Watchers, which tell the supervi
 from typing import Callable
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import PROGRESS
 from musterpoint.core import job_data
 from musterpoint.core.code import build_locks
-from musterpoint.core.job import platforms
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
@@ -27,13 +25,6 @@ class Started(NamedTuple):
     host: PreparedHost | None
     plan: LaunchPlan | None
     roster: Roster
-
-
-def _progress(started: Started) -> None:
-    """What the program says of its progress, for a platform that shows it."""
-    for setting in started.plan.environment if started.plan is not None else ():
-        if setting.name == PROGRESS:
-            started.runtime.watch_progress(setting.value)
 
 
 def _uploads(started: Started) -> None:
@@ -68,24 +59,7 @@ def _build_locks(started: Started) -> None:
     runtime.loop.call_later(0, look)
 
 
-def _idle_gpus(started: Started) -> None:
-    """GPUs that the job leaves idle, once its programs have had the time to open them."""
-    planned = started.host is not None and started.plan is not None
-    if not planned or started.roster.attempt or started.host is None or not started.host.devices.gpus:
-        return
-    from musterpoint.core.processes.idle_gpus import look_later
-
-    look_later(started.runtime.loop, started.asked.request.environ, started.runtime.console.say)
-
-
-def _notices(started: Started) -> None:
-    """Announcements of the platform that it will end this machine."""
-    runtime = started.runtime
-    if address := platforms.load(started.asked.job.platform).notices:
-        runtime.loop.call_later(0, lambda: runtime.watch_scheduled_events(address))  # when the ranks have been started
-
-
-HOOKS: tuple[Callable[[Started], None], ...] = (_progress, _uploads, _checkpoints, _build_locks, _idle_gpus, _notices)
+HOOKS: tuple[Callable[[Started], None], ...] = (_uploads, _checkpoints, _build_locks)
 """Called before the ranks of an attempt start, in this order."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import StoppedEarly
 from musterpoint.base.exit_codes import STOPPED
-from musterpoint.base.settings import TRAINJOB_STATUS
 from musterpoint.core import report
 from musterpoint.core.job.directories import is_own
 from musterpoint.core.runtime import Runtime
@@ -53,16 +52,6 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
         runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
-    if runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
-        _report_to_trainer(runtime, outcome)
-
-
-def _report_to_trainer(runtime: Runtime, outcome: Outcome) -> None:
-    progress = runtime.end_progress(sends=outcome.failure is None)
-    if outcome.failure is None:
-        return
-    if problem := report.trainjob_status.report(outcome.failure, runtime.environ, progress=progress):
-        runtime.console.say(f"warning: {problem}")
 
 
 def _write_timeline(runtime: Runtime) -> None:

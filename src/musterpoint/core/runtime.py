@@ -15,7 +15,7 @@ from musterpoint.base.probe import Answer, ask
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.timeline import Timeline
-from musterpoint.core import code, diagnosis, report
+from musterpoint.core import code, diagnosis
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
-    from musterpoint.core.processes.scheduled_events import EventsWatch
     from musterpoint.core.processes.ssh_door import SshDoor
-    from musterpoint.core.report.trainjob_progress import ProgressWatch
     from musterpoint.core.supervise.context import HearChannels
 
 SHARE_OF_ROLLCALL = 0.9
@@ -103,8 +101,6 @@ class Runtime:
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
-        self._events: EventsWatch | None = None
-        self._progress: ProgressWatch | None = None
         self._tools: Tools | None = None
         self._stop_signal: int | None = None
         self._locks: tuple[int, ...] = ()
@@ -121,37 +117,6 @@ class Runtime:
             self._pid1_watch = Pid1Watch(
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
-
-    def watch_scheduled_events(self, address: str) -> None:
-        """Watches the events that end this machine, where Azure's metadata service answers at ``address``."""
-        from musterpoint.core.processes.scheduled_events import EventsWatch
-
-        if self._events is not None:  # of the attempt before
-            return
-        self._events = EventsWatch(
-            self.sidecars,
-            self.environ,
-            address,
-            self.console.say,
-            self.timeline.add,
-            lambda: self.signals.deliver(signal.SIGTERM),
-        )
-
-    def watch_progress(self, path: str) -> None:
-        """Sends what the program writes into the file ``path`` to the server of a Kubeflow TrainJob's status."""
-        if self._progress is not None:  # of the attempt before
-            return
-        self.loop.prepare_posts()
-        self._progress = report.trainjob_progress.ProgressWatch(
-            path,
-            lambda status: report.trainjob_status.send(status, self.environ),
-            lambda text: self.loop.post(lambda: self.console.say(f"warning: {text}")),
-        )
-
-    def end_progress(self, sends: bool) -> dict[str, Any]:
-        """Ends :meth:`watch_progress`; returns the last progress, which is still sent if ``sends``."""
-        watch, self._progress = self._progress, None
-        return watch.end(sends) if watch is not None else {}
 
     def set_job(self, job: Job) -> None:
         """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
@@ -241,8 +206,6 @@ class Runtime:
         if self._pid1_watch is not None:
             self._pid1_watch.close()
         self.sidecars.close()
-        if self._events is not None:
-            self._events.close()
         self.signals.close(ends)
         self.ports.keep(())
         for fd in self._locks:

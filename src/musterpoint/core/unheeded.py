@@ -49,7 +49,6 @@ INTERNAL = frozenset(
         "MUSTER_CACHE",
         "MUSTER_CPU_FALLBACK",
         "MUSTER_HOSTFILE",
-        "MUSTER_PROGRESS",
         "MUSTER_PYTEST_RANK",
         "MUSTER_SDK_DRIVERS",
         "MUSTER_STARTUP",

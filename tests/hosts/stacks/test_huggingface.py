@@ -20,7 +20,6 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.core.fabric.accelerate import ask_accelerate
 
-from ...kubeflow import StatusServer
 from ...ports import free_port
 from ..conftest import survivors
 from .conftest import shown, trained
@@ -67,40 +66,11 @@ def test_accelerate_trains_one_world_as_its_file_says(hugging, root: Path, tmp_p
     assert "none of the" not in ran.stderr
 
 
-THEN_FAILS = """
-import os, runpy, sys
-runpy.run_path({!r}, run_name="__main__")
-if os.environ["RANK"] == "0":
-    raise LookupError("no such bucket")
-"""
-
-
 def test_the_trainer_trains_one_world(hugging, root: Path) -> None:  # type: ignore[no-untyped-def]
     line = shown(root, "huggingface.md", "examples/huggingface/trainer.py")
     ran = hugging.run("--backend", "netns", *line, "--max_steps", "4")
     assert ran.code == 0, ran.stderr + ran.stdout
     check_one_world(ran)
-
-
-@pytest.mark.parametrize("launcher", ["ranks", "accelerate"])
-def test_the_trainer_in_a_trainjob(  # type: ignore[no-untyped-def]
-    hugging, root: Path, tmp_path: Path, launcher: str
-) -> None:
-    """It reports its progress by itself, which the report of the failure after it leaves there."""
-    server = StatusServer(tmp_path)
-    *words, example = shown(root, "huggingface.md", "examples/huggingface/trainer.py")
-    words[words.index("torchrun")] = launcher
-    words += [word for name, text in server.environ.items() for word in ("--env", f"{name}={text}")]
-    program = hugging.program(THEN_FAILS.format(example))
-    ran = hugging.run("--platform", "kubeflow", "--backend", "process", *words, program, "--max_steps", "4")
-    server.close()
-    assert ran.code == 1, ran.stderr + ran.stdout
-    check_one_world(ran)
-    percents = [each["trainerStatus"]["progressPercentage"] for each in server.requests]
-    assert (percents[0], percents[-2:]) == (0, [100, 100])
-    status = server.status()
-    assert status["metrics"]["failure"] == "LookupError: no such bucket"
-    assert {"loss", "train_loss"} & status["metrics"].keys(), status
 
 
 def check_one_world(ran) -> None:  # type: ignore[no-untyped-def]

@@ -85,8 +85,6 @@ class Platform(NamedTuple):
     folder: str | None = ""
     # the directories of the host at another place, where hosts have different ones
     paths_at: Callable[[Paths, int], Paths] | None = None
-    # where the platform announces that it will end this machine: the address of Azure's metadata service
-    notices: str = ""
 
     # the job where the user joins several of the platform's to one: without what would differ between its hosts
     joined: Callable[[Job, Variables], Job] | None = None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Mapping
 
 import musterpoint
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import ATTEMPT, PROGRESS, TRAINJOB_STATUS, Settings
+from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
@@ -125,18 +125,8 @@ class LaunchInputs(NamedTuple):
         """What runs in the user's Python when a rank starts, as a variable."""
         names = [*self.kind.startup]
         names += ["stack_dumps", "flight_recorder"] if self.settings.stall_timeout is not None else []
-        names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join((*names, "exceptions")), reason),)
-
-    @property
-    def _progress(self) -> tuple[EnvSetting, ...]:
-        """The file for the program's progress, on the first host of a TrainJob whose trainer takes it."""
-        if not self.environ.get(TRAINJOB_STATUS) or self.roster.node_rank:
-            return ()
-        folder = self.environ.get("TMPDIR") or "/tmp"
-        path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
-        return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
 
     @property
     def _token(self) -> tuple[EnvSetting, ...]:
@@ -226,7 +216,6 @@ class LaunchInputs(NamedTuple):
             ),
             *self._tasks,
             *self._token,
-            *self._progress,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from musterpoint.base.doors import opened_when_used
 
-__all__ = ["collected", "files", "ownership", "trainjob_progress", "trainjob_status"]
+__all__ = ["collected", "files", "ownership"]
 
 if TYPE_CHECKING:
-    from musterpoint.core.report import collected, files, ownership, trainjob_progress, trainjob_status
+    from musterpoint.core.report import collected, files, ownership
 else:
     __getattr__ = opened_when_used(__name__, __all__)

@@ -19,7 +19,6 @@ Program = Literal[
     "tensorflow_server",
     "horovod_rendezvous",
     "pid1_tracer",
-    "scheduled_events",
     "aws_client",
     "code_artifact",
     "s3_files",

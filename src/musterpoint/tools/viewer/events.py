@@ -72,8 +72,6 @@ EVENTS: dict[str, Meaning] = {
     "ranks-signalled": Meaning("stop", "sent {signal} to {ranks} of its ranks"),
     "stop-grace-over": Meaning("stop", "the ranks' time to end was over"),
     "processes-killed": Meaning("stop", "killed {processes:processes}"),
-    "watching-events": Meaning("note", "watched Azure's scheduled events of {machine}", False),
-    "scheduled-event": Meaning("stop", "Azure announced {type}, not before {not_before}"),
     "outputs-synced": Meaning("step", "outputs were written to S3 in {seconds} s", False),
     "longest-silence": Meaning("note", "nothing was written for {seconds} s"),
     "hosts-arrived": Meaning("end", "all hosts had come to {point}", False),

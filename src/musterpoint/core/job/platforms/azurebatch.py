@@ -48,13 +48,12 @@ PLATFORM = Platform(
     read=read,
     variables=("AZ_BATCH_",),
     found=_found,
-    notices="http://169.254.169.254",
     played="musterpoint.local.platforms.azurebatch",
     row=Row(
         "#azure-batch",
         "`AZ_BATCH_NODE_LIST` (or `AZ_BATCH_HOST_LIST`), `AZ_BATCH_MASTER_NODE`",
         "`muster launch …` as a multi-instance task's coordination command",
-        "places go by arrival; Azure's scheduled events stop the job",
+        "places go by arrival",
         reports="`muster-jobs/JOB/hosts/HOST/failure`",
     ),
 )

@@ -262,7 +262,7 @@ PLATFORM = Platform(
         "kubernetes.md#kubeflow",
         "`PET_*`, `JAX_*` or `DMLC_*` of a TrainJob; `MASTER_ADDR`, `WORLD_SIZE`, `RANK` of a PyTorchJob",
         "`muster launch …` as the trainer's command",
-        "[progress and failures](kubernetes.md#the-trainjobs-status) go to the TrainJob's status",
+        "",
         "`/opt/ml` too, where it can be made, else as on machines of your own",
         "as on Kubernetes, and the TrainJob's status",
     ),

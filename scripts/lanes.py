@@ -270,7 +270,6 @@ ROWS = (
     Row("hosts/test_mounts"),
     Row("hosts/test_outputs", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_own_launcher", also={"hosts": ()}),
-    Row("hosts/test_piped", "hosts", S3, also={"contract": ("fuse",)}),
     Row("hosts/test_placement"),
     Row("hosts/test_plan"),
     Row("hosts/test_release", "release", ("release",), limit=1200),

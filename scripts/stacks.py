@@ -26,7 +26,6 @@ STACKS = {
     "xgboost": ("xgboost",),
     "s3": ("s3",),
     "crt": ("crt",),
-    "fuse": ("fuse",),
     "transfers": ("transfers",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
@@ -202,16 +201,6 @@ def s3() -> list[Path]:
 def crt(s3: Path) -> list[Path]:
     """AWS's CRT over the environment of ``s3``."""
     return [cached("crt", ("awscrt==0.38.1",), over=[s3], steps=[("{env}/bin/python", "-c", "import s3transfer.crt")])]
-
-
-def fuse() -> list[Path]:
-    """fsspec's FUSE, with the library that it takes in its own directory."""
-    got = "(apt-get download $1 2>/dev/null || { apt-get -q update && apt-get download $1; })"
-    unpack = (
-        f'cd "$0" && for name in libfuse2t64 libfuse2; do set -- $name; {got} && dpkg -x "$1"_*.deb . && break; done'
-    )
-    found = ("sh", "-c", 'test -n "$(find "$0" -name libfuse.so.2)"', "{env}")
-    return [cached("fuse", ("fsspec==2026.9.0", "fusepy==3.0.1"), steps=[("sh", "-c", unpack, "{env}"), found])]
 
 
 def transfers() -> list[Path]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-
-from musterpoint.embedded.programs.pipes import record
 
 from .jobs import BUCKET, Account, channel, hosts
 
@@ -20,23 +17,13 @@ files = {str(path.relative_to(folder)): path.read_text() for path in sorted(fold
 place = pathlib.Path(os.environ["SM_MODEL_DIR"], os.environ["SM_CURRENT_HOST"])
 place.write_text(json.dumps([files, json.loads(os.environ["SM_INPUT_DATA_CONFIG"])["train"]]))
 """
-READS = """
-import os, pathlib
-base = os.environ["SM_CHANNEL_TRAIN"]
-for epoch in range(2):
-    data = open(f"{base}_{epoch}", "rb").read()
-    pathlib.Path(os.environ["SM_MODEL_DIR"], str(epoch)).write_bytes(data)
-"""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def data(account: Account) -> None:
     for number in range(4):
         account.put(f"data/{number}.txt", f"{number}\n".encode())
-        account.put(f"packed/{number}.gz", gzip.compress(f"{number}\n".encode()))
     account.put("list.manifest", json.dumps([{"prefix": f"s3://{BUCKET}/data/"}, "1.txt", "3.txt"]).encode())
-    lines = [{"source-ref": f"s3://{BUCKET}/data/{number}.txt", "label": number} for number in (2, 0)]
-    account.put("augmented.manifest", "\n".join(map(json.dumps, lines)).encode())
 
 
 def files_of(account: Account, name: str, wanted: dict[str, Any], count: int = 1) -> dict[str, Any]:
@@ -76,67 +63,17 @@ def test_only_the_groups_that_are_named_have_a_channel(account: Account) -> None
 
 
 @pytest.mark.lane("sdk")
-@pytest.mark.parametrize(
-    ("name", "source", "more", "expected"),
-    [
-        ("plain", "data", {}, b"0\n1\n2\n3\n"),
-        ("gzip", "packed", {"CompressionType": "Gzip"}, b"0\n1\n2\n3\n"),
-        ("recordio", "data", {"RecordWrapperType": "RecordIO"}, b"".join(record(b"%d\n" % n) for n in range(4))),
-    ],
-)
-def test_pipes(account: Account, name: str, source: str, more: dict[str, str], expected: bytes) -> None:
-    wanted = {**channel("train", f"s3://{BUCKET}/{source}"), "InputMode": "Pipe", **more}
-    account.run(f"pipe-{name}", READS, InputDataConfig=[wanted])
-    assert account.archive(f"out/pipe-{name}/output/model.tar.gz") == {"0": expected, "1": expected}
-
-
-@pytest.mark.lane("sdk")
-def test_an_augmented_manifest_is_a_pipe_of_attributes(account: Account) -> None:
-    wanted = channel(
-        "train", f"s3://{BUCKET}/augmented.manifest", S3DataType="AugmentedManifestFile",
-        AttributeNames=["source-ref", "label"],
-    )  # fmt: skip
-    account.run("augmented", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe", "RecordWrapperType": "RecordIO"}])
-    expected = b"".join(map(record, (b"2\n", b"2", b"0\n", b"0")))
-    assert account.archive("out/augmented/output/model.tar.gz")["0"] == expected
-    with pytest.raises(ClientError, match="AugmentedManifestFile needs the input mode Pipe"):
-        account.create("wrong", LISTS, InputDataConfig=[wanted])
-
-
-@pytest.mark.lane("sdk")
-def test_a_pipe_that_cannot_be_fed_ends_the_job(account: Account) -> None:
-    account.put("torn.manifest", json.dumps({"source-ref": f"s3://{BUCKET}/nowhere"}).encode())
-    wanted = channel(
-        "train", f"s3://{BUCKET}/torn.manifest", S3DataType="AugmentedManifestFile", AttributeNames=["source-ref"]
-    )
-    done = account.run(
-        "torn", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe", "RecordWrapperType": "RecordIO"}]
-    )
-    assert done["TrainingJobStatus"] == "Failed"
-    assert done["FailureReason"] == f"ClientError: Data download failed:there is no object s3://{BUCKET}/nowhere"
-
-
-@pytest.mark.lane("sdk")
-def test_a_pipe_whose_manifest_cannot_be_read_is_refused(account: Account) -> None:
-    account.put("odd.manifest", b'{"other": 1}\n')
-    wanted = channel(
-        "train", f"s3://{BUCKET}/odd.manifest", S3DataType="AugmentedManifestFile", AttributeNames=["source-ref"]
-    )
-    done = account.run("odd", READS, InputDataConfig=[{**wanted, "InputMode": "Pipe"}])
-    assert done["FailureReason"] == (
-        f"ClientError: Data download failed:channel train: s3://{BUCKET}/odd.manifest: expected a JSON object in each "
-        "line, with source-ref: KeyError('source-ref')"
-    )
-
-
-@pytest.mark.lane("sdk")
-def test_a_prefix_is_the_beginning_of_names_and_a_manifest_has_an_order(account: Account) -> None:
-    account.put("turned.manifest", json.dumps([{"prefix": f"s3://{BUCKET}/data/"}, "3.txt", "1.txt"]).encode())
+def test_a_prefix_is_the_beginning_of_names(account: Account) -> None:
     files = channel("train", f"s3://{BUCKET}/dat")
     assert files_of(account, "prefix", files)["algo-1"][0] == {f"data/{n}.txt": f"{n}\n" for n in range(4)}
-    turned = channel("train", f"s3://{BUCKET}/turned.manifest", S3DataType="ManifestFile")
-    account.run("turned", READS, InputDataConfig=[{**turned, "InputMode": "Pipe"}])
-    assert account.archive("out/turned/output/model.tar.gz")["0"] == b"3\n1\n"
+
+
+@pytest.mark.parametrize("mode", ["Pipe", "FastFile"])
+def test_what_would_be_read_meanwhile_comes_as_files(account: Account, mode: str) -> None:
+    wanted = {**channel("train", f"s3://{BUCKET}/data"), "InputMode": mode}
+    found = files_of(account, f"as-file-{mode.lower()}", wanted)["algo-1"]
+    assert found[0] == {f"{n}.txt": f"{n}\n" for n in range(4)}
+    assert found[1]["TrainingInputMode"] == "File"
 
 
 def test_outputs_without_an_archive(account: Account) -> None:

@@ -81,7 +81,6 @@ class Settings(NamedTuple):
     installer: Installer = "auto"
     requirements: str = ""
     channel: str = ""
-    channel_cache: str = ""
     checkpoints: str = ""
     checkpoint_restore: Literal["own", "all", "leader"] = "own"
     checkpoint_keep: int = 3
@@ -316,8 +315,6 @@ OPTIONS: tuple[Option, ...] = (
            "directory, s3://, or what fsspec reads. Behind it ;sharded: each host its share; ;manifest: a list of "
            "files. May be repeated", "NAME=URI", readers.channels,
            unless_given="what the platform brought", repeats=True),
-    Option("channel_cache", "a directory of this host that keeps what channels brought, for later jobs", "DIR",
-           unless_given="none", path="output"),
     Option("checkpoints", "where whole checkpoints of SM_CHECKPOINT_DIR are kept: the newest is there again before the "
            "ranks start, and new ones go there while they train. A directory, s3://, or what fsspec writes", "URI",
            unless_given="none", path="place"),
@@ -344,14 +341,19 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
 
+_MOUNT = "mount it before the job (mountpoint-s3, fsspec) and name the directory as the channel"
 REMOVED = {
+    "channel_cache": "keep the data in a directory of the host, and name it as the channel",
+    ";fastfile": _MOUNT,
+    ";pipe": _MOUNT,
+    ";recordio": _MOUNT,
     "rollcall": "hosts always meet in the roll call: open the leader's port between them (7776, or --rollcall-port)",
     "bandwidth": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "expect": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "log_rules": "let the platform search the job's log (metric definitions, an alarm); --stall-timeout finds ranks "
     "that print nothing",
 }
-"""Options that are gone, by their field, and what to use instead."""
+"""Options that are gone, by their field, and words behind a channel's URI: what to use instead."""
 NOTHING_ASKED = ("", "off", "full")
 """Values of such an option's variable that ask for nothing: the job runs."""
 PREFIX = "MUSTER_"

@@ -63,7 +63,6 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     ),
     "data in, checkpoints out": (
         "channel",
-        "channel_cache",
         "checkpoints",
         "checkpoint_restore",
         "checkpoint_keep",

@@ -67,7 +67,6 @@ class Attempt(NamedTuple):
             stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
             token=self._token(roster),
             another_port=runtime.ports.take_any,
-            channels=runtime.channels,
         )
         supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
         runtime.console.write_through(pump.write_message)  # from here on it is written, whatever happens

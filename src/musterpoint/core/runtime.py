@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
     from musterpoint.core.processes.ssh_door import SshDoor
-    from musterpoint.core.supervise.context import HearChannels
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -96,7 +95,6 @@ class Runtime:
         self.sync: Sync | None = None
         self.ssh: SshDoor | None = None
         self.keeping: CheckpointsKept | None = None
-        self.channels: HearChannels | None = None
         self.kept: dict[str, Any] = {}
         self._is_train = request.program is None
         self._job: Job | None = None
@@ -182,10 +180,6 @@ class Runtime:
     def use_keeping(self, keeping: CheckpointsKept) -> None:
         """From now on checkpoints are kept by ``keeping``."""
         self.keeping = keeping
-
-    def use_channels(self, channels: "HearChannels") -> None:
-        """From now on channels are fed that may fail."""
-        self.channels = channels
 
     def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
         """Makes this host's keys for ssh, and listens; :meth:`close` removes them.

@@ -98,7 +98,6 @@ class Options(TypedDict, total=False):
     accelerate_config: Path
     numa_binding: Literal["node", "socket", "exclusive", "core-complex"]
     cpu_binding: Literal["auto", "slots", "off"]
-    channel_cache: Path
     checkpoints: Path
     checkpoint_restore: Literal["own", "all", "leader"]
     checkpoint_keep: int

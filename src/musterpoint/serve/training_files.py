@@ -6,32 +6,25 @@ import os
 import shutil
 from typing import Any, Callable, Iterator, Mapping
 
-from musterpoint.core.data.channels import Feed
-from musterpoint.core.data.places import ALONE, Channel, Share
+from musterpoint.core.data.places import Channel, Share
 from musterpoint.local.tree import Layout
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.feeders import Feeders
 from musterpoint.serve.transfers import Transfers
 
 
 class TrainingFiles:
     """The files of one run.
 
-    ``begins`` is called before the first download. ``feeders`` are the run's own.
+    ``begins`` is called before the first download.
     """
 
     def __init__(
-        self,
-        transfers: Transfers,
-        request: Mapping[str, Any],
-        directory: str,
-        begins: Callable[[], None],
-        feeders: Feeders,
+        self, transfers: Transfers, request: Mapping[str, Any], directory: str, begins: Callable[[], None]
     ) -> None:
         self._transfers = transfers
         self._request = request
         self._kept = os.path.join(directory, "input")
-        self._begins, self._feeders = begins, feeders
+        self._begins = begins
         self._begun = False
 
     def bring(self, host: str, tree: str) -> None:
@@ -42,10 +35,7 @@ class TrainingFiles:
         for channel in self._request.get("InputDataConfig") or ():
             if requested.is_on(self._request, channel, host):
                 place = os.path.join(tree, "input", "data", channel["ChannelName"])
-                if requested.input_mode(self._request, channel) == "Pipe":
-                    self._feed(channel, host, place)
-                else:
-                    self._bring_files(channel, host, place)
+                self._bring_files(channel, host, place)
 
     def _share(self, channel: Mapping[str, Any], host: str) -> Share | None:
         """The part of a sharded channel that the host gets; None: all get everything."""
@@ -67,20 +57,6 @@ class TrainingFiles:
             self._transfers.bring(wanted, kept)
         os.makedirs(folder, exist_ok=True)
         copy_tree(kept, folder)
-
-    def _feed(self, channel: Mapping[str, Any], host: str, path: str) -> None:
-        source, share = channel["DataSource"]["S3DataSource"], self._share(channel, host)
-        records, shuffle = channel.get("RecordWrapperType") == "RecordIO", channel.get("ShuffleConfig")
-        how = Feed(
-            channel.get("CompressionType") == "Gzip",
-            int(shuffle["Seed"]) if shuffle else None,
-            tuple(source.get("AttributeNames") or ()) if source["S3DataType"] == "AugmentedManifestFile" else (),
-        )
-        self._feeders.feed(_wanted(channel, share)._replace(records=records), path, share or ALONE, how)
-
-    def end(self) -> None:
-        """The hosts have ended."""
-        self._feeders.end()
 
     def upload_model(self, layout: Layout) -> None:
         """``/opt/ml/model`` of all hosts, as one archive or as it is."""

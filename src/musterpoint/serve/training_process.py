@@ -16,15 +16,14 @@ from musterpoint.serve.backends import Way
 from musterpoint.serve.checkpoints import Checkpoints
 from musterpoint.serve.early_stops import MOST_EPOCHS
 from musterpoint.serve.faults import CannotFail
-from musterpoint.serve.feeders import Feeders
 from musterpoint.serve.job_process import INTERNAL_ERROR, SERVER_ENDED, JobProcess
-from musterpoint.serve.job_run import END, INTERRUPT, STOP, Ended, GivenUp, JobRun
+from musterpoint.serve.job_run import END, INTERRUPT, Ended, GivenUp, JobRun
 from musterpoint.serve.played import played
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record
 from musterpoint.serve.telemetry import NAMESPACE
 from musterpoint.serve.training_files import TrainingFiles
-from musterpoint.serve.transfers import TransferError, access_of
+from musterpoint.serve.transfers import TransferError
 from musterpoint.serve.transitions import KIND
 from musterpoint.serve.tuning_request import OBJECTIVE
 
@@ -36,7 +35,6 @@ class TrainingProcess(JobProcess):
         super().__init__(settings, key)
         self._checkpoints: Checkpoints | None = None
         self._objective = ""
-        self._broken = ""
         self._trained = 0.0
         self._retries = 0
 
@@ -47,8 +45,7 @@ class TrainingProcess(JobProcess):
         layout = Layout(os.path.join(self._directory, f"run-{number}"))
         way = Way(self._settings)
         checkpoints = Checkpoints(self._settings, self._transfers, request, way.url)
-        feeders = Feeders(access_of(self._settings, way.url), self._no_more_data)
-        files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"), feeders)
+        files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
 
         def bring(host: str, tree: str) -> None:
             if warm_pool.keep_alive(request):
@@ -74,7 +71,6 @@ class TrainingProcess(JobProcess):
             self._finish_early(error)
             return False
         finally:
-            files.end()
             way.close()
         trained = max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
         self._trained += trained
@@ -86,12 +82,6 @@ class TrainingProcess(JobProcess):
         if values:
             self._state.measure(self._settings.arn(KIND, self._name), values, MOST_EPOCHS)
         super()._sent(points)
-
-    def _no_more_data(self, why: str) -> None:
-        """A pipe can't be fed any more; in the thread that has heard it."""
-        self._broken = why
-        if self._run is not None:
-            self._run.end(STOP)
 
     def _left(self, record: Record) -> float:
         """Seconds until a spot job is given up."""
@@ -118,9 +108,6 @@ class TrainingProcess(JobProcess):
         }
         if ended.ended_for == END:
             self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
-            return False
-        if self._broken:
-            self._enter("Failed", FailureReason=f"ClientError: Data download failed:{self._broken}", **facts)
             return False
         if ended.ended_for == INTERRUPT and self._left(record) > 0:
             self._ended_for = ""

@@ -180,7 +180,7 @@ def config_files(request: Mapping[str, Any], host: str, arn: str, run: int) -> d
             "topology": None,
         },
         "inputdataconfig.json": {
-            channel["ChannelName"]: _channel(request, channel) for channel in channels if _is_on(channel, own.name)
+            channel["ChannelName"]: _channel(channel) for channel in channels if _is_on(channel, own.name)
         },
         "metric-definition-regex.json": request["AlgorithmSpecification"].get("MetricDefinitions") or [],
         "trainingjobconfig.json": {**request, "TrainingJobArn": arn},
@@ -212,11 +212,10 @@ def _is_on(channel: Mapping[str, Any], group: str) -> bool:
     return not wanted or group in wanted
 
 
-def _channel(request: Mapping[str, Any], channel: Mapping[str, Any]) -> dict[str, str]:
-    mode = input_mode(request, channel)
+def _channel(channel: Mapping[str, Any]) -> dict[str, str]:
     source = channel.get("DataSource", {}).get("S3DataSource") or {}
     found = {
-        "TrainingInputMode": "File" if mode == "FastFile" else mode,
+        "TrainingInputMode": "File",
         "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
         "RecordWrapperType": channel.get("RecordWrapperType", "None"),
     }

@@ -8,10 +8,11 @@ from musterpoint.cli import launch
 from musterpoint.core.unheeded import unknown_variables
 from musterpoint.local.words import to_words
 
-VARIABLES = [f"MUSTER_{field.upper()}" for field in REMOVED]
+FIELDS = [name for name in REMOVED if not name.startswith(";")]
+VARIABLES = [f"MUSTER_{field.upper()}" for field in FIELDS]
 
 
-@pytest.mark.parametrize("field", REMOVED)
+@pytest.mark.parametrize("field", FIELDS)
 def test_asking_for_one_is_refused_with_what_to_use(field: str) -> None:
     flag = f"--{field.replace('_', '-')}"
     with pytest.raises(UsageError) as error:

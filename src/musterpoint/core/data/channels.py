@@ -7,7 +7,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.mover import Access, Run, Say, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.core.data.probes import answers
-from musterpoint.embedded.programs.registry import FEEDER, MOUNT
 
 LONGEST_LIST = 120.0
 """Seconds that a channel's files may take to be listed."""
@@ -33,22 +32,15 @@ class Brought(NamedTuple):
 
 
 def bring(
-    channel: Channel,
-    directory: str,
-    access: Access,
-    share: Share = ALONE,
-    cache: str = "",
-    say: Say = print,
-    run: Run = run_here,
+    channel: Channel, directory: str, access: Access, share: Share = ALONE, say: Say = print, run: Run = run_here
 ) -> Brought:
     """Brings the host at ``share`` its files of ``channel`` to ``directory``, whole: each is checked by its size and
-    version. What an earlier run brought and hasn't changed stays; ``cache``: a directory that keeps files for later
-    jobs.
+    version. What an earlier run brought and hasn't changed stays.
 
     Raises:
         FetchError: it can't be brought, or this host's disk is too small.
     """
-    request = {**_request(channel, share), "action": "fetch", "directory": directory, "cache": cache}
+    request = {**_request(channel, share), "action": "fetch", "directory": directory}
     done = move(f"channel {channel.name}", request, access, say, run)
     kept = Size(done["kept_files"], done["kept_bytes"])
     return Brought(Size(done["files"], done["bytes"]), kept, done["seconds"])
@@ -62,50 +54,8 @@ def bring_object(uri: str, directory: str, access: Access, say: Say = print, run
     """
     place, slash, name = uri.rpartition("/")
     request = {**_request(Channel("", place + slash), ALONE), "names": [name], "action": "fetch"}
-    move(f"fetching {uri}", {**request, "directory": directory, "cache": ""}, access, say, run)
+    move(f"fetching {uri}", {**request, "directory": directory}, access, say, run)
     return os.path.join(directory, name)
-
-
-class Feed(NamedTuple):
-    """What SageMaker's Pipe mode knows beside the channel: ``gzip``: files are unpacked; ``seed``: each epoch's order
-    is drawn from it. ``attributes``: the channel is an augmented manifest, of whose lines these are read.
-    """
-
-    gzip: bool = False
-    seed: int | None = None
-    attributes: tuple[str, ...] = ()
-
-
-AS_IT_IS = Feed()
-
-
-def feed(channel: Channel, path: str, access: Access, share: Share, say: Say, run: Run, how: Feed = AS_IT_IS) -> Size:
-    """Begins to feed ``channel`` to named pipes, ``path`` and ``_0``, ``_1`` ... for each epoch. ``run`` leaves the
-    program running once it has said that it is done with its beginning, and then hears its failures.
-
-    Raises:
-        FetchError: it can't be listed, or there can't be pipes.
-    """
-    request = {**_request(channel, share), "path": path, "records": channel.records, **how._asdict()}
-    done = move(f"channel {channel.name}", request, access, say, run, program=FEEDER)
-    return Size(done["files"], done["bytes"])
-
-
-FUSE = (
-    "install fsspec's FUSE in the image (pip install fsspec fusepy, and the package for this kind of URI; apt-get "
-    "install libfuse2), or mount it before the job (`mount-s3 BUCKET DIR`) and name the directory as the channel"
-)
-"""What ``;fastfile`` takes."""
-
-
-def mount(channel: Channel, path: str, access: Access, say: Say, run: Run) -> None:
-    """Mounts ``channel`` at ``path``, read-only. ``run`` leaves the program running, as for :func:`feed`.
-
-    Raises:
-        FetchError: it can't be mounted.
-    """
-    request = {"uri": channel.uri, "path": path}
-    move(f"channel {channel.name}", request, access, say, run, program=MOUNT, takes=FUSE)
 
 
 def measure(channel: Channel, access: Access, share: Share = ALONE, answer: float = LONGEST_LIST) -> Size:

@@ -2,14 +2,13 @@
 
 import os
 import re
-from typing import Callable, Literal
+from typing import Callable
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.records import NamedTuple
+from musterpoint.base.settings import REMOVED
 
-Mode = Literal["file", "fastfile", "pipe"]
-"""``file``: brought before the job. ``fastfile``: a mount that reads when a file is read. ``pipe``: named pipes."""
-WORDS = ("sharded", "manifest", "fastfile", "pipe", "recordio")
+WORDS = ("sharded", "manifest")
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -17,17 +16,15 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class Channel(NamedTuple):
     """One input: its name, and where it is, a URI or an absolute path.
 
-    ``mode``: how it comes. ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri``
-    is a list of files, as SageMaker's ManifestFile. ``records``: in a pipe, each file is a RecordIO record. ``prefix``:
-    where nothing lies at ``uri``, what begins with it counts, as for SageMaker's S3Prefix.
+    ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri`` is a list of files, as
+    SageMaker's ManifestFile. ``prefix``: where nothing lies at ``uri``, what begins with it counts, as for SageMaker's
+    S3Prefix.
     """
 
     name: str
     uri: str
-    mode: Mode = "file"
     sharded: bool = False
     manifest: bool = False
-    records: bool = False
     prefix: bool = False
 
 
@@ -42,8 +39,7 @@ ALONE = Share()
 
 
 def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.exists) -> Channel:
-    """The channel of ``NAME=URI[;sharded][;manifest][;fastfile][;pipe[;recordio]]``. An existing path with semicolons
-    is a path.
+    """The channel of ``NAME=URI[;sharded][;manifest]``. An existing path with semicolons is a path.
 
     Raises:
         UsageError: it has another form.
@@ -55,19 +51,14 @@ def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.ex
     if ";" in rest and not (is_path(rest) and exists(os.path.join(cwd, rest))):
         uri, *words = rest.split(";")
     for word in words:
+        if gone := REMOVED.get(f";{word}"):
+            raise UsageError(f"--channel={text}: ;{word} is gone: {gone}")
         if word not in WORDS:
             near = similar(word, WORDS, 0.6)
             meant = f" (did you mean {near}?)" if near else ""
             raise UsageError(f"--channel={text}: {word!r} is none of {', '.join(WORDS)}{meant}")
-    if "fastfile" in words and "pipe" in words:
-        raise UsageError(f"--channel={text}: expected fastfile or pipe, not both")
-    if "fastfile" in words and {"sharded", "manifest"} & {*words}:
-        raise UsageError(f"--channel={text}: fastfile is a mount of the whole place: expected no other word with it")
-    if "recordio" in words and "pipe" not in words:
-        raise UsageError(f"--channel={text}: recordio is how a pipe is written: expected ;pipe;recordio")
-    mode: Mode = "fastfile" if "fastfile" in words else "pipe" if "pipe" in words else "file"
     place = place_of(uri, cwd, f"--channel={text}")
-    return Channel(name, place, mode, *(word in words for word in ("sharded", "manifest", "recordio")))
+    return Channel(name, place, *(word in words for word in WORDS))
 
 
 def is_path(place: str) -> bool:

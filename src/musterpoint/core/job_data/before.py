@@ -11,7 +11,6 @@ from musterpoint.core.channel.topics import consultations
 from musterpoint.core.data.channels import bring
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access, Say
-from musterpoint.core.job_data.attached import Attached
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
@@ -46,14 +45,7 @@ class Bringing:
         self._session = session
         self._attempt, self._reached = 0, POINTS[0]
         self._stopped = False
-        self._attached = Attached(runtime, access, plan.share, self._wait)
-        if any(channel.mode != "file" for channel, _ in plan.channels):
-            runtime.use_channels(self._attached.listen)
         self.shares_checkpoints = False
-
-    def end(self) -> None:
-        """No rank runs any more."""
-        self._attached.end()
 
     def first(self, attempt: int) -> tuple[bool, Failure | None]:
         """Whether ranks may start here, and what failed here. ``attempt``: the first one in which this host is."""
@@ -63,9 +55,6 @@ class Bringing:
         """The same before another attempt. ``forget`` is called where it doesn't begin with what is here."""
 
         def ask() -> None:
-            for channel, directory in self._plan.channels:
-                if channel.mode != "file":
-                    self._attached.start(channel, directory)
             if self._ask_for_new_hosts(is_new=False):
                 forget()
                 self._restore_one()
@@ -96,10 +85,7 @@ class Bringing:
     def _first(self) -> None:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
         for channel, directory in plan.channels:
-            if channel.mode != "file":
-                self._attached.start(channel, directory)
-                continue
-            found = bring(channel, directory, self._access, plan.share, plan.cache, say, self._program)
+            found = bring(channel, directory, self._access, plan.share, say, self._program)
             kept = f", {found.kept.sentence} of it were here" if found.kept.files else ""
             say(f"channel {channel.name}: {found.size.sentence} in {directory} after {found.seconds:.1f} s{kept}")
             add("channel-brought", channel=channel.name, files=found.size.files, bytes=found.size.bytes)

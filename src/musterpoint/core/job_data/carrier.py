@@ -72,8 +72,6 @@ class Carrier:
     def send(self, outcome: Outcome) -> None:
         """The last checkpoint, and the results; a failure is reported before, in case they take long."""
         runtime, plan = self._runtime, self._plan
-        if self._bringing is not None:
-            self._bringing.end()
         if not self._may_start or plan is None:
             return
         if outcome.code:

@@ -22,14 +22,12 @@ class Upload(NamedTuple):
 
 
 class DataPlan(NamedTuple):
-    """``channels`` with the directory of each; ``cache``: what keeps them for later jobs, empty: nothing does.
-
-    ``target``: where checkpoints are kept; None: nowhere. ``which``: the files that a host gets of one. ``directory``:
-    of the checkpoints on this host. ``share``: which host of the group this is.
+    """``channels`` with the directory of each. ``target``: where checkpoints are kept; None: nowhere. ``which``: the
+    files that a host gets of one. ``directory``: of the checkpoints on this host. ``share``: which host of the group
+    this is.
     """
 
     channels: tuple[tuple[Channel, str], ...]
-    cache: str
     target: Target | None
     which: Which
     directory: str
@@ -65,7 +63,6 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
     hosts = job.group_hosts if job.in_group else job.hosts
     return DataPlan(
         tuple((channel, os.path.join(folder, channel.name)) for channel in channels),
-        os.path.abspath(os.path.join(cwd, options.channel_cache)) if options.channel_cache else "",
         target,
         options.checkpoint_restore,
         job.paths.checkpoints,
@@ -81,10 +78,8 @@ def _base(job: Job) -> str:
 
 def with_channels(job: Job, plan: DataPlan) -> Job:
     """``job`` with the channels that are brought."""
-    modes = {"pipe": "Pipe", "file": "File", "fastfile": "FastFile"}
     more = tuple(
-        JobChannel(channel.name, modes[channel.mode], path, {"TrainingInputMode": modes[channel.mode]})
-        for channel, path in plan.channels
+        JobChannel(channel.name, "File", path, {"TrainingInputMode": "File"}) for channel, path in plan.channels
     )
     return job._replace(channels=(*job.channels, *more)) if more else job
 

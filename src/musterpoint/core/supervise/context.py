@@ -3,7 +3,6 @@
 import os
 from typing import TYPE_CHECKING, Callable, Mapping, Protocol, Sequence
 
-from musterpoint.base.errors import FetchError
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.core import diagnosis
@@ -28,10 +27,6 @@ class OtherEntryPoints(Protocol):
 
     def kill(self) -> None:
         """Kills what they have started."""
-
-
-HearChannels = Callable[["Callable[[FetchError], None] | None"], None]
-"""Takes who hears it from now on; None: nobody."""
 
 
 class RankTerminal(NamedTuple):
@@ -63,7 +58,7 @@ class SupervisorContext(NamedTuple):
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
     do, that they are to stop. ``another_port``: one for the ranks of a nested launcher beside another one.
-    ``channels``: hears why one of the job's can't be fed any more, where there are such. ``token``: the control
+    ``token``: the control
     socket's, empty for a new one.
     """
 
@@ -85,7 +80,6 @@ class SupervisorContext(NamedTuple):
     stopping: Callable[[], None] = lambda: None
     token: str = ""
     another_port: Callable[[], int] = any_free
-    channels: "HearChannels | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

@@ -75,7 +75,6 @@ def _may_stall(watched: Watched, session: int) -> bool:
 KINDS = (
     WatcherKind("starts", "session", lambda watched, session: bool(watched.processes.unstarted(session))),
     WatcherKind("flight_dumps", "session", _has_dumps),
-    WatcherKind("channels", "started", lambda watched, session: watched.context.channels is not None and not session),
     WatcherKind("stalls", "started", _may_stall, (LookAsked, AllLooked, Stalled)),
     WatcherKind("waiting", "waiting", lambda watched, _: len(watched.roster.seats) > 1, (StillRunning,)),
 )

@@ -146,12 +146,12 @@ def text_of(store: Store, uri: str) -> bytes:
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
-    """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``, ``cache``; of the
+    """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``; of the
     files there all, or those of ``names``. ``prefix``: where there is nothing, what begins with the URI counts."""
     store, items = patiently(lambda: listed(request), note)
     emit(found=len(items), bytes=sum(item.size for item in items))
     began = time.monotonic()
-    totals = fetch_all(store, items, request["directory"], tell, note, request["cache"])
+    totals = fetch_all(store, items, request["directory"], tell, note)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
 
 

@@ -41,9 +41,6 @@ Program = Literal[
     "directory_watch",
     "checkpoint_keeper",
     "mover",
-    "pipes",
-    "pipe_feeder",
-    "fuse_mount",
     "process_files",
     "work_done",
     "process_stacks",
@@ -77,10 +74,6 @@ MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
 CODE_ARTIFACT: tuple[Program, ...] = ("stores", "aws_client", "crowd", "code_artifact")
 """The parts of what asks CodeArtifact, likewise."""
-FEEDER: tuple[Program, ...] = (*MOVER, "pipes", "pipe_feeder")
-"""The parts of what feeds a channel's named pipes, likewise."""
-MOUNT: tuple[Program, ...] = ("stores", "crowd", "fuse_mount")
-"""The parts of what mounts a channel, likewise."""
 KEEPER: tuple[Program, ...] = (
     *_STORES,
     *_CHECKPOINTS,

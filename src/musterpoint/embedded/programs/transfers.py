@@ -6,8 +6,6 @@ Runs in a Python that may not have musterpoint.
 from __future__ import annotations
 
 import collections
-import errno
-import hashlib
 import json
 import math
 import os
@@ -125,74 +123,6 @@ def state_folder(directory: str) -> str:
     return os.path.join(directory, ".muster-part") if inside else os.path.join(above, f".muster-{name}")
 
 
-class Cache:
-    """Files by their place and version, for later jobs of this host. One that is in use is another link to it."""
-
-    def __init__(self, directory: str, place: str) -> None:
-        self._directory, self._place = os.path.join(directory, "objects"), place
-        os.makedirs(self._directory, exist_ok=True)
-
-    def path(self, item: Item) -> str:
-        key = json.dumps([self._place, item.name, item.tag, item.size])
-        name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-        return os.path.join(self._directory, name[:2], name)
-
-    def give(self, item: Item, part: str) -> bool:
-        """Makes ``part`` this version of ``item``; False: it isn't here."""
-        path = self.path(item)
-        try:
-            if os.path.getsize(path) != item.size:
-                return False
-            os.utime(path)
-            try:
-                os.link(path, part)
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
-                    raise
-                shutil.copyfile(path, part)
-        except FileNotFoundError:  # another job has made room
-            return False
-        return True
-
-    def take(self, item: Item, part: str) -> None:
-        """Keeps ``part``, which stays where it is."""
-        if not item.tag:
-            return
-        path = self.path(item)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        whole = f"{path}.{os.getpid()}"
-        try:
-            os.chmod(part, 0o444)
-            try:
-                os.link(part, whole)
-            except OSError:
-                shutil.copyfile(part, whole)
-                os.chmod(whole, 0o444)
-            os.replace(whole, path)
-        except OSError:  # no space: the job has its file
-            pass
-
-    def make_room(self, size: int) -> None:
-        """Removes files that no job uses, those first that were used longest ago, until ``size`` bytes are free."""
-        found = []
-        for folder, _folders, names in os.walk(self._directory):
-            for name in names:
-                path = os.path.join(folder, name)
-                try:
-                    facts = os.stat(path)
-                except OSError:
-                    continue
-                if facts.st_nlink == 1:
-                    found.append((facts.st_mtime_ns, path))
-        for _, path in sorted(found):
-            if free(self._directory) >= size:
-                return
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
-
-
 def free(directory: str) -> int:
     disk = os.statvfs(directory)
     return disk.f_bavail * disk.f_frsize
@@ -221,9 +151,7 @@ def sharded(items: Sequence[Item], place: int, hosts: int) -> list[Item]:
     return list(items)[place::hosts]
 
 
-def fetch_all(
-    store: Store, items: Sequence[Item], directory: str, tell: Tell, note: Note, cache_directory: str = ""
-) -> Totals:
+def fetch_all(store: Store, items: Sequence[Item], directory: str, tell: Tell, note: Note) -> Totals:
     """Brings ``items`` to ``directory``. Files that an earlier run brought and that haven't changed stay.
 
     Raises:
@@ -231,7 +159,6 @@ def fetch_all(
         OSError: this host's disk can't take them.
     """
     target = Target(directory)
-    cache = Cache(cache_directory, store.place) if cache_directory else None
     try:
         target.forget_others(item.name for item in items)
         missing: list[Item] = []
@@ -241,32 +168,15 @@ def fetch_all(
         kept = len(items) - len(missing)
         size = sum(item.size for item in items)
         kept_bytes = size - sum(item.size for item in missing)
-        if cache is not None:
-            missing, given = _from_cache(cache, missing, target)
-            kept, kept_bytes = kept + len(given), kept_bytes + sum(item.size for item in given)
-        _check_space(target.parts, missing, cache, store.place)
-        _bring(store, missing, target, cache, tell, note)
+        _check_space(target.parts, missing, store.place)
+        _bring(store, missing, target, tell, note)
         return Totals(len(items), size, kept, kept_bytes)
     finally:
         target.close()
 
 
-def _from_cache(cache: Cache, items: list[Item], target: Target) -> tuple[list[Item], list[Item]]:
-    missing, given = [], []
-    for number, item in enumerate(items):
-        part = target.part(number)
-        if item.tag and cache.give(item, part):
-            target.record.add(item.name, item.tag, target.place(part, item.name))
-            given.append(item)
-        else:
-            missing.append(item)
-    return missing, given
-
-
-def _check_space(directory: str, items: list[Item], cache: Cache | None, place: str) -> None:
+def _check_space(directory: str, items: list[Item], place: str) -> None:
     size = sum(item.size for item in items)
-    if cache is not None and size > free(directory):
-        cache.make_room(size)
     if size > (room := free(directory)):
         raise StoreError(
             f"{place} has {size:,} bytes that aren't on this host yet, and its disk has room for {room:,} "
@@ -274,7 +184,7 @@ def _check_space(directory: str, items: list[Item], cache: Cache | None, place: 
         )
 
 
-def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None, tell: Tell, note: Note) -> None:
+def _bring(store: Store, items: list[Item], target: Target, tell: Tell, note: Note) -> None:
     current = list(items)
     changes: collections.Counter[int] = collections.Counter()
 
@@ -301,8 +211,6 @@ def _bring(store: Store, items: list[Item], target: Target, cache: Cache | None,
         item, part = current[job.number], target.part(job.number)
         if os.path.getsize(part) != item.size:
             return False
-        if cache is not None:
-            cache.take(item, part)
         path = target.place(part, item.name)
         target.record.add(item.name, item.tag, path)
         return True

@@ -24,6 +24,10 @@ _TEXTS: Mapping[str, str] = {
     "MlflowConfig": "nothing is sent to MLflow",
     "ModelPackageConfig": "no model package is made",
 }
+_AS_FILE = {
+    "FastFile": "downloaded before the job starts",
+    "Pipe": "downloaded before the job starts; nothing is unpacked, shuffled or made a record",
+}
 _BUILT_IN = re.compile(
     r"^[^/]+/(kmeans|linear-learner|factorization-machines|pca|lda|ntm|randomcutforest|knn|ipinsights|blazingtext|"
     r"seq2seq|object2vec|image-classification|object-detection|semantic-segmentation|forecasting-deepar)(:|$)"
@@ -112,10 +116,8 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
         given = ", ".join(sources) or "none"
         raise invalid(f"Channel {name}: muster serve brings S3DataSource, and the channel's source is {given}")
     kind, mode = source["S3DataType"], requested.input_mode(parameters, channel)
-    if kind not in ("S3Prefix", "ManifestFile", "AugmentedManifestFile"):
+    if kind not in ("S3Prefix", "ManifestFile"):
         raise invalid(f"Channel {name}: muster serve doesn't bring S3DataType {kind}")
-    if kind == "AugmentedManifestFile" and (mode != "Pipe" or not source.get("AttributeNames")):
-        raise invalid(f"Channel {name}: AugmentedManifestFile needs the input mode Pipe, and AttributeNames")
     if mode == "FastFile" and kind != "S3Prefix":
         raise invalid(f"Channel {name}: FastFile needs the S3DataType S3Prefix")
     if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
@@ -162,13 +164,11 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
     image = parameters["AlgorithmSpecification"]["TrainingImage"]
     said = where_it_runs(context, image, bool(parameters.get("EnableNetworkIsolation")))
     said += [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
-    fast = [
-        channel["ChannelName"]
-        for channel in parameters.get("InputDataConfig") or ()
-        if requested.input_mode(parameters, channel) == "FastFile"
-    ]
-    if fast:
-        said.append(f"FastFile: {', '.join(fast)} is downloaded before the job starts")
+    for mode, text in _AS_FILE.items():
+        channels = parameters.get("InputDataConfig") or ()
+        names = [each["ChannelName"] for each in channels if requested.input_mode(parameters, each) == mode]
+        if names:
+            said.append(f"{mode}: {', '.join(names)} is taken as File, and {text}")
     if parameters["OutputDataConfig"].get("KmsKeyId") or parameters["ResourceConfig"].get("VolumeKmsKeyId"):
         said.append("KmsKeyId: nothing is encrypted")
     return said

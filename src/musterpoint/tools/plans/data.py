@@ -38,8 +38,7 @@ def with_data(preview: Preview, request: Request) -> Preview:
 
 def _notes(plan: DataPlan, access: Access) -> Iterator[str]:
     for channel, directory in plan.channels:
-        how = {"file": "to", "pipe": "through", "fastfile": "mounted at"}[channel.mode]
-        yield f"channel {channel.name}: {_fetched(channel, plan, access)}, {how} {directory}"
+        yield f"channel {channel.name}: {_fetched(channel, plan, access)}, to {directory}"
     if plan.target is not None:
         uri = plan.target.uri
         try:

@@ -33,8 +33,8 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-def brought(channel: Channel, directory: Path, share: Share = Share(), cache: str = "") -> Brought:  # noqa: B008
-    return bring(channel, str(directory), ACCESS, share, cache, say=lambda text: None)
+def brought(channel: Channel, directory: Path, share: Share = Share()) -> Brought:  # noqa: B008
+    return bring(channel, str(directory), ACCESS, share, say=lambda text: None)
 
 
 def test_a_directory(source: Path, tmp_path: Path) -> None:
@@ -102,18 +102,6 @@ def test_half_a_file_of_a_killed_run_is_no_file(source: Path, tmp_path: Path) ->
     (tmp_path / ".muster-train" / "record").write_text('["a b", "tag", 4\n["a b", 1, 2')
     brought(Channel("train", str(source)), tmp_path / "train")
     assert tree(tmp_path / "train") == tree(source) and not part.exists()
-
-
-def test_the_cache_keeps_versions_apart(source: Path, tmp_path: Path) -> None:
-    channel, cache = Channel("train", str(source)), str(tmp_path / "cache")
-    brought(channel, tmp_path / "one", cache=cache)
-    again = brought(channel, tmp_path / "two", cache=cache)
-    assert again.kept == again.size and tree(tmp_path / "two") == tree(source)
-    before = (source / "a b").read_bytes()
-    (source / "a b").write_text("another version")
-    third = brought(channel, tmp_path / "three", cache=cache)
-    assert tree(tmp_path / "three") == tree(source) and third.kept.files == len(AWKWARD) - 1
-    assert (tmp_path / "one" / "a b").read_bytes() == before
 
 
 def test_a_manifest(source: Path, tmp_path: Path) -> None:

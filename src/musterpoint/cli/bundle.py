@@ -40,7 +40,6 @@ LEFT_OUT = tuple(
         "cli/report.py",
         "__main__.py",
         "cli/completion.py",
-        "cli/shells.py",
         "integrations",
         "sagemaker.py",
     )

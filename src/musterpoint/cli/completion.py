@@ -1,6 +1,6 @@
 """``muster completion``: a script by which a shell completes commands, options and their values.
 
-The script is static: it is made from the commands' own parsers, and no Python starts when it completes.
+shtab writes the script from the commands' own parsers; no Python starts when it completes.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import sys
 from importlib import import_module
 from typing import Mapping, Sequence
 
+from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.main import COMMANDS
 from musterpoint.cli.options import Parser, Value, one_of
-from musterpoint.cli.shells import WRITERS, Argument, CommandLine, Flag, Kind
 
 ABOUT = "Print a script by which your shell completes muster's commands, options and their values."
-USAGE = "muster completion bash|zsh|fish"
+USAGE = "muster completion bash|zsh|tcsh"
 EXAMPLES = """
-The script needs no Python when it completes. In your shell's own file it is printed anew at each start.
+The script needs no Python when it completes. In your shell's own file it is printed anew at each start. It takes shtab
+(pip install 'musterpoint[cli]').
 
 examples:
-  source <(muster completion bash)         this shell; in ~/.bashrc: every one
-  source <(muster completion zsh)          likewise, in ~/.zshrc
-  muster completion fish | source          likewise, in ~/.config/fish/config.fish
+  eval "$(muster completion bash)"         this shell; in ~/.bashrc: every one
+  eval "$(muster completion zsh)"          likewise, in ~/.zshrc
+  muster completion tcsh > ~/.muster.tcsh  for `source ~/.muster.tcsh` in ~/.tcshrc
 """
 
-SHELLS = tuple(WRITERS)
+SHELLS = ("bash", "zsh", "tcsh")
 _PROGRAMS = ("launch", "torchrun", "local", "plan", "env")
 _LONGEST = 72
 
@@ -40,7 +41,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     shell: str = _parser().parse_args(argv).shell
-    sys.stdout.write(WRITERS[shell](command_lines()))
+    try:
+        import shtab
+    except ImportError:
+        raise UsageError("muster completion takes shtab: pip install 'musterpoint[cli]'") from None
+    sys.stdout.write(shtab.complete(whole_parser(), shell))
     sys.stdout.flush()
     return 0
 
@@ -56,43 +61,46 @@ def _parser() -> Parser:
     return parser
 
 
-def command_lines() -> tuple[CommandLine, ...]:
-    """Every command, as its own parsers read it."""
-    return tuple(_command_line(name) for name in COMMANDS)
+def whole_parser() -> argparse.ArgumentParser:
+    """Every command as a part of one parser, with what shtab takes from it: choices, and where files are completed."""
+    whole = argparse.ArgumentParser("muster")
+    whole.add_argument("--version", action="store_true", help="the version of musterpoint")
+    commands = whole.add_subparsers(dest="command")
+    for name, entry in COMMANDS.items():
+        one = commands.add_parser(name, help=entry.help)
+        known = {"-h", "--help"}
+        for parser in import_module(entry.module).parsers():
+            for action in parser.actions:
+                if not known & {*action.option_strings}:
+                    _add(one, action)
+                    known.update(action.option_strings)
+        if name in _PROGRAMS:
+            _completes(one.add_argument("program", nargs="*"), "FILE")
+        elif name == "report":
+            _completes(one.add_argument("dir", nargs="*"), "DIR")
+    return whole
 
 
-def _command_line(name: str) -> CommandLine:
-    flags: dict[str, Flag] = {}
-    for parser in import_module(COMMANDS[name].module).parsers():
-        for action in parser.actions:
-            if action.option_strings:
-                flags.setdefault(action.option_strings[-1], _flag(action))
-    argument: Argument = "program" if name in _PROGRAMS else "none"
-    choices: tuple[str, ...] = ()
-    if name == "report":
-        argument = "directory"
-    elif name == "completion":
-        argument, choices = "choice", SHELLS
-    return CommandLine(name, COMMANDS[name].help, tuple(flags.values()), argument, choices)
+def _add(one: argparse.ArgumentParser, action: argparse.Action) -> None:
+    spellings = [flag for flag in action.option_strings if "_" not in flag] or [action.dest]
+    about = in_short(str(action.help or ""))
+    if action.nargs == 0:
+        one.add_argument(*spellings, action="store_true", help=about)
+        return
+    choices = action.type.choices or None if isinstance(action.type, Value) else None
+    metavar = str(action.metavar or action.dest)
+    _completes(one.add_argument(*spellings, choices=choices, metavar=metavar, help=about), metavar)
 
 
-def _flag(action: argparse.Action) -> Flag:
-    spellings = tuple(flag for flag in action.option_strings if "_" not in flag)
-    choices = action.type.choices if isinstance(action.type, Value) else ()
-    metavar = str(action.metavar or "")
-    kind: Kind = "text"
-    if action.nargs in (0, "?"):
-        kind = "switch"
-    elif choices:
-        kind = "choice"
-    elif "FILE" in metavar:
-        kind = "file"
-    elif metavar == "DIR":
-        kind = "directory"
-    return Flag(spellings, kind, choices, in_short(str(action.help or "")))
+def _completes(action: argparse.Action, metavar: str) -> None:
+    """Has shtab offer files or directories, where the value is one."""
+    import shtab
+
+    if "FILE" in metavar or metavar == "DIR":
+        action.complete = shtab.FILE if "FILE" in metavar else shtab.DIRECTORY  # type: ignore[attr-defined]
 
 
 def in_short(text: str) -> str:
     """The first clause of a help text, at most 72 characters."""
-    first = re.split(r"[;:\[(]", "" if text == argparse.SUPPRESS else text.replace("%%", "%"), maxsplit=1)[0].strip()
+    first = re.split(r"[;:\[(]", "" if text == argparse.SUPPRESS else text.replace("%%", ""), maxsplit=1)[0].strip()
     return first if len(first) <= _LONGEST else first[: _LONGEST - 3].rsplit(" ", 1)[0] + "..."

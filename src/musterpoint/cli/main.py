@@ -33,7 +33,7 @@ COMMANDS = {
     "report": Entry("musterpoint.cli.report", "the timeline of a finished job: tables, a page, a trace"),
     "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
     "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
-    "completion": Entry("musterpoint.cli.completion", "a script that completes all this in bash, zsh or fish"),
+    "completion": Entry("musterpoint.cli.completion", "a script that completes all this in bash, zsh or tcsh"),
 }
 
 FILE_NAMES = {

@@ -83,6 +83,6 @@ def similar(word: str, known: Iterable[str], cutoff: float = 0.75) -> str:
 
     ``cutoff``: from 0, what is like nothing of it, to 1, the same word.
     """
-    import difflib
+    import difflib  # 8 ms with what it imports
 
     return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff)), "")

@@ -13,7 +13,7 @@ from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.masking import Masker
 from musterpoint.base.posix import resource
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.read import masker_of_files
 
 
@@ -49,7 +49,7 @@ def _no_descriptors() -> str:
 
 
 def _failure_of(error: Exception) -> Failure:
-    return diagnosis.failures.failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
+    return failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 
 
 def _console() -> Console:

@@ -36,6 +36,6 @@ def train(request: Request) -> int:
 
 
 def _check(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:
-    from musterpoint.tools.check.before_launch import look_at_all
+    from musterpoint.tools.check.before_launch import look_at_all  # 11 ms, for jobs that ask for a check
 
     look_at_all(runtime, request, job, options, roster, peers)

@@ -13,7 +13,7 @@ from typing import Mapping, NamedTuple, Sequence
 import musterpoint
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.cli.errors import guarded
-from musterpoint.core import launch
+from musterpoint.core.launch.table import instead_of
 
 
 class Entry(NamedTuple):
@@ -106,7 +106,7 @@ def _meant(word: str) -> str:
         return f", and {word} is a file: muster local {word} runs it here, muster launch {word} on hosts of a cluster"
     if word.startswith("-"):
         return f", and options stand behind one: muster launch {word} ..., or muster local {word} ..."
-    if instead := launch.table.instead_of(word, "launch"):
+    if instead := instead_of(word, "launch"):
         return f": {instead}, and `muster local` does so here"
     near = similar(word, COMMANDS, 0.6)
     return f" (did you mean {near}?)" if near else ""

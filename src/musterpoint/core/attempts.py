@@ -10,9 +10,10 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
-from musterpoint.core import diagnosis, report
 from musterpoint.core.attempt_hooks import HOOKS, Started
 from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.secret import derived
+from musterpoint.core.diagnosis.facts import JobFacts
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import LaunchPlan
@@ -21,6 +22,7 @@ from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.ready import Understood
+from musterpoint.core.report import collected
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
@@ -85,7 +87,6 @@ class Attempt(NamedTuple):
             return self.others.token_for(purpose)
         if not self.asked.options.secret:
             return ""
-        from musterpoint.core.channel.secret import derived
 
         return derived(self.asked.options.secret, purpose)
 
@@ -137,7 +138,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
-    return diagnosis.facts.JobFacts(
+    return JobFacts(
         platforms.load(job.platform).missing_channel,
         local,
         channels,
@@ -152,7 +153,7 @@ def _keep(job: Job, name: str, content: str | bytes) -> str:
     """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     if not job.paths.output_data:
         return ""
-    return report.collected.keep(job.paths.output_data, job.current_host, name, content)
+    return collected.keep(job.paths.output_data, job.current_host, name, content)
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

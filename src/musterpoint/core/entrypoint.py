@@ -14,19 +14,21 @@ from musterpoint.base import settings
 from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
-from musterpoint.core import job_data
 from musterpoint.core.attempt_hooks import check_results
 from musterpoint.core.attempts import Attempt
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.finish import finish, outcome_of
+from musterpoint.core.further_attempts import run_until_over
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
+from musterpoint.core.job_data.carrier import Carrier
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood, with_own_folder
 from musterpoint.core.rollcall.ports import hold_early
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.started_per_rank.meeting import meet
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
@@ -67,7 +69,6 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> "U
     """
     if job.started is None or job.started.local_size == 1:
         return None
-    from musterpoint.core.started_per_rank.meeting import meet
 
     return meet(runtime, request.environ, job, job.started, options.secret)
 
@@ -121,7 +122,7 @@ def _run_job(
     carrier = None
     if settled.options.has_data and refusal is None and prepared.host is not None:
         interpreter = prepared.host.workspace.interpreter
-        carrier = job_data.carrier.Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
+        carrier = Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
         settled, may_start, refusal = carrier.bring()
         prepared = prepared if may_start else prepared._replace(host=None)
     outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers, carrier)
@@ -134,10 +135,9 @@ def _run_job(
     return outcome
 
 
-def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "job_data.carrier.Carrier | None") -> Outcome:
+def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Carrier | None") -> Outcome:
     if not roster.max_restarts:
         return attempt.run(roster, peers)[1]
-    from musterpoint.core.further_attempts import run_until_over
 
     return run_until_over(attempt, roster, peers, carrier)
 

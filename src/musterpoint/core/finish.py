@@ -5,8 +5,8 @@ from __future__ import annotations
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import StoppedEarly
 from musterpoint.base.exit_codes import STOPPED
-from musterpoint.core import report
 from musterpoint.core.job.directories import is_own
+from musterpoint.core.report import files, ownership
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.supervise.state import Outcome
 
@@ -48,16 +48,16 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def _report(runtime: Runtime, outcome: Outcome) -> None:
-    for problem in report.files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
+    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
         runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
 
 
 def _write_timeline(runtime: Runtime) -> None:
-    for problem in report.files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
+    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
         runtime.console.say(f"warning: {problem}")
 
 
 def _give_back(runtime: Runtime) -> None:
-    report.ownership.give_back(runtime.paths)
+    ownership.give_back(runtime.paths)

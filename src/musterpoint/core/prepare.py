@@ -15,18 +15,21 @@ from musterpoint.base.probe import Ask
 from musterpoint.base.readers import split_endpoint
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import LOCAL, PYTHON, Settings
-from musterpoint.core import code, fabric, launch
+from musterpoint.core.code.interpreter import activated, modules_among
 from musterpoint.core.code.program import NoProgram
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.fabric.devices import Devices, survey
+from musterpoint.core.fabric.facts import survey_fabric
 from musterpoint.core.fabric.mpi import mpirun_of
+from musterpoint.core.fabric.ssh import ASSUMED, find_ssh
 from musterpoint.core.job import restarts
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.choose import Choice, choose
+from musterpoint.core.launch.fabric import wanted_for_neuron, with_fabric
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.core.launch.launcher import MPIRUN, Lacks, Launcher, Question, Wanted, asks_for_ssh, refuse
 from musterpoint.core.launch.plan import LaunchPlan
@@ -77,7 +80,7 @@ def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, st
     """
     if not python and not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
         return environ
-    return code.interpreter.activated(environ, python)
+    return activated(environ, python)
 
 
 def what_is_wanted(
@@ -162,14 +165,14 @@ def prepare_host(
         known, notes = _known(launcher, question, not launcher.needs or has(launcher.needs), lacks)
     surveyed = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
-        surveyed = fabric.facts.survey_fabric(devices, environ, workspace.interpreter)
+        surveyed = survey_fabric(devices, environ, workspace.interpreter)
     ssh = None
     if len(job.group_hosts) > 1 and (asked := asks_for_ssh(launcher, options)):
         try:
-            ssh = fabric.ssh.find_ssh(environ, asked)
+            ssh = find_ssh(environ, asked)
         except LauncherError as error:
             lacks(error)
-            ssh = fabric.ssh.ASSUMED
+            ssh = ASSUMED
     return PreparedHost(workspace, devices, choice, modules, known, surveyed, ssh, (*told, *notes))
 
 
@@ -224,7 +227,7 @@ class _LauncherModules:
 
 def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str], ask: Ask | None) -> frozenset[str]:
     """Those of ``modules`` that ``interpreter`` finds with these variables, in a folder without modules."""
-    return code.interpreter.modules_among(modules, interpreter, environ, "/", ask or probe.ask)
+    return modules_among(modules, interpreter, environ, "/", ask or probe.ask)
 
 
 def named_job(job: Job, roster: Roster) -> Job:
@@ -268,7 +271,7 @@ def plan_host(
     )
     inputs, notes = bare, list[str]()
     if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
-        inputs, about_fabric = launch.fabric.with_fabric(bare, host.fabric)
+        inputs, about_fabric = with_fabric(bare, host.fabric)
         notes += about_fabric
     plan = build_plan(inputs)
     if job.in_group:
@@ -367,5 +370,5 @@ def free_ports(job: Job, options: Settings, host: PreparedHost, held: Ports) -> 
     launcher = find(host.choice.launcher)
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and host.devices.neuron_cores:
-        wanted += launch.fabric.wanted_for_neuron(launcher, host.devices)
+        wanted += wanted_for_neuron(launcher, host.devices)
     return offered(wanted, held, option_for_ports(launcher, options))

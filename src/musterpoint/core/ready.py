@@ -21,6 +21,7 @@ from musterpoint.core.prepare import (
 )
 from musterpoint.core.rollcall.roster import Offer, Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.unheeded import unheeded
 
 if TYPE_CHECKING:
     from musterpoint.core.started_per_rank.leader import Leader
@@ -121,8 +122,6 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
         )
         runtime.timeline.add("host-prepared", launcher=offer.launcher)
         if asked.may_be_unheeded:
-            from musterpoint.core.unheeded import unheeded
-
             typed = request.program is not None
             for text in unheeded(job, options, request.environ, request.given, host.choice, typed):
                 runtime.console.say(text)

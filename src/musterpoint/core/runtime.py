@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 from musterpoint import __version__
 from musterpoint.base.console import Console
 from musterpoint.base.errors import PREPARING, StoppedEarly, UsageError
+from musterpoint.base.event_pipe import EventPipe
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
@@ -15,13 +16,15 @@ from musterpoint.base.probe import Answer, ask
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
 from musterpoint.base.timeline import Timeline
-from musterpoint.core import code, diagnosis
+from musterpoint.core.code import tools
+from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
 from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.processes.sidecars import Sidecars
+from musterpoint.core.processes.ssh_door import SshDoor
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.core.rollcall.ports import Ports
 
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
-    from musterpoint.core.processes.ssh_door import SshDoor
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -85,8 +87,6 @@ class Runtime:
         self.timeline = Timeline()
         self.timeline.add("entry-point-started", version=__version__)
         if request.environ.get(EVENTS):
-            from musterpoint.base.event_pipe import EventPipe
-
             self.timeline.pass_on(EventPipe(request.environ[EVENTS]).send)
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
@@ -147,7 +147,7 @@ class Runtime:
         if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
             self.masker = masker_of_files(self._variables)
         host = self._job.own_name if self._job else ""
-        return diagnosis.failures.failure_of_error(error, host, self.masker.mask, time.time())
+        return failure_of_error(error, host, self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
         """Asks a program of this host (:mod:`musterpoint.base.probe`).
@@ -160,11 +160,11 @@ class Runtime:
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
         if self._tools is None:
-            output = code.tools.Output(
+            output = tools.Output(
                 self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)
             )
             seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if len(job.hosts) > 1 else None
-            self._tools = code.tools.Tools(self.loop, job.own_name, output, seconds)
+            self._tools = tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
     @property
@@ -188,7 +188,6 @@ class Runtime:
             LauncherError: they can't be made, or sshd can't run here.
             StoppedEarly: this host was told to stop.
         """
-        from musterpoint.core.processes.ssh_door import SshDoor
 
         self.ssh = SshDoor(ssh, without_own(environ), self.ask)
         return self.ssh

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
 
 from musterpoint.base.errors import UsageError
+from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
@@ -92,8 +93,6 @@ def choose_backend(
         UsageError: the backend can't be used here; the message says why.
     """
     if job.container is not None:
-        from musterpoint.local.docker_hosts import DockerHosts
-
         return DockerHosts(job, layout)
     why_not = ""
     alone = one_address or len(job.hosts) == 1  # nothing to tell apart: this machine's own network will do

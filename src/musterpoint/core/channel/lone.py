@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop
+from musterpoint.core.channel.lone_failures import LoneFailures
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
 from musterpoint.core.channel.topic import Api, Topic
 from musterpoint.core.channel.topics import raised_ranks
-
-if TYPE_CHECKING:
-    from musterpoint.core.channel.lone_failures import LoneFailures
 
 
 class LoneChannel(EventQueue):
@@ -39,8 +37,6 @@ class LoneChannel(EventQueue):
 
     def failed(self, failure: Failure) -> None:
         if self._failures is None:
-            from musterpoint.core.channel.lone_failures import LoneFailures  # most jobs have none
-
             self._failures = LoneFailures(self._loop, self._announce, lambda: self.topic(raised_ranks.TOPIC).ask())
         self._failures.failed(failure)
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Callable, Mapping
 from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Installer
-from musterpoint.core import code
+from musterpoint.core.code import install, mark
+from musterpoint.core.code.interpreter import has_module
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
 from musterpoint.core.code.project import CHANNEL, MARK, Project, holds_something, may_want_packages, project_in
+from musterpoint.core.code.source import find_source, has_no_network
 from musterpoint.core.job.model import Job
 
 if TYPE_CHECKING:
@@ -98,7 +100,9 @@ class _Preparation:
             start = self._start_unfetched(source)
         else:
             where = self._job.region, self._environ, self._interpreter, self._tools()
-            code.fetch.fetch(source, self._code, *where, before)
+            from musterpoint.core.code.fetch import fetch  # 15 ms, with what unpacks archives
+
+            fetch(source, self._code, *where, before)
             make_executable(os.path.join(self._code, self._program), self._code)
             start = self._start(fetched=True)
         argv = (*start.words, *self._job.arguments)
@@ -107,13 +111,13 @@ class _Preparation:
     def _source(self) -> "tuple[Source | None, Mark | None]":
         """The source to bring, if any is; and the mark of what musterpoint brought before."""
         if not holds_something(self._code):
-            return code.source.find_source(self._job), None
+            return find_source(self._job), None
         marked = os.path.isfile(os.path.join(self._code, MARK))
         if not marked and not self._names_a_source:
             return None, None
-        before = code.mark.read(self._code) if marked else None
+        before = mark.read(self._code) if marked else None
         try:
-            source = code.source.find_source(self._job)
+            source = find_source(self._job)
         except FetchError:
             if before is not None and before.place != self._job.entry_point.source.removeprefix("file://"):
                 raise
@@ -123,7 +127,7 @@ class _Preparation:
         if before is None:
             self._unused = f"the code in {self._code} was there before the job: {source.place} isn't unpacked"
             return None, None
-        here = code.mark.is_of(before, source, may_download=self._tools is not None)
+        here = mark.is_of(before, source, may_download=self._tools is not None)
         return (None if here else source), before
 
     @property
@@ -183,9 +187,9 @@ class _Preparation:
             why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
             tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
             return
-        isolated = code.source.has_no_network(self._job)
-        target = code.install.Target(self._code, self._interpreter, self._environ, fetched, isolated)
-        code.install.install(project, chosen, target, tools)
+        isolated = has_no_network(self._job)
+        target = install.Target(self._code, self._interpreter, self._environ, fetched, isolated)
+        install.install(project, chosen, target, tools)
 
     def _start_from_package(self, missing: UsageError | None, tools: "Tools") -> Start:
         """How a program starts that is in the installed package: as a module, or as a command.
@@ -194,7 +198,7 @@ class _Preparation:
             UsageError: the package has no such program.
         """
         name = module_name(self._program)
-        if name and code.interpreter.has_module(self._interpreter, name, self._environ, "/", tools.ask):
+        if name and has_module(self._interpreter, name, self._environ, "/", tools.ask):
             return Start("module", (self._interpreter, "-m", name))
         command = os.path.join(os.path.dirname(self._interpreter), self._program)
         if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):

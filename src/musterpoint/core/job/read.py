@@ -19,6 +19,7 @@ from musterpoint.core.job.hyperparameters import to_arguments
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.platform import Platform
+from musterpoint.core.job.said_of_hosts import read_with_hosts, settled
 from musterpoint.core.job.toolkit_env import counted
 
 
@@ -72,7 +73,6 @@ def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, ba
     job = None if asks else platform.read(environ, settings, base)
     if job is not None and job.unnamed is None:
         return job
-    from musterpoint.core.job.said_of_hosts import read_with_hosts, settled  # jobs that name their hosts need nothing
 
     return read_with_hosts(platform, environ, settings, base) if job is None else settled(job, settings)
 

@@ -6,7 +6,6 @@ from typing import Any
 from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.stop_budget import whole_grace
-from musterpoint.core import report
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.data.mover import Access
 from musterpoint.core.job_data.after import upload
@@ -14,6 +13,7 @@ from musterpoint.core.job_data.before import Bringing
 from musterpoint.core.job_data.keeping import Keeping
 from musterpoint.core.job_data.plan import DataPlan, plan_data, with_channels
 from musterpoint.core.ready import Understood
+from musterpoint.core.report import files
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.supervise.state import Outcome
 
@@ -76,7 +76,7 @@ class Carrier:
             return
         if outcome.code:
             runtime.open_output()
-            report.files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept)
+            files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept)
         data: dict[str, Any] = {}
         if self._keeping is not None:
             kept = self._keeping.finish(self._left(outcome), not outcome.code, outcome.cut_off)

@@ -2,10 +2,12 @@
 
 from typing import Callable
 
-from musterpoint.core import launch
+from musterpoint.core.launch import expansion
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import asks_for_ssh
+from musterpoint.core.launch.mpi.options import without_mpi
 from musterpoint.core.launch.plan import LaunchPlan, told_local_rank
+from musterpoint.core.launch.ssh import with_ssh
 from musterpoint.core.launch.table import ON_ITS_OWN
 
 Step = Callable[[LaunchInputs, LaunchPlan], LaunchPlan]
@@ -49,7 +51,6 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     grouped = inputs.roster.seat.grouped
     if not (given.options or more) or not grouped or "mpi_options" in inputs.kind.reads:
         return plan
-    from musterpoint.core.launch.mpi.options import without_mpi
 
     exports, rest = without_mpi(given, more)
     own = {setting.name for process in plan.processes for setting in process.environment}
@@ -84,14 +85,14 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
     if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.kind, inputs.settings):
         return plan
-    return launch.ssh.with_ssh(inputs, plan)
+    return with_ssh(inputs, plan)
 
 
 def _expanded(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``$LOCAL_RANK`` and the like replaced, where the platform's guides write so."""
     if not inputs.platform.unexpanded or not any("$" in word for word in inputs.workspace.argv):
         return plan
-    return launch.expansion.expand(plan, inputs.environ)
+    return expansion.expand(plan, inputs.environ)
 
 
 STEPS: tuple[Step, ...] = (_without_mpi, _with_mpi_options, _with_local_rank, _with_ssh, _expanded)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import termios
 from functools import partial
 from typing import Callable, Literal, Mapping, NoReturn, Sequence, cast
 
@@ -109,8 +110,6 @@ def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool
     if foreground:
         take_foreground()
     if own_terminal:
-        import termios
-
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     # Python ignores these two, and the program must not inherit that, nor our signal mask
     for name in ("SIGPIPE", "SIGXFSZ"):

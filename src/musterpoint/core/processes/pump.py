@@ -14,7 +14,8 @@ import os
 import signal
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Callable
+from threading import Lock, Thread
+from typing import Callable
 
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.core.processes.streams import (
@@ -31,9 +32,6 @@ from musterpoint.core.processes.streams import (
     pipe_size,
 )
 from musterpoint.core.processes.tail import SIZE
-
-if TYPE_CHECKING:
-    from threading import Lock, Thread
 
 HOLD_SECONDS = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
@@ -95,7 +93,6 @@ class Pump:
 
     def start(self) -> None:
         """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
-        from threading import Lock, Thread  # the user's program runs by now and needn't wait for it
 
         self._lock = Lock()
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)

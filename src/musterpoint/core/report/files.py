@@ -9,7 +9,7 @@ from typing import Any, Callable, Literal, Mapping
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.timeline import Timeline
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.retry import why_not_again
 from musterpoint.core.job.model import Paths
 from musterpoint.core.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
 from musterpoint.core.supervise.state import Outcome
@@ -137,7 +137,7 @@ class OutcomeRecord(NamedTuple):
                 outcome.code,
                 failure.cause,
                 failure.kind,
-                not diagnosis.retry.why_not_again(failure),
+                not why_not_again(failure),
                 failure.host,
                 failure.rank,
                 failure.signal,

@@ -63,7 +63,7 @@ class RollCall:
     def _gathering(self) -> "Gathering":
         """The calls to other hosts, and their addresses."""
         if self._others is None:
-            from musterpoint.core.rollcall.gathering import Gathering  # a host of its own calls nobody
+            from musterpoint.core.rollcall.gathering import Gathering  # 8 ms, for jobs of several hosts
 
             seams = self._seams
             self._others = Gathering(

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Callable, Mapping, Protocol, Sequence
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.supervise.program_files import CodeDirectory
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
@@ -84,8 +85,7 @@ class SupervisorContext(NamedTuple):
     @property
     def diagnosis(self) -> "DiagnosisContext":
         """What a diagnosis on this host needs; only failures do."""
-        from musterpoint.core.supervise.program_files import CodeDirectory
 
-        facts = self.about_job() if self.about_job is not None else diagnosis.facts.JobFacts()
+        facts = self.about_job() if self.about_job is not None else JobFacts()
         files = CodeDirectory(self.code, self.code_copy_of)
-        return diagnosis.facts.DiagnosisContext(self.host, self.mask, files, job=facts)
+        return DiagnosisContext(self.host, self.mask, files, job=facts)

@@ -6,7 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.failure import Failure
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
+from musterpoint.core.diagnosis.failures import (
+    cannot_start,
+    failure_of_service_or_launcher,
+    lost_entry_point,
+    unplanned_rank,
+    wrong_world,
+)
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
@@ -25,12 +32,12 @@ from musterpoint.core.supervise.events import (
 from musterpoint.core.supervise.mpi_exits import MpiExits
 from musterpoint.core.supervise.process_starter import ProcessStarter, Session
 from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.ranks_met import MeetingWatch
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 from musterpoint.embedded.programs.registry import Program
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
-    from musterpoint.core.supervise.ranks_met import MeetingWatch
 
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
@@ -73,8 +80,6 @@ class HostProcesses:
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
-            from musterpoint.core.supervise.ranks_met import MeetingWatch
-
             pids = partial(self._ranks.pids, session.number)
             self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
@@ -100,7 +105,7 @@ class HostProcesses:
             return
         self._context.record("entry-point-lost", rank=number, local_rank=key[1])
         if not self._ranks.lost_entry_point(key):
-            self._emit(Broken(diagnosis.failures.lost_entry_point(number, key[1], self._context.diagnosis)))
+            self._emit(Broken(lost_entry_point(number, key[1], self._context.diagnosis)))
 
     def _start_planned(self, session: Session, process: ProcessPlan) -> None:
         try:
@@ -109,7 +114,7 @@ class HostProcesses:
             else:
                 self.start_service_or_launcher(session.number, process)
         except CannotStart as error:
-            failure = diagnosis.failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
+            failure = cannot_start(process, error.error, error.step, self._context.diagnosis)
             if process.role != "rank":
                 self._emit(Broken(failure))
                 return
@@ -245,8 +250,8 @@ class HostProcesses:
         if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
             return None
         if world != plan.world_size:
-            return diagnosis.failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
-        return diagnosis.failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+            return wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
@@ -341,7 +346,7 @@ class HostProcesses:
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):
-            end = diagnosis.facts.ServiceOrLauncherEnd(
+            end = ServiceOrLauncherEnd(
                 process.name,
                 process.role,
                 status,
@@ -351,7 +356,7 @@ class HostProcesses:
                 mpi,
                 self._ranks.oom_struck(status),
             )
-            failure = diagnosis.failures.failure_of_service_or_launcher(end, self._context.diagnosis)
+            failure = failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
             failure = self._mpi_exits.failure_at_end(failure, number, status, self.sessions[number].plan.hydra)
         vital = mpi or (process.role == "service" and not process.optional)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.base.failure import Failure
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.failures import ended_by_mpi, left_without_finalize
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.ranks import Rank, Ranks
@@ -53,7 +53,7 @@ class MpiExits:
         if self._refusing() or not self._ranks.is_expected(rank):
             return
         left, _ = self._left.get(rank.session, (None, 0.0))
-        failure_of = diagnosis.failures.ended_by_mpi if left is None else diagnosis.failures.left_without_finalize
+        failure_of = ended_by_mpi if left is None else left_without_finalize
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
@@ -65,5 +65,5 @@ class MpiExits:
         if hydra and status == 0 and not self._ranks.running(session):
             return None  # it ends with its last rank; Open MPI's daemons end with the job
         if self._context.loop.clock() - at < BLAMED:
-            return diagnosis.failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+            return left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Callable, Sequence
 
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
-from musterpoint.core import diagnosis
+from musterpoint.core.diagnosis.facts import RankEnd
+from musterpoint.core.diagnosis.failures import (
+    ends_with_exception,
+    failure_as_printed,
+    failure_of_orphans,
+    failure_of_rank,
+)
+from musterpoint.core.diagnosis.program_output import abort_code
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
@@ -265,7 +272,7 @@ class Ranks:
         if not rank.prints_abort or rank.connection is not None:
             return None
         for tail in self._tails_of(rank):
-            code = diagnosis.program_output.abort_code(tail, rank.number) if ABORTED in tail else None
+            code = abort_code(tail, rank.number) if ABORTED in tail else None
             if code is not None:
                 return code
         return None
@@ -301,7 +308,7 @@ class Ranks:
         if failed or self._wait_for_orphans:
             given_up = rank.mpi and rank.connection is None and aborted is None
             tails = self._tails_of(rank)
-            end = diagnosis.facts.RankEnd(
+            end = RankEnd(
                 rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up,
                 aborted is not None, rank.prints_abort, rank.raised,
             )  # fmt: skip
@@ -350,10 +357,8 @@ class Ranks:
         if rank.key in self._signalled or self._context.terminal is not None:
             return
         tails = self._tails_of(rank)
-        end = diagnosis.facts.RankEnd(
-            rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts
-        )
-        if facts is None and not diagnosis.failures.ends_with_exception(end, self._context.diagnosis):
+        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        if facts is None and not ends_with_exception(end, self._context.diagnosis):
             return
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
         if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:
@@ -378,7 +383,7 @@ class Ranks:
 
         ``ended``: the ranks of its session that had ended with 0 before.
         """
-        failure = diagnosis.failures.failure_of_rank(end, self._context.diagnosis)
+        failure = failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         if reported is not None and reported.code == failure.code:
             return reported
@@ -428,9 +433,7 @@ class Ranks:
         if not (self._stopping and self._orphans_had_time):
             return None
         since = tails[0].removeprefix(end.tail), tails[1].removeprefix(end.stdout_tail)
-        return diagnosis.failures.failure_of_orphans(
-            end._replace(status=1, tail=since[0], stdout_tail=since[1]), self._context.diagnosis
-        )
+        return failure_of_orphans(end._replace(status=1, tail=since[0], stdout_tail=since[1]), self._context.diagnosis)
 
     def _cut_short(self, ended: EndedRank) -> Failure | None:
         """The failure that a rank had printed already when it was told to end for another's sake."""
@@ -438,9 +441,7 @@ class Ranks:
         if ended.failed or end is None or not end.status or self._stopping or rank.key not in self._signalled:
             return None
         tails = self._tails_of(rank)
-        return diagnosis.failures.failure_as_printed(
-            end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis
-        )
+        return failure_as_printed(end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis)
 
     def _own_children(self) -> set[int]:
         """Pids of our children that are no orphans."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
-from musterpoint.core import diagnosis
 from musterpoint.core.channel.peers import (
     AllDone,
     Arrived,
@@ -24,6 +23,8 @@ from musterpoint.core.channel.peers import (
 )
 from musterpoint.core.channel.topics import barriers
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
+from musterpoint.core.diagnosis.failures import cannot_start, failure_of_nested_launcher
+from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -34,13 +35,11 @@ from musterpoint.core.supervise import handover
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.mpi_daemons import MpiDaemons
 from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
+from musterpoint.core.supervise.ssh_sessions import SshSessions
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
 from musterpoint.core.supervise.watcher import Watched, Watchers
-
-if TYPE_CHECKING:
-    from musterpoint.core.supervise.mpi_daemons import MpiDaemons
-    from musterpoint.core.supervise.ssh_sessions import SshSessions
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -135,8 +134,6 @@ class Supervisor:
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
         if plan.ssh is not None and self._context.ssh is not None:
-            from musterpoint.core.supervise.ssh_sessions import SshSessions  # only jobs that ask for ssh have any
-
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
@@ -151,14 +148,12 @@ class Supervisor:
             self._pump.start()
         except OSError as error:
             if plan is not None:
-                failure = diagnosis.failures.cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)
+                failure = cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)
                 self.on_event(ev.Broken(failure))
 
     @property
     def _daemons(self) -> MpiDaemons:
         if self._mpi is None:
-            from musterpoint.core.supervise.mpi_daemons import MpiDaemons  # only MPI jobs have any
-
             self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
         return self._mpi
 
@@ -331,14 +326,14 @@ class Supervisor:
 
     def _reported(self, connection: Connection, line: str) -> bool:
         failure = handover.failure_from(line)
-        self._processes.reported(diagnosis.failures.failure_of_nested_launcher(failure, self._context.diagnosis))
+        self._processes.reported(failure_of_nested_launcher(failure, self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
         return True
 
     def _raised(self, connection: Connection, line: str) -> bool:
         """A rank is on its way out by an exception."""
-        self._processes.has_raised(diagnosis.raised_facts.RaisedFacts.from_line(line))
+        self._processes.has_raised(RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Mapping
 
 from musterpoint.base import temporary
@@ -37,6 +38,4 @@ def remove(path: str) -> None:
     try:
         os.rmdir(path)  # most are empty: shutil, with what it imports, takes longer than the rest of the end
     except OSError:
-        import shutil
-
         shutil.rmtree(path, ignore_errors=True)

@@ -49,32 +49,18 @@ def read(environ: dict[str, str], base: str = "/nowhere") -> Job:
 READ = [
     ("kubernetes", INDEXED, "train-0 train-1 train-2", "train-1", None),
     # a JobSet's pod, and the domain of the address that its manifests usually give
-    (
-        "kubernetes",
-        {**INDEXED, "HOSTNAME": "js-workers-0-1", "MASTER_ADDR": "js-workers-0-0.js", "MUSTER_NNODES": "2"},
-        "js-workers-0-0.js js-workers-0-1.js",
-        "js-workers-0-1.js",
-        None,
-    ),
+    ("kubernetes",
+     {**INDEXED, "HOSTNAME": "js-workers-0-1", "MASTER_ADDR": "js-workers-0-0.js", "MUSTER_NNODES": "2"},
+     "js-workers-0-0.js js-workers-0-1.js", "js-workers-0-1.js", None),
     ("kubernetes", {**POD, "HOSTNAME": "set-0", "MUSTER_NNODES": "2"}, "set-0 set-1", "set-0", None),
-    (
-        "kubernetes",
-        {**INDEXED, "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "a-0", "MUSTER_NNODES": "1"},
-        "a-0",
-        "a-0",
-        None,
-    ),
+    ("kubernetes", {**INDEXED, "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "a-0", "MUSTER_NNODES": "1"},
+     "a-0", "a-0", None),
     ("kubeflow", TORCH, NODES, "tj-node-0-1.tj", None),
     ("kubeflow", {**TORCH, "PET_NPROC_PER_NODE": "4"}, NODES, "tj-node-0-1.tj", 4),
     ("kubeflow", {**TORCH, "PET_NODE_RANK": ""}, NODES, "tj-node-0-1.tj", None),  # by its index
     ("kubeflow", {**TORCH, "MUSTER_NNODES": "2"}, NODES, "tj-node-0-1.tj", None),
-    (
-        "kubeflow",
-        {**TORCH, "PET_MASTER_ADDR": "a-node-0-0-node-0-0.a-node-0-0"},
-        "a-node-0-0-node-0-0.a-node-0-0 a-node-0-0-node-0-1.a-node-0-0",
-        "a-node-0-0-node-0-1.a-node-0-0",
-        None,
-    ),
+    ("kubeflow", {**TORCH, "PET_MASTER_ADDR": "a-node-0-0-node-0-0.a-node-0-0"},
+     "a-node-0-0-node-0-0.a-node-0-0 a-node-0-0-node-0-1.a-node-0-0", "a-node-0-0-node-0-1.a-node-0-0", None),
     # a torchtune runtime's, whose command line has the first pod's name
     ("kubeflow", {**TORCH, "PET_MASTER_ADDR": "", "PET_MASTER_PORT": ""}, NODES, "tj-node-0-1.tj", None),
     ("kubeflow", JAX, NODES, "tj-node-0-1.tj", None),
@@ -88,7 +74,7 @@ READ = [
     ("kubeflow", {**OPERATOR, "RANK": "0"}, PODS, "job-master-0", None),
     ("kubeflow", {**OPERATOR, "WORLD_SIZE": "1", "RANK": "0"}, "job-master-0", "job-master-0", None),
     ("kubeflow", ELASTIC, "job-worker-0 job-worker-1", "job-worker-1", None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("platform", "environ", "hosts", "current", "slots"), READ)
@@ -162,6 +148,8 @@ REFUSED = [
     ({**XGBOOST, "DMLC_NUM_WORKER": "15", "MUSTER_SLOTS": "8"}, "DMLC_NUM_WORKER=15"),
     ({**POD, "K_MPI_JOB_ROLE": "launcher", "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}, "K_MPI_JOB_ROLE"),
     ({**POD, "K_MPI_JOB_ROLE": "worker"}, "K_MPI_JOB_ROLE=worker: .*ssh"),
+    ({**POD, "I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, "I_MPI_HYDRA_HOST_FILE="),
+    ({**POD, "HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, "HYDRA_HOST_FILE="),
     ({**POD, "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}, "OMPI_MCA_orte_default_hostfile="),
     ({**TORCH, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "RANK=5, LOCAL_RANK=1, WORLD_SIZE=8"),
     ({**INDEXED, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "RANK=5, LOCAL_RANK=1, WORLD_SIZE=8"),
@@ -234,10 +222,6 @@ def test_pods_that_each_train_alone_are_told(index: str, tmp_path: Path) -> None
     job = read_job(environ, Settings(nnodes=1), str(tmp_path), "train.py")
     assert (job.hosts, job.platform) == ((f"train-{index}",), "kubernetes")
     (note,) = job.notes
-    assert note.level == "warning"
-    assert note.text.startswith(f"JOB_COMPLETION_INDEX={index}: this pod is one of a Job's, and --nnodes 1")
-
-
-def test_a_job_of_one_pod_is_told_nothing(tmp_path: Path) -> None:
-    environ = {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-0", "MUSTER_NNODES": "1"}
-    assert [note.level for note in read(environ).notes] == ["plan"]
+    assert (note.level, note.text.startswith(f"JOB_COMPLETION_INDEX={index}: ")) == ("warning", True)
+    of_one = {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-0", "MUSTER_NNODES": "1"}
+    assert [note.level for note in read(of_one).notes] == ["plan"]

@@ -54,8 +54,8 @@ def test_export_survives_a_shell(job: dict[str, str], capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("form", "text"),
     [
-        ("pet", "export PET_NNODES=2\nexport PET_NPROC_PER_NODE=2\nexport PET_NODE_RANK=1\nexport PET_MASTER_ADDR=algo-1\n"
-                "export PET_MASTER_PORT=7777\n"),
+        ("pet", "export PET_NNODES=2\nexport PET_NPROC_PER_NODE=2\nexport PET_NODE_RANK=1\n"
+                "export PET_MASTER_ADDR=algo-1\nexport PET_MASTER_PORT=7777\n"),
         ("hostfile", "algo-1 slots=2\nalgo-2 slots=2\n"),
     ],
 )  # fmt: skip

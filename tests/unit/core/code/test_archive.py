@@ -101,9 +101,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "a link to an absolute path": (lambda: tar([symlink("l", "/etc/passwd")]), "'l': it is a link to '/etc/passwd'"),
     "a link that climbs": (lambda: tar([symlink("l", "../outside/secret")]), "leads out of the code"),
     "a link that climbs from a folder": (lambda: tar([symlink("a/l", "../../outside")]), "leads out of the code"),
-    "a file through a link": (
-        lambda: tar([symlink("l", "."), entry("l/x", b"x")]), "'l/x': it lies behind 'l', which is a symlink",
-    ),
+    "a file through a link": (lambda: tar([symlink("l", "."), entry("l/x", b"x")]),
+     "'l/x': it lies behind 'l', which is a symlink"),
     "a file through a link that leads out": (
         lambda: tar([directory("d"), symlink("d/l", "../.."), entry("d/l/outside/secret", b"x")]), "'d/l': it is a",
     ),
@@ -115,17 +114,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tar([directory("a/b/c"), symlink("a/b/c/e", "d/../outside"), symlink("a/b/c/d", "../../..")]),
         "'a/b/c/e': it is a link that leads out",
     ),
-    "a link, then a file of its name": (
-        lambda: tar([symlink("x", "y"), entry("x", b"x")]), "'x': it is there already, as a symlink",
-    ),
-    "a directory, then a link of its name": (
-        lambda: tar([directory("d"), symlink("d", "."), entry("d/x", b"x")]), "'d': it is there already",
-    ),
+    "a link, then a file of its name": (lambda: tar([symlink("x", "y"), entry("x", b"x")]),
+     "'x': it is there already, as a symlink"),
+    "a directory, then a link of its name": (lambda: tar([directory("d"), symlink("d", "."), entry("d/x", b"x")]),
+     "'d': it is there already"),
     "a hard link that climbs": (lambda: tar([hard_link("h", "../outside/secret")]), "'h': a link to"),
     "an absolute hard link": (lambda: tar([hard_link("h", "/etc/passwd")]), "is absolute"),
-    "a hard link to a symbolic one": (
-        lambda: tar([symlink("s", "t"), hard_link("h", "s")]), "which isn't a file before it",
-    ),
+    "a hard link to a symbolic one": (lambda: tar([symlink("s", "t"), hard_link("h", "s")]),
+     "which isn't a file before it"),
     "a hard link to what comes later": (lambda: tar([hard_link("h", "f"), entry("f")]), "isn't a file before it"),
     "a hard link to a directory": (lambda: tar([directory("d"), hard_link("h", "d")]), "isn't a file before it"),
     "a named pipe": (lambda: tar([entry("p", kind=tarfile.FIFOTYPE)]), "'p': it is a named pipe"),
@@ -142,9 +138,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "sizes that add up": (lambda: tar([entry(f"f{n}", os.urandom(30_000)) for n in range(4)]), "'f3': with it"),
     "a bomb": (lambda: gzip.compress(tar([entry("zeros", bytes(90_000))])), "'zeros': with it the archive unpacks to"),
     "a bomb that says it is small": (lambda: gzip.compress(header(b"f", b"7" * 11) + bytes(1024)), "'f': with it"),
-    "a bomb of headers": (
-        lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)), "headers in it come to more than",
-    ),
+    "a bomb of headers": (lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)),
+     "headers in it come to more than"),
     "a header of a size below zero": (lambda: header(b"x", b"\xff" * 10 + b"\xf0\0", b"x") + bytes(1024), "below zero"),
     "a header of less than nothing": (lambda: header(b"x", b"\xff" * 12, b"x") + bytes(1024), "is broken"),
     "a file of less than nothing": (lambda: header(b"f", b"\xff" * 12) + bytes(1024), "sourcedir.tar.gz"),

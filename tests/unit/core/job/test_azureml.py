@@ -65,17 +65,12 @@ JOBS: dict[str, tuple[dict[str, str], tuple[str, ...], str, str, int | None, tup
     "mpi": (MPI, BOTH, "10.0.0.5", "torch_distributed", 4, (5, 1, 8, 4)),
     "mpi-per-node": (MPI_PER_NODE, BOTH, "10.0.0.5", "torch_distributed", 1, (1, 0, 2, 1)),
     "mpi-one-node": (MPI_ONE_NODE, ("node-0",), "node-0", "torch_distributed", 4, (1, 1, 4, 4)),
-    "mpi-without-a-count": (
-        without(MPI, "AZUREML_NODE_COUNT", "AZ_BATCH_HOST_LIST"), ("node-0", "node-1"), "node-1", "torch_distributed",
-        4, (5, 1, 8, 4),
-    ),
-    "mpi-without-a-master": (
-        without(MPI, "AZ_BATCH_MASTER_NODE"), BOTH, "10.0.0.5", "torch_distributed", 4, (5, 1, 8, 4),
-    ),
-    "mpi-without-local-variables": (
-        without(MPI, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), BOTH, "10.0.0.5",
-        "torch_distributed", 4, (5, 1, 8, 4),
-    ),
+    "mpi-without-a-count": (without(MPI, "AZUREML_NODE_COUNT", "AZ_BATCH_HOST_LIST"), ("node-0", "node-1"), "node-1",
+     "torch_distributed", 4, (5, 1, 8, 4)),
+    "mpi-without-a-master": (without(MPI, "AZ_BATCH_MASTER_NODE"), BOTH, "10.0.0.5", "torch_distributed", 4,
+     (5, 1, 8, 4)),
+    "mpi-without-local-variables": (without(MPI, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), BOTH,
+     "10.0.0.5", "torch_distributed", 4, (5, 1, 8, 4)),
     "mpi-by-node": (  # ranks dealt out in turn: the rank says nothing about the node
         {**MPI, "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "AZUREML_CR_NODE_RANK": "0"},
         BOTH, "10.0.0.4", "torch_distributed", 4, (2, 1, 8, 4),
@@ -89,34 +84,23 @@ JOBS: dict[str, tuple[dict[str, str], tuple[str, ...], str, str, int | None, tup
     ),
     "per-node": (NODE, BOTH, "10.0.0.5", "torch_distributed", 1, None),
     "per-process": (PROCESS, BOTH, "10.0.0.5", "torch_distributed", 4, (6, 2, 8, 4)),
-    "per-process-without-a-list": (
-        without(PROCESS, "AZ_BATCH_HOST_LIST"), ("node-0", "node-1"), "node-1", "torch_distributed", 4, (6, 2, 8, 4),
-    ),
-    "per-process-local-world": (
-        {**without(PROCESS, "AZ_BATCH_HOST_LIST", "NODE_RANK"), "LOCAL_WORLD_SIZE": "4"}, ("node-0", "node-1"),
-        "node-1", "torch_distributed", 4, (6, 2, 8, 4),
-    ),
-    "tensorflow": (
-        {"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % ("", "worker", 1)}, ("host0", "host1"), "host1",
-        "multi_worker_mirrored_strategy", None, None,
-    ),
-    "tensorflow-empty-ps": (
-        {"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % (', "ps": []', "worker", 0)}, ("host0", "host1"), "host0",
-        "multi_worker_mirrored_strategy", None, None,
-    ),
-    "tensorflow-ps": (
-        {"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % (', "ps": ["host2:2222"]', "ps", 0)},
-        ("host0", "host1", "host2"), "host2", "parameter_server", None, None,
-    ),
+    "per-process-without-a-list": (without(PROCESS, "AZ_BATCH_HOST_LIST"), ("node-0", "node-1"), "node-1",
+     "torch_distributed", 4, (6, 2, 8, 4)),
+    "per-process-local-world": ({**without(PROCESS, "AZ_BATCH_HOST_LIST", "NODE_RANK"), "LOCAL_WORLD_SIZE": "4"},
+     ("node-0", "node-1"), "node-1", "torch_distributed", 4, (6, 2, 8, 4)),
+    "tensorflow": ({"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % ("", "worker", 1)}, ("host0", "host1"), "host1",
+     "multi_worker_mirrored_strategy", None, None),
+    "tensorflow-empty-ps": ({"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % (', "ps": []', "worker", 0)},
+     ("host0", "host1"), "host0", "multi_worker_mirrored_strategy", None, None),
+    "tensorflow-ps": ({"AZUREML_RUN_ID": "a", "TF_CONFIG": WORKER % (', "ps": ["host2:2222"]', "ps", 0)},
+     ("host0", "host1", "host2"), "host2", "parameter_server", None, None),
     "ray": ({"AZUREML_RUN_ID": "a", "RAY_ADDRESS": "10.0.0.4:6379"}, ("node-0",), "node-0", "none", 1, None),
     "ray-by-the-variable-that-asks-for-it": (
         {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "_AZUREML_CR_START_RAY": "true"}, ("node-0",), "node-0",
         "none", 1, None,
     ),
-    "kubernetes": (
-        ON_KUBERNETES, ("w-0.w.svc.cluster.local", "w-1.w.svc.cluster.local"), "w-1.w.svc.cluster.local", "none", 1,
-        None,
-    ),
+    "kubernetes": (ON_KUBERNETES, ("w-0.w.svc.cluster.local", "w-1.w.svc.cluster.local"), "w-1.w.svc.cluster.local",
+     "none", 1, None),
     "no-distribution": (LIGHTNING_13907, ("10.0.1.17", "10.0.1.18", "10.0.1.21"), "10.0.1.21", "none", 1, None),
     "one-node": ({"AZUREML_RUN_ID": "plum_soup", "HOSTNAME": "b3e5f3"}, ("b3e5f3",), "b3e5f3", "none", 1, None),
 }  # fmt: skip

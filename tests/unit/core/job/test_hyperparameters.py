@@ -67,8 +67,7 @@ def test_json_else_raw(sent: Any, value: Any) -> None:
         ({"sagemaker_program": '"t.py"', "_tuning_objective_metric": "m", "model_dir": '"s3://b"'},
          ("--model_dir", "s3://b")),
         ({"mp_parameters": '{"ddp": true, "auto": null}'}, ("--mp_parameters", "auto=None,ddp=True")),
-        ({"sagemaker": "x", "default_user_module_name": "m"},
-         ("--sagemaker", "x", "--default_user_module_name", "m")),
+        ({"sagemaker": "x", "default_user_module_name": "m"}, ("--sagemaker", "x", "--default_user_module_name", "m")),
         ({"": "x"}, ("", "x")),
     ],
 )  # fmt: skip

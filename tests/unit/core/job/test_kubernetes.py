@@ -49,8 +49,7 @@ def read(environ: dict[str, str], base: str = "/nowhere") -> Job:
 READ = [
     ("kubernetes", INDEXED, "train-0 train-1 train-2", "train-1", None),
     # a JobSet's pod, and the domain of the address that its manifests usually give
-    ("kubernetes",
-     {**INDEXED, "HOSTNAME": "js-workers-0-1", "MASTER_ADDR": "js-workers-0-0.js", "MUSTER_NNODES": "2"},
+    ("kubernetes", {**INDEXED, "HOSTNAME": "js-workers-0-1", "MASTER_ADDR": "js-workers-0-0.js", "MUSTER_NNODES": "2"},
      "js-workers-0-0.js js-workers-0-1.js", "js-workers-0-1.js", None),
     ("kubernetes", {**POD, "HOSTNAME": "set-0", "MUSTER_NNODES": "2"}, "set-0 set-1", "set-0", None),
     ("kubernetes", {**INDEXED, "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "a-0", "MUSTER_NNODES": "1"},
@@ -90,10 +89,8 @@ UNNAMED = [
     # a JobSet of several Jobs: this pod's number is none in the whole
     ({**DRIVER, "MUSTER_NODE_RANK": "0"}, (3, 0, "js-driver-0-0.js", 0)),
     ({**WORKER, "NODE_RANK": "2"}, (3, 2, "js-driver-0-0.js", 0)),
-    (
-        {**WORKER, "MUSTER_NODE_RANK": "2", "MASTER_ADDR": "", "MUSTER_ROLLCALL_LEADER": "js-driver-0-0.js:7000"},
-        (3, 2, "js-driver-0-0.js", 7000),
-    ),
+    ({**WORKER, "MUSTER_NODE_RANK": "2", "MASTER_ADDR": "", "MUSTER_ROLLCALL_LEADER": "js-driver-0-0.js:7000"},
+     (3, 2, "js-driver-0-0.js", 7000)),
     ({**WORKER, "NODE_RANK": "2", "MASTER_ADDR": "js-workers-0-0.js"}, (3, 2, "js-workers-0-0.js", 0)),
     # torchrun's variables, which somebody sets in an Indexed Job
     ({**TORCH, "PET_MASTER_ADDR": "10.0.0.7"}, (2, 1, "10.0.0.7", 0)),
@@ -101,7 +98,7 @@ UNNAMED = [
     # pods with the name of their node
     ({**INDEXED, "HOSTNAME": "node7", "MASTER_ADDR": "train-0.train"}, (3, 1, "train-0.train", 0)),
     ({**INDEXED, "HOSTNAME": "node7", "MUSTER_ROLLCALL_LEADER": "10.0.0.7:7000"}, (3, 1, "10.0.0.7", 7000)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("environ", "facts"), UNNAMED)
@@ -117,10 +114,8 @@ def test_the_rendezvous_is_at_the_port_that_the_platform_names() -> None:
 
 
 REFUSED = [
-    (
-        WORKER,
-        "MASTER_ADDR=js-driver-0-0.js: .*another Job than this one, js-workers-1-0, .*MUSTER_NODE_RANK .*from 0 to 2",
-    ),
+    (WORKER,
+     "MASTER_ADDR=js-driver-0-0.js: .*another Job than this one, js-workers-1-0, .*MUSTER_NODE_RANK .*from 0 to 2"),
     ({**WORKER, "MUSTER_NNODES": "1"}, "MASTER_ADDR=js-driver-0-0.js: .*MUSTER_NODE_RANK"),
     ({**WORKER, "MUSTER_ROLLCALL_LEADER": "js-driver-0-0.js"}, "MUSTER_ROLLCALL_LEADER=js-driver-0-0.js: "),
     ({**WORKER, "NODE_RANK": "x"}, "NODE_RANK is"),
@@ -153,7 +148,7 @@ REFUSED = [
     ({**POD, "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}, "OMPI_MCA_orte_default_hostfile="),
     ({**TORCH, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "RANK=5, LOCAL_RANK=1, WORLD_SIZE=8"),
     ({**INDEXED, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "RANK=5, LOCAL_RANK=1, WORLD_SIZE=8"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("environ", "said"), REFUSED)

@@ -35,14 +35,8 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
     ("Neuron cores", job("torch_distributed"), {}, Devices(neuron_cores=32), False, ("torchrun", 32)),
     ("pytorchddp", job("pytorch_ddp"), {}, Devices(gpus=4), False, ("torchrun", 4)),
     ("the job's slots", job("torch_distributed", per_host=3), {}, Devices(gpus=8), False, ("torchrun", 3)),
-    (
-        "the setting's slots",
-        job("torch_distributed", per_host=3),
-        {"slots": 2},
-        Devices(gpus=8),
-        False,
-        ("torchrun", 2),
-    ),
+    ("the setting's slots", job("torch_distributed", per_host=3), {"slots": 2}, Devices(gpus=8), False,
+     ("torchrun", 2)),
     ("script has one slot", job(), {"launcher": "script", "slots": 4}, Devices(gpus=8), False, ("script", 1)),
     ("ranks", job(), {"launcher": "ranks", "slots": 4}, Devices(), False, ("ranks", 4)),
     ("over the job's own", job("mpi"), {"launcher": "ranks"}, Devices(gpus=2), False, ("ranks", 2)),
@@ -50,14 +44,8 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
     ("mpi, the job's slots", job("mpi", 2, per_host=2), {}, Devices(gpus=8), False, ("mpi", 2)),
     ("model parallelism", job("smdistributed_modelparallel"), {}, Devices(gpus=8), False, ("mpi", 8)),
     ("data parallelism", job("smdistributed_dataparallel"), {}, Devices(gpus=8), False, ("mpi", 8)),
-    (
-        "data parallelism by torchrun",
-        job("smdistributed_dataparallel"),
-        {"launcher": "torchrun"},
-        Devices(gpus=8),
-        False,
-        ("torchrun", 8),
-    ),
+    ("data parallelism by torchrun", job("smdistributed_dataparallel"), {"launcher": "torchrun"}, Devices(gpus=8),
+     False, ("torchrun", 8)),
     ("deepspeed", job(), {"launcher": "deepspeed", "slots": 2}, Devices(), False, ("deepspeed", 2)),
     ("mirrored workers", job("multi_worker_mirrored_strategy", 2), {}, Devices(gpus=8), False, ("tensorflow", 1)),
     ("parameter servers", job("parameter_server", 2), {}, Devices(gpus=8), False, ("parameter-server", 1)),
@@ -67,7 +55,7 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
     ("typed, GPUs", job(), {}, Devices(gpus=2), True, ("torchrun", 2)),
     ("typed, hosts", job(hosts=2), {}, Devices(), True, ("torchrun", 1)),
     ("typed, slots", job(), {"slots": 2}, Devices(), True, ("torchrun", 2)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("job", "given", "devices", "typed", "expected"), [row[1:] for row in CHOICES],

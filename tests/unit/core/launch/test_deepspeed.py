@@ -28,18 +28,12 @@ def world(plan: LaunchPlan) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("slots", "me", "addresses", "flags"),
     [
-        (
-            {"laptop": 2}, "laptop", "10.0.0.",
-            ["--world_info=eyJsYXB0b3AiOiBbMCwgMV19", "--node_rank=0", "--master_addr=127.0.0.1"],
-        ),
-        (
-            {"algo-1": 1, "algo-2": 1}, "algo-2", "10.0.0.",
-            ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=1", "--master_addr=10.0.0.1"],
-        ),
-        (
-            {"algo-1": 1, "algo-2": 1}, "algo-1", "fd00::",
-            ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=0", "--master_addr=fd00::1"],
-        ),
+        ({"laptop": 2}, "laptop", "10.0.0.",
+         ["--world_info=eyJsYXB0b3AiOiBbMCwgMV19", "--node_rank=0", "--master_addr=127.0.0.1"]),
+        ({"algo-1": 1, "algo-2": 1}, "algo-2", "10.0.0.",
+         ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=1", "--master_addr=10.0.0.1"]),
+        ({"algo-1": 1, "algo-2": 1}, "algo-1", "fd00::",
+         ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=0", "--master_addr=fd00::1"]),
     ],
     ids=["one host", "second of two", "IPv6"],
 )  # fmt: skip

@@ -125,14 +125,10 @@ ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
         [row("b", 5, "stop-asked", signal=15), row("a", 5.2, "job-stopped", of="b", signal=15)],
         "The job was stopped: b was told so 5 s after the start, a heard of it 0.2 s later; it ended with code 143",
     ),
-    "nobody came": (
-        {"code": 69, "reason": "muster: no b"}, [row("a", 5, "rollcall-failed", reason="no b")],
-        "Failed first: the roll call on a, 5 s after the start: muster: no b.",
-    ),
-    "lost": (
-        {"code": 76, "host": "b", "rank": None}, [row("a", 5, "host-lost", of="b", why="refused")],
-        "Failed first: b was lost, 5 s after the start.",
-    ),
+    "nobody came": ({"code": 69, "reason": "muster: no b"}, [row("a", 5, "rollcall-failed", reason="no b")],
+     "Failed first: the roll call on a, 5 s after the start: muster: no b."),
+    "lost": ({"code": 76, "host": "b", "rank": None}, [row("a", 5, "host-lost", of="b", why="refused")],
+     "Failed first: b was lost, 5 s after the start."),
     "no outcome": ({}, [], ""),
 }  # fmt: skip
 

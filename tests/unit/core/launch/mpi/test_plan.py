@@ -47,15 +47,10 @@ GOLDEN: list[tuple[Mpi, dict[str, int], str, list[str]]] = [
          "--prtemca", "prte_if_include", "10.0.0.0/30", "--mca", "btl_tcp_disable_family", "6",
          "--prtemca", "oob_tcp_disable_ipv6_family", "1", *END],
     ),
-    (
-        MPICH_4, UNEVEN, "10.0.0.",
-        ["-np", "6", "-hosts", "10.0.0.1:2,10.0.0.2:1,10.0.0.3:3", "-launcher", "ssh", "-genvnone", *END],
-    ),
-    (
-        INTEL, EVEN, "10.0.0.",
-        ["-np", "4", "-hosts", "10.0.0.1,10.0.0.2", "-ppn", "2", "-iface", "eth0", "-launcher", "ssh", "-genvnone",
-         *END],
-    ),
+    (MPICH_4, UNEVEN, "10.0.0.",
+     ["-np", "6", "-hosts", "10.0.0.1:2,10.0.0.2:1,10.0.0.3:3", "-launcher", "ssh", "-genvnone", *END]),
+    (INTEL, EVEN, "10.0.0.",
+     ["-np", "4", "-hosts", "10.0.0.1,10.0.0.2", "-ppn", "2", "-iface", "eth0", "-launcher", "ssh", "-genvnone", *END]),
     (
         INTEL, UNEVEN, "10.0.0.",
         ["-iface", "eth0", "-launcher", "ssh", "-genvnone", "-np", "2", "-host", "10.0.0.1", *END, ":",
@@ -88,10 +83,8 @@ GOLDEN: list[tuple[Mpi, dict[str, int], str, list[str]]] = [
     (OPEN_MPI_5, {"a": 1}, "10.0.0.",
      ["-np", "1", "--host", "localhost:1", "--allow-run-as-root", "--bind-to", "none", "--map-by", "slot", *END]),
     (MPICH_4, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
-    (
-        MVAPICH_2, UNEVEN, "10.0.0.",
-        ["-np", "6", "-hosts", "10.0.0.1:2,10.0.0.2:1,10.0.0.3:3", "-launcher", "ssh", "-genvnone", *END],
-    ),
+    (MVAPICH_2, UNEVEN, "10.0.0.",
+     ["-np", "6", "-hosts", "10.0.0.1:2,10.0.0.2:1,10.0.0.3:3", "-launcher", "ssh", "-genvnone", *END]),
     (MVAPICH_2, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
     (INTEL, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
 ]  # fmt: skip

@@ -39,14 +39,12 @@ COUNTED = {
     (4, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "worker 1 on algo-3:0", "ps 0 on algo-4:0"],
     (3, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "worker 1 on algo-3:0", "ps 0 on algo-1:1"],
     (2, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1"],
-    (2, "worker=1,ps=1,evaluator=1"): [
-        "chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1", "evaluator 0 on algo-2:1",
-    ],
+    (2, "worker=1,ps=1,evaluator=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1",
+     "evaluator 0 on algo-2:1"],
     (1, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-1:2", "ps 0 on algo-1:3"],
     # a worker per host, and one ps, where only the other is said
-    (2, "ps=2"): [
-        "chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1", "ps 1 on algo-1:2",
-    ],
+    (2, "ps=2"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1",
+     "ps 1 on algo-1:2"],
     (2, "worker=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1"],
 }  # fmt: skip
 

@@ -84,23 +84,6 @@ def test_what_cannot_be_started_is_127_with_a_reason(inits: list[Init], tmp_path
     assert b"nothing: No such file or directory" in err
 
 
-def test_orders_are_signals_for_the_entry_point(inits: list[Init]) -> None:
-    code = (
-        "import signal, sys\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [10, 15])\n"
-        "print('ready', flush=True)\n"
-        "while (signo := signal.sigwait([10, 15])) != 15: print('told', int(signo), flush=True)\n"
-        "print('told 15', flush=True); sys.exit(5)\n"
-    )
-    one = start(inits, code)
-    assert one.line() == b"ready"
-    one.order(signal.SIGUSR1)
-    assert one.line() == b"told 10"
-    one.order(signal.SIGTERM)
-    assert one.line() == b"told 15"
-    assert one.end() == 5
-
-
 def test_an_order_that_comes_before_the_entry_point_is_itself_is_not_lost(inits: list[Init]) -> None:
     for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         inits.append(Init("sleep", "600", orders=bytes([signo])))

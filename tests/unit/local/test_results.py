@@ -123,11 +123,8 @@ def test_description() -> None:
     assert (description["ExitCode"], description["FailureReason"]) == (7, "why")
     assert description["TrainingTimeInSeconds"] == 4.0
     assert [host["ExitCode"] for host in description["Hosts"]] == [7, None]
-    assert [phase["Status"] for phase in description["SecondaryStatusTransitions"]] == [
-        "Starting",
-        "Training",
-        "Failed",
-    ]
+    statuses = [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
+    assert statuses == ["Starting", "Training", "Failed"]
     assert description["SecondaryStatusTransitions"][0]["EndTime"] == description["TrainingStartTime"]
     assert description["ModelArtifacts"] == {"S3ModelArtifacts": "file:///out/model.tar.gz"}
     assert "hidden" not in str(description)

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import azureml_hosts, platforms
 from musterpoint.core.job.model import Job, StartedRank
-from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.launcher import Question
@@ -214,31 +211,6 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
 def test_what_is_wrong_is_named(environ: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         read(environ, Settings())
-
-
-VARIABLES = sorted({
-    *AZUREML_SIGNS, *MPI, *PROCESS, *ON_KUBERNETES, "TF_CONFIG", "LOCAL_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
-    "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "AZURE_ML_OUTPUT_x", "HOSTNAME",
-})  # fmt: skip
-VALUES = st.one_of(
-    st.sampled_from(["", "0", "1", "2", "8", "-1", "x", TWO, "10.0.0.4:6000", "[::1]:6000", "/m", "${{outputs.x}}",
-                     "[]", "{}", "null", '{"host_list": ["a", 1]}', '{"cluster": [], "task": 3}',
-                     WORKER % (', "ps": 3', "ps", 0), WORKER % ("", "evaluator", 0)]),
-    st.text(max_size=12),
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.sampled_from(VARIABLES), VALUES))
-def test_any_variables_make_a_job_or_one_error(environ: dict[str, str]) -> None:
-    environ = {name: value for name, value in environ.items() if "\0" not in value}
-    try:
-        job = read(environ, Settings())
-    except UsageError as error:
-        assert "\n" not in str(error)
-        assert any(name in str(error) for name in VARIABLES), error
-    else:
-        assert job.current_host in job.hosts
-        assert len(set(job.hosts)) == len(job.hosts)
 
 
 def test_the_jobs_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import from_environ
 from musterpoint.core.job.model import Job
+from musterpoint.core.job.other_platforms import PLATFORMS
+from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
 from musterpoint.core.job.read import read_job
 
+from . import test_azureml, test_kubernetes, test_rosters, test_toolkit_env
 from .test_slurm import SRUN
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
@@ -100,3 +106,29 @@ def test_a_world_of_one_is_never_silent(name: str) -> None:
         except UsageError:
             continue
         assert len(job.hosts) > 1 or [note for note in job.notes if note.level == "warning"], missing
+
+
+KUBERNETES = [environ for _, environ, *_ in test_kubernetes.READ]
+AZUREML = [environ for environ, *_ in test_azureml.JOBS.values()]
+SETS = [*test_rosters.RECORDED.values(), *KUBERNETES, *AZUREML, SRUN, test_toolkit_env.TRAINING]
+SIGNS = {sign.variable for platform in PLATFORMS for group in platform.signs for sign in group}
+VARIABLES = sorted({*SIGNS, *AZUREML_SIGNS, *COUNTS, "LOCAL_RANK", "RANK", "MASTER_ADDR", "K_MPI_JOB_ROLE"})
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12) | st.sampled_from([
+    "", "0", "1", "2", "-1", "a b", "a,b", "a-0.b", "10.0.0.4:6000", "[::1]:6000", "1:4", "n[1-2", "a 4 b 4", "1(x3)",
+    "[]", "{}", "null", '["a", 1]', '{"host_list": ["a", 1]}', '{"cluster": [1], "task": 3}', "${{outputs.x}}",
+])  # fmt: skip
+
+
+@limits(max_examples=10 * limits.default.max_examples)
+@given(st.data())
+def test_whatever_they_hold_it_is_a_job_with_this_host_or_one_sentence(data: st.DataObject) -> None:
+    """What else variables may hold is the part ``platforms`` of scripts/fuzz."""
+    environ = data.draw(st.sampled_from(SETS))
+    different = data.draw(st.dictionaries(st.sampled_from(sorted({*VARIABLES, *environ})), TEXTS, max_size=5))
+    try:
+        job = read({**environ, **different})
+    except UsageError as error:
+        assert str(error)
+    else:
+        assert job.current_host in job.hosts
+        assert len(set(job.hosts)) == len(job.hosts)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings, from_environ
@@ -190,24 +188,6 @@ def test_the_domain_is_that_of_the_headless_service(tmp_path: Path, monkeypatch:
 def test_reports_go_to_a_volume_where_one_is_mounted(tmp_path: Path) -> None:
     assert read({**TORCH, "SAGEMAKER_BASE_DIR": str(tmp_path)}).paths.failure == str(tmp_path / "output" / "failure")
     assert read({**INDEXED, "SAGEMAKER_BASE_DIR": str(tmp_path)}).paths.model == str(tmp_path / "model")
-
-
-VARIABLES = sorted({*INDEXED, *TORCH, *JAX, *XGBOOST, *OPERATOR, *ELASTIC, "LOCAL_RANK", "K_MPI_JOB_ROLE"})
-TEXTS = st.one_of(
-    st.sampled_from(["0", "1", "2", "tj-node-0-0.tj", "job-master-0", "1:4", "a-1", ""]), st.text(max_size=9)
-)
-
-
-@given(st.sampled_from([INDEXED, TORCH, JAX, XGBOOST, OPERATOR, OPERATOR_1_8, ELASTIC]),
-       st.dictionaries(st.sampled_from(VARIABLES), TEXTS, max_size=4))  # fmt: skip
-def test_whatever_they_hold_only_usage_errors_come_out(environ: dict[str, str], different: dict[str, str]) -> None:
-    try:
-        job = read({**environ, **different})
-    except UsageError as error:
-        assert str(error)
-    else:
-        assert job.current_host in job.hosts
-        assert len(set(job.hosts)) == len(job.hosts)
 
 
 @pytest.mark.parametrize("index", ["0", "1"])

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
@@ -267,17 +265,6 @@ def test_pods_of_volcano_below_another_platform() -> None:
     assert found is not None
     assert (found.platform.name, len(found.variables)) == ("Volcano", 2)
     assert several({"VC_WORKER_HOSTS": "v-worker-0.v"}) is None
-
-
-NAMES = sorted({sign.variable for platform in PLATFORMS for group in platform.signs for sign in group})
-
-
-@given(st.dictionaries(st.sampled_from([*NAMES, "RANK", "LOCAL_RANK", "MASTER_ADDR", "PE_HOSTFILE"]), st.text()))
-def test_whatever_they_hold_only_usage_errors_come_out(environ: dict[str, str]) -> None:
-    try:
-        read_job(environ, Settings(), os.devnull, "train.py")
-    except UsageError as error:
-        assert str(error)
 
 
 def test_a_world_of_one_on_a_platform_of_several_is_said() -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings, from_environ
@@ -254,15 +251,3 @@ def test_tf_config_of_a_host_is_none_of_its_ranks() -> None:
     assert numbers is not None
     assert numbers.of_rank(TF, RankPlace(1, 0, 1, (1, 1))) == ()
     assert [row[:2] for row in numbers.of_rank(TF, RankPlace(1, 1, 0, (2, 2)))] == [("TF_CONFIG", "{}")]
-
-
-VARIABLES = sorted({name for environ in RECORDED.values() for name in environ} | {"OMPI_COMM_WORLD_SIZE", "RANK"})
-TEXTS = st.text() | st.sampled_from(["0", "1", "2", "n1 n2", "a,b", "a-0.b", "a 4 b 4", "{}", '{"cluster": [1]}'])
-
-
-@given(st.sampled_from(sorted(RECORDED)), st.dictionaries(st.sampled_from(VARIABLES), TEXTS, max_size=5))
-def test_whatever_they_hold_it_is_a_job_or_refused(name: str, changed: dict[str, Any]) -> None:
-    try:
-        read({**RECORDED[name], **changed})
-    except UsageError as error:
-        assert str(error)

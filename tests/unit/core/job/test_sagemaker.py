@@ -160,7 +160,6 @@ def test_bad_input_is_one_sentence(write_tree: WriteTree, files: dict[str, Any],
     with pytest.raises(UsageError) as error:
         read(write_tree(**files))
     assert says in str(error.value)
-    assert error.value.code == 64
     assert "\n" not in str(error.value)
 
 
@@ -222,12 +221,9 @@ def test_whatever_the_files_hold_only_usage_errors_come_out(
     resources: Any, hyperparameters: Any, inputs: Any, checkpoints: Any, training_job: Any
 ) -> None:
     files = {
-        "resourceconfig": resources,
-        "hyperparameters": hyperparameters,
-        "inputdataconfig": inputs,
-        "checkpointconfig": checkpoints,
-        "trainingjobconfig": training_job,
-    }
+        "resourceconfig": resources, "hyperparameters": hyperparameters, "inputdataconfig": inputs,
+        "checkpointconfig": checkpoints, "trainingjobconfig": training_job,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "input" / "config"
         folder.mkdir(parents=True)

@@ -228,13 +228,6 @@ def test_broken_archives_are_a_sentence(name: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 300
 
 
-def test_the_name_of_a_check_sum_keeps_its_capitals(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(GOOD))
-    packed[-6] ^= 1
-    with pytest.raises(FetchError, match="cut short: CRC check failed"):
-        let_in(tmp_path, bytes(packed))
-
-
 PACKED = {
     "gzip": gzip.compress(GOOD), "plain": GOOD, "bzip2": bz2.compress(GOOD), "xz": lzma.compress(GOOD),
     "pax": tar([directory("."), entry("train.py", b"print(1)"), entry("lib/part.py", b"x" * 2000)], tarfile.PAX_FORMAT),
@@ -278,14 +271,17 @@ def test_what_a_file_may_not_keep(tmp_path: Path) -> None:
     entries = [
         directory("d", mode=0o7777), entry("d/suid", b"x", mode=0o6777), entry("run.sh", b"x", mode=0o755),
         entry("locked", b"x", mode=0o000), directory("closed", mode=0o000), entry("closed/in", b"x"),
-        entry("owned", b"x", uid=12345, gid=12345, uname="nobody"),
+        entry("owned", b"x", uid=12345, gid=12345, uname="nobody", mtime=1_000_000_000),
+        entry("never", b"x", mtime=2**35),
     ]  # fmt: skip
     _, code = let_in(tmp_path, tar(entries))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in code.rglob("*")}
     assert modes == {
         "d": 0o755, "suid": 0o755, "run.sh": 0o755, "locked": 0o600, "closed": 0o700, "in": 0o644, "owned": 0o644,
+        "never": 0o644,
     }  # fmt: skip
-    assert (code / "owned").stat().st_uid == os.getuid()
+    owned = (code / "owned").stat()
+    assert (owned.st_uid, owned.st_mtime) == (os.getuid(), 1_000_000_000)
 
 
 def test_links_that_stay_inside(tmp_path: Path) -> None:
@@ -337,11 +333,6 @@ def test_a_sparse_file_counts_with_its_holes(tmp_path: Path) -> None:
         pytest.fail("this test needs GNU tar")
     with pytest.raises(FetchError, match="unpacks to 500,001 bytes"):
         let_in(tmp_path, (tmp_path / "made.tar.gz").read_bytes(), SMALL)
-
-
-def test_the_clock_of_a_file(tmp_path: Path) -> None:
-    _, code = let_in(tmp_path, tar([entry("old", b"x", mtime=1_000_000_000), entry("never", b"x", mtime=2**35)]))
-    assert (code / "old").stat().st_mtime == 1_000_000_000
 
 
 def test_breath_is_taken_between_members(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -12,8 +12,7 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.inputs import STANDINS, STARTUP
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 PROGRAM = ["/usr/bin/python3", "-I", "-S", "-c", BOOT, "--", "/usr/bin/python3", "train.py", "--lr", "0.1"]
 
@@ -111,10 +110,7 @@ def test_ranks_are_started_again_without_its_launcher(plan: Planner, values: Val
     assert made.processes[1].words == ["/usr/bin/python3", "train.py", "--local_rank=1", "--lr", "0.1"]
     got = values(made, 1)
     assert (got["CUDA_VISIBLE_DEVICES"], got["LOCAL_SIZE"], got["CROSS_RANK"], got["CROSS_SIZE"]) == (
-        "3,1",
-        "2",
-        "1",
-        "2",
-    )
+        "3,1", "2", "1", "2",
+    )  # fmt: skip
     other = plan("deepspeed", {"a": 2}, attempt=1, environ={"DS_ACCELERATOR": "npu"})
     assert other.foreign, "it gives its ranks another variable"

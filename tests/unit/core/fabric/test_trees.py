@@ -13,7 +13,7 @@ from musterpoint.core.fabric.facts import Fabric, survey_fabric
 from musterpoint.core.fabric.infiniband import infiniband_settings
 from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
-from .trees import NAMES, sources, unpack
+from .trees import NAMES, unpack
 
 LEADER = "10.0.0.4"
 PYTHON = "/opt/venv/bin/python"
@@ -147,12 +147,6 @@ def test_one_host_needs_no_network(name: str, tmp_path: Path) -> None:
     advice = advise(fabric_of(name, tmp_path))
     assert {setting.name for setting in advice.settings} <= {"NCCL_DEBUG"}
     assert not [note for note in advice.notes if note.startswith("network:")]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_tree_says_what_it_is_composed_of(name: str) -> None:
-    assert all(source.startswith(("https://", "composed: ")) for source in sources(name))
-    assert sources(name)
 
 
 def said(name: str, root: Path, environ: Mapping[str, str]) -> Advice:

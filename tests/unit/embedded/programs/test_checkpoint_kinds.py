@@ -125,12 +125,9 @@ def test_whole_and_not(kind: str, tmp_path: Path) -> None:
 
 
 MARKS = {
-    "torch": "step-2/.metadata",
-    "trainer": "checkpoint-500/trainer_state.json",
-    "deepspeed": "latest",
-    "tensorflow": "ckpt-3.index",
-    "smdistributed": "newest",
-}
+    "torch": "step-2/.metadata", "trainer": "checkpoint-500/trainer_state.json", "deepspeed": "latest",
+    "tensorflow": "ckpt-3.index", "smdistributed": "newest",
+}  # fmt: skip
 """What only one host may have of each kind."""
 
 

@@ -25,6 +25,10 @@ def test_the_code_of_an_error(kind: type[MusterError], code: int) -> None:
     assert isinstance(error, MusterError)
 
 
+def test_of_a_long_message_the_beginning_and_the_end_are_kept() -> None:
+    assert str(UsageError("a" * 9000 + "b" * 9000)) == "a" * 1500 + " [15000 characters left out] " + "b" * 1500
+
+
 def test_a_stop_names_the_host_that_was_told() -> None:
     stop = StoppedEarly("algo-3", 15)
     assert isinstance(stop, MusterError)

@@ -17,6 +17,8 @@ from musterpoint.base.secret_shapes import by_name, by_shape
         ("https://0123456789abcdef0123456789abcdef@o1.example/4", "0123456789abcdef0123456789abcdef"),
         ("Bearer authentication failed", ""),
         ("AKIAIOSFODNN7EXAMPLEX", ""),
+        ("nvapi-without-any-number-in-it", ""),
+        ("x IQoJb3JpZ2luX2VjEJr0123456789/a+b= x", "IQoJb3JpZ2luX2VjEJr0123456789/a+b="),
         ("https://hooks.slack.com/services/T0/B0/abc", "T0/B0/abc"),
         ("a " + "sk_live_" + "a1B2c3D4e5F6g7H8" + " b", "sk_live_" + "a1B2c3D4e5F6g7H8"),
         ("s3://id:ab/cd+ef@bucket/key", "ab/cd+ef"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import pytest
 
@@ -16,7 +16,8 @@ from musterpoint.core.launch.plan import BOOT, Argument, LaunchPlan
 from musterpoint.tools.plans.drawing import PLAIN, Style, draw
 from musterpoint.tools.plans.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, Subject, page_of
 
-Planner = Callable[..., LaunchPlan]
+from ...core.launch.conftest import Planner
+
 EXPORTS = (("HF_TOKEN", "s3cret"), ("SM_HPS", '{"lr": 1}'), ("SM_HOSTS", "[]"))
 
 

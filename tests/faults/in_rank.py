@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .fault import ANY, Fault, Truth
 from .harmless import ABORT_LINE
@@ -74,6 +74,14 @@ def another_error(seen: Seen) -> None:
 
 
 RAISED = Truth(1, "LookupError: no such shard: 17\n", "exit code 1")
+RAISES = "raise LookupError('no such shard: 17')"
+
+
+def ends(code: int, how: str, said: str, kind: str = "user") -> dict[str, Any]:
+    """What is true of a rank that ends without a word, and what a torchrun of the program's own ``said`` of that."""
+    return {name: Truth(code, lead, how, kind=kind) for name, lead in (("truth", "rank {rank} "), ("own", OWN + said))}
+
+
 SLOW_SAVE = 60.0
 """Seconds: the longest checkpoint of any run of the matrix, and a moment."""
 SAVE_IN_FAILURE = 12.0
@@ -201,9 +209,8 @@ IN_RANK = (
         body=fails("print('giving up', file=sys.stderr)\nsys.exit(7)"),
     ),
     Fault(
-        "leaves", "a rank ends with `os._exit(9)`, without a word", Truth(9, "rank {rank} ", "exit code 9"),
-        own=Truth(9, OWN + "ended with exit code 9\n", "exit code 9"),
-        body=fails("os._exit(9)"),
+        "leaves", "a rank ends with `os._exit(9)`, without a word", body=fails("os._exit(9)"),
+        **ends(9, "exit code 9", "ended with exit code 9\n"),
     ),
     Fault(
         "exit-text", "a rank ends with `sys.exit(\"text\")`", Truth(1, "no data for rank {rank}\n", "exit code 1"),
@@ -216,9 +223,8 @@ IN_RANK = (
         body=fails(GROUP),
     ),
     Fault(
-        "killed", "a rank is killed by SIGKILL", Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
-        own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"),
-        body=fails("import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
+        "killed", "a rank is killed by SIGKILL", body=fails("import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
+        **ends(137, "killed by SIGKILL", "was killed by signal 9\n", "infra"),
     ),
     Fault(
         "segfault", "a rank reads address 0", Truth(139, "Fatal Python error: Segmentation fault", "killed by SIGSEGV"),
@@ -226,8 +232,7 @@ IN_RANK = (
     ),
     Fault(
         "memory", "the kernel's OOM killer takes a rank, in a cgroup",
-        Truth(137, "rank {rank} ", "killed by the kernel's out-of-memory killer", kind="oom"),
-        own=Truth(137, OWN + "was killed by signal 9\n", "killed by the kernel's out-of-memory killer", kind="oom"),
+        **ends(137, "killed by the kernel's out-of-memory killer", "was killed by signal 9\n", "oom"),
         body=fails(
             "open('/proc/self/oom_score_adj', 'w').write('1000')\nkept = []\n"
             "while True:\n    kept.append(b'x' * (1 << 20))"
@@ -242,8 +247,8 @@ IN_RANK = (
         Truth(135, "Fatal Python error: Bus error", "killed by SIGBUS"), body=fails(BUS), in_cut=False,
     ),
     Fault(
-        "terminated", "somebody sends SIGTERM to one rank", Truth(143, "rank {rank} ", "killed by SIGTERM"),
-        own=Truth(143, OWN + "was killed by signal 15\n", "killed by SIGTERM"),
+        "terminated", "somebody sends SIGTERM to one rank",
+        **ends(143, "killed by SIGTERM", "was killed by signal 15\n"),
         body=fails("import signal\nos.kill(os.getpid(), signal.SIGTERM)"),
     ),
     Fault(
@@ -260,8 +265,7 @@ IN_RANK = (
         body=fails("sys.exit(True)"), in_cut=False,
     ),
     Fault(
-        "noise", "a rank raises an exception, and prints 200 warnings when it exits",
-        RAISED, body=fails(NOISE),
+        "noise", "a rank raises an exception, and prints 200 warnings when it exits", RAISED, body=fails(NOISE),
     ),
     Fault(
         "chained", "a rank raises an exception of two lines that has a cause",
@@ -303,9 +307,8 @@ IN_RANK = (
         "child", "a program that a rank runs raises, and the rank over that", RAISED, body=fails(CHILD), in_cut=False,
     ),
     Fault(
-        "own-group", "a rank sends SIGTERM to its own process group",
-        Truth(143, "rank {rank} ", "killed by SIGTERM"), body=fails(OWN_GROUP), in_cut=False,
-        own=Truth(143, OWN + "was killed by signal 15\n", "killed by SIGTERM"),
+        "own-group", "a rank sends SIGTERM to its own process group", body=fails(OWN_GROUP), in_cut=False,
+        **ends(143, "killed by SIGTERM", "was killed by signal 15\n"),
     ),
     Fault(
         "scratch", "a rank removes everything in its host's directory of temporary files, then raises", RAISED,
@@ -319,12 +322,11 @@ IN_RANK = (
         "closed", "a rank closes its output, then raises",
         Truth(1, "(LookupError: no such shard: 17\n|(the last line of )?rank {rank})", "exit code 1"),
         own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
-        body=fails("os.close(1)\nos.close(2)\nraise LookupError('no such shard: 17')"),
+        body=fails(f"os.close(1)\nos.close(2)\n{RAISES}"),
     ),
     Fault(
-        "flood", "a rank writes 20 MB without a newline, then raises",
-        RAISED,
-        body=fails("os.write(1, b'x' * 20_000_000)\nraise LookupError('no such shard: 17')"),
+        "flood", "a rank writes 20 MB without a newline, then raises", RAISED,
+        body=fails(f"os.write(1, b'x' * 20_000_000)\n{RAISES}"),
     ),
     Fault(
         "long-text", "a rank raises an exception with a text of 5 MB",
@@ -337,12 +339,11 @@ IN_RANK = (
     ),
     Fault(
         "quotes-abort", "a rank prints what MPICH says of an `MPI_Abort`, then raises", RAISED,
-        body=fails(ABORT_LINE + "raise LookupError('no such shard: 17')"), in_cut=False,
+        body=fails(ABORT_LINE + RAISES), in_cut=False,
     ),
     Fault(
-        "ignores", "a rank raises, and the others ignore SIGTERM",
-        RAISED,
-        body=IGNORES + fails("raise LookupError('no such shard: 17')"), options=("--stop-grace", "2"), wait=2,
+        "ignores", "a rank raises, and the others ignore SIGTERM", RAISED, body=IGNORES + fails(RAISES),
+        options=("--stop-grace", "2"), wait=2,
     ),
     Fault(
         "all", "all ranks fail at once, each with another code", Truth(None, "rank {rank} ", "exit code {code}"),
@@ -350,10 +351,8 @@ IN_RANK = (
         body="meet()\nif VICTIM:\n    strike()\nsys.exit(10 + int(RANK))\n",
     ),
     Fault(
-        "neighbour", "a rank raises, and the others take their time to save",
-        RAISED,
-        body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
-        longest_save=SAVE_IN_FAILURE,
+        "neighbour", "a rank raises, and the others take their time to save", RAISED, body=SAVES + fails(RAISES),
+        also=neighbours_saved, wait=SLOW_SAVE, longest_save=SAVE_IN_FAILURE,
     ),
     Fault(
         "alike", "all ranks fail for the same wrong argument",

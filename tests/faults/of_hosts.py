@@ -20,7 +20,6 @@ TRAINS = (
 )
 """Trains until the test says that it is over."""
 WORKS = "works()\nuntil('end')\n"
-TOLERANT = "the hosts of a script job have nothing to do with each other: the loss of one is a warning"
 SILENT = 15.0
 """Seconds of silence that make a host silent."""
 

@@ -40,15 +40,9 @@ SLOW_CELLS = 2
 """How many cells of the cut every other launcher has."""
 SEED = 87
 ALWAYS = {
-    "exits": "deepspeed",
-    "killed-waited": "ranks",
-    "power-leader": "torchrun",
-    "raises": "torchrun",
-    "raises-waited": "tensorflow",
-    "restarted": "c10d",
-    "slow-exits": "own",
-    "stop": "torchrun",
-}
+    "exits": "deepspeed", "killed-waited": "ranks", "power-leader": "torchrun", "raises": "torchrun",
+    "raises-waited": "tensorflow", "restarted": "c10d", "slow-exits": "own", "stop": "torchrun",
+}  # fmt: skip
 """Cells of every cut: of a launcher that could end otherwise there, each has done so before."""
 
 

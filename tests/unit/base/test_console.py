@@ -30,16 +30,12 @@ def test_a_message_is_one_write_of_whole_lines(text: str, written: str) -> None:
     assert got == [written.encode()]
 
 
-def test_every_line_is_masked() -> None:
+def test_every_line_is_masked_also_those_of_others_which_are_as_they_are() -> None:
     got: list[bytes] = []
-    Console(lambda text: text.replace("hush", "***"), got.append).say("hush\nand hush")
-    assert got == [b"musterpoint: ***\n    and ***\n"]
-
-
-def test_lines_of_others_are_as_they_are_but_masked() -> None:
-    got: list[bytes] = []
-    Console(lambda text: text.replace("hush", "***"), got.append).show("  Collecting hush==1.0 \ud800")
-    assert got == [b"  Collecting ***==1.0 ?\n"]
+    console = Console(lambda text: text.replace("hush", "***"), got.append)
+    console.say("hush\nand hush")
+    console.show("  Collecting hush==1.0 \ud800")
+    assert got == [b"musterpoint: ***\n    and ***\n", b"  Collecting ***==1.0 ?\n"]
 
 
 def test_it_goes_to_stderr_until_somebody_takes_it_over(capfd: pytest.CaptureFixture[str]) -> None:

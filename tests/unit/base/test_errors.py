@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.base import errors
 from musterpoint.base.errors import (
     CheckError,
     FetchError,
@@ -26,13 +25,8 @@ def test_the_code_of_an_error(kind: type[MusterError], code: int) -> None:
     assert isinstance(error, MusterError)
 
 
-def test_every_error_is_in_the_table() -> None:
-    found = {value for value in vars(errors).values() if isinstance(value, type)}
-    assert found == {StoppedEarly, *(kind for kind, _ in KINDS)}
-
-
-def test_a_stop_during_the_roll_call_is_no_failure() -> None:
-    assert StoppedEarly("algo-2", 15).code == 143
+def test_of_a_long_message_the_beginning_and_the_end_are_kept() -> None:
+    assert str(UsageError("a" * 9000 + "b" * 9000)) == "a" * 1500 + " [15000 characters left out] " + "b" * 1500
 
 
 def test_a_stop_names_the_host_that_was_told() -> None:

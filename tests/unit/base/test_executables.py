@@ -26,15 +26,12 @@ def folders(tmp_path: Path) -> str:
 
 def test_the_first_executable_file(folders: str, tmp_path: Path) -> None:
     assert find("tool", {"PATH": folders}) == str(tmp_path / "b" / "tool")
+    assert find("sh", {}).endswith("/sh"), "on the system's own path"
 
 
 @pytest.mark.parametrize("command", ["", "folder", "none", "a/tool", "nul\0"])
 def test_nothing_to_start(folders: str, command: str) -> None:
     assert find(command, {"PATH": folders}) == ""
-
-
-def test_without_path_the_systems_own_is_used() -> None:
-    assert find("sh", {}).endswith("/sh")
 
 
 def starts(argv: list[str], environment: dict[str, str]) -> bool:

@@ -70,7 +70,9 @@ LOOK_ALIKES = [
     "login with password authentication failed", "git+ssh://github.com:owner/repo.git@v1", "val_pass=12",
     "http://a:80,http://b/pkg@1.0", "http://host:$PORT/simple/x@1", "docker://repo:tag/x@sha256:0a1b2c",
     "sk-or-chestrator-very-long-name-here", "sk-ant-colony-optimization-library", "xapp-controller-manager",
-    "arn:aws:iam::123456789012:role/Trainer", "loss: 0.123456 token/s: 12345.6", "eyJ is how JSON starts in base64",
+    "token: 5", "KeyError: 'token: 12345'", "GET https://example.org/plot?sig=3", "credentials: instance profile",
+    "credentials: missing", "secret: expired", "arn:aws:iam::123456789012:role/Trainer",
+    "loss: 0.123456 token/s: 12345.6", "eyJ is how JSON starts in base64",
 ]  # fmt: skip
 
 
@@ -86,10 +88,20 @@ def test_look_alikes_are_shown(text: str) -> None:
     assert Masker().mask(text) == text
 
 
-def test_the_rest_of_a_line_stays() -> None:
-    assert Masker().mask("train.py --password hunter22 --epochs 3") == f"train.py --password {MASK} --epochs 3"
-    assert Masker().mask("postgres://me:hunter22@db/x") == f"postgres://me:{MASK}@db/x"
-    assert Masker().mask('{"password": "hunter22", "lr": 1}') == f'{{"password": "{MASK}", "lr": 1}}'
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("train.py --password hunter22 --epochs 3", "train.py --password *** --epochs 3"),
+        ("postgres://me:hunter22@db/x", "postgres://me:***@db/x"),
+        ('{"password": "hunter22", "lr": 1}', '{"password": "***", "lr": 1}'),
+        (
+            "train.py --verbose --api-key=abcdefgh --use-it --token abc",
+            "train.py --verbose --api-key=*** --use-it --token ***",
+        ),
+    ],
+)
+def test_the_rest_of_a_line_stays(text: str, masked: str) -> None:
+    assert Masker().mask(text) == masked
 
 
 def test_known_values_are_hidden_wherever_they_occur() -> None:
@@ -110,17 +122,6 @@ def test_the_users_own_text_loses_known_values_and_credentials_of_a_known_form_o
     masker = Masker({"HF_TOKEN": "abcdefgh"})
     for secret in (JWT, "abcdefgh", "AKIAABCDEFGHIJKLMNOP"):
         assert masker.mask_user(text.format(secret)) == text.format(MASK)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "token: 5", "KeyError: 'token: 12345'", "GET https://example.org/plot?sig=3", "credentials: instance profile",
-        "credentials: missing", "secret: expired",
-    ],
-)  # fmt: skip
-def test_what_only_looks_like_a_secret_stays(text: str) -> None:
-    assert Masker({}).mask(text) == text
 
 
 PIECES = (
@@ -159,11 +160,6 @@ def test_a_value_of_any_length_costs_little(piece: str, secret: bool) -> None:
     text = masker.mask_user(f"the text {value[:77]}...")
     assert time.process_time() - began < 15
     assert not secret or len(piece) < 6 or value[:77] not in text
-
-
-def test_a_switch_before_it_does_not_hide_an_option() -> None:
-    text = "python train.py --verbose --api-key=abcdefgh --use-it --token abcdefgh"
-    assert Masker().mask(text) == f"python train.py --verbose --api-key={MASK} --use-it --token {MASK}"
 
 
 def test_short_and_plain_values_are_never_replaced_in_text() -> None:
@@ -245,13 +241,8 @@ def test_nothing_is_nested_too_deep() -> None:
 
 def test_facts_keep_their_shape() -> None:
     facts = {"event": "x", "why": "pg-pass-1", "n": 3, "of": ["nested-77", None], "deep": {"password": "other"}}
-    assert KNOWN.mask_facts(facts) == {
-        "event": "x",
-        "why": MASK,
-        "n": 3,
-        "of": [MASK, None],
-        "deep": {"password": MASK},
-    }
+    masked = {"event": "x", "why": MASK, "n": 3, "of": [MASK, None], "deep": {"password": MASK}}
+    assert KNOWN.mask_facts(facts) == masked
 
 
 @pytest.mark.parametrize("text", ["'a\\nhunter2x\\n'", "\x1b[31mhunter2x\x1b[0m", "\\x1b[1;31mhunter2x", "a=hunter2x"])

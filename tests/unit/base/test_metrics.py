@@ -25,23 +25,17 @@ def read(*pieces: bytes, prefix: str = "") -> tuple[list[float], list[Refused]]:
     return [point.value for point in points], refused
 
 
-def test_every_match_of_a_line_counts() -> None:
-    assert read(b"loss=1.5; val_loss=2\nno\nloss=3")[0] == [1.5, 2.0, 3.0]
-
-
-def test_a_bar_that_is_written_over_is_a_line_each_time() -> None:
-    assert read(b"10% loss=1\r", b"20% loss=2\r\n", b"lr=0.1\n")[0] == [1.0, 2.0, 0.1]
-
-
-def test_what_is_no_number_is_told_apart() -> None:
-    assert read(b"lr=nan\nlr=inf\nlr=1e-4\nlr=\n") == (
-        [1e-4],
-        [Refused("lr", "nan"), Refused("lr", "inf"), Refused("lr", "")],
-    )
-
-
-def test_a_prefix_of_ours_is_no_part_of_the_line() -> None:
-    assert read(b"[rank 0] lr=1\n[rank 10", b"] lr=2\nlr=3\nx [rank 1] lr=4\n", prefix=r"\[rank \d+\] ")[0] == [1, 2, 3]
+@pytest.mark.parametrize(
+    ("pieces", "prefix", "values", "refused"),
+    [
+        ([b"loss=1.5; val_loss=2\nno\nloss=3"], "", [1.5, 2.0, 3.0], []),
+        ([b"10% loss=1\r", b"20% loss=2\r\n", b"lr=0.1\n"], "", [1.0, 2.0, 0.1], []),  # a bar that is written over
+        ([b"lr=nan\nlr=inf\nlr=1e-4\nlr=\n"], "", [1e-4], ["nan", "inf", ""]),
+        ([b"[rank 0] lr=1\n[rank 10", b"] lr=2\nlr=3\nx [rank 1] lr=4\n"], r"\[rank \d+\] ", [1, 2, 3], []),
+    ],
+)
+def test_every_match_counts(pieces: list[bytes], prefix: str, values: list[float], refused: list[str]) -> None:
+    assert read(*pieces, prefix=prefix) == (values, [Refused("lr", text) for text in refused])
 
 
 def test_hosts_do_not_share_a_line() -> None:

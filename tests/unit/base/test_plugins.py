@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base import plugins, settings
+from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError
 from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.settings import Option
@@ -63,9 +63,3 @@ def test_an_option_takes_their_names(site: Path) -> None:
     assert option.read("foreign", "--platform") == "foreign"
     with pytest.raises(UsageError, match=r"expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
         option.read("foreing", "--platform")
-
-
-def test_the_groups_are_those_of_the_options() -> None:
-    named = {option.plugins for option in settings.OPTIONS} - {""}
-    assert named <= {plugins.LAUNCHERS, plugins.PLATFORMS}
-    assert settings.BY_FIELD["platform"].plugins == plugins.PLATFORMS

@@ -36,13 +36,6 @@ def test_harmless(name: str) -> None:
 
 
 def test_values_that_are_no_secrets_whatever_they_are_called() -> None:
-    plain = (
-        "True",
-        "none",
-        "/etc/gcp/account.json",
-        "/run/secrets/token",
-        "arn:aws:secretsmanager:eu-west-1:1:x",
-        "${TOKEN}",
-    )
-    assert all(map(is_plain, plain))
+    plain = ("True", "none", "/etc/gcp/account.json", "/run/secrets/token", "arn:aws:secretsmanager:eu-west-1:1:x")
+    assert all(map(is_plain, (*plain, "${TOKEN}")))
     assert not any(map(is_plain, ("hunter22", "/Jalr9", "nonesuch", "")))

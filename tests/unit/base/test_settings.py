@@ -13,13 +13,6 @@ def test_options_and_settings_have_the_same_fields() -> None:
     assert set(BY_FIELD) == set(Settings._fields)
 
 
-def test_flags_and_variables_are_unique() -> None:
-    flags = [flag for option in OPTIONS for flag in (option.flag, *option.aliases)]
-    assert len(flags) == len(set(flags))
-    assert BY_FIELD["rollcall_timeout"].flag == "--rollcall-timeout"
-    assert BY_FIELD["rollcall_timeout"].variable == "MUSTER_ROLLCALL_TIMEOUT"
-
-
 def test_defaults_are_values_their_options_accept() -> None:
     defaults = Settings()
     for option in OPTIONS:
@@ -83,19 +76,6 @@ def test_an_error_names_the_variable_the_value_and_what_was_expected(variable: s
     with pytest.raises(UsageError, match=words) as caught:
         from_environ({variable: text})
     assert f"{variable}={text!r}" in str(caught.value)
-
-
-def test_the_default_is_said_once_and_with_what_goes_with_it() -> None:
-    shown = {field: BY_FIELD[field].default for field in ("rollcall_timeout", "master_port", "hosts_file")}
-    assert shown == {
-        "rollcall_timeout": "900", "hosts_file": "none",
-        "master_port": "7777 (AzureML: 6105) if free, else a free one",
-    }  # fmt: skip
-
-
-def test_a_secret_is_not_repeated() -> None:
-    assert BY_FIELD["secret"].secret
-    assert BY_FIELD["launcher"].choices[0] == "auto"
 
 
 def test_options_of_this_process_stay_with_it() -> None:

@@ -27,16 +27,10 @@ def test_events_in_order_with_their_facts() -> None:
     assert json.loads(json.dumps([first, second])) == [first, second]
 
 
-def test_a_host_that_is_named_late_is_that_of_every_event() -> None:
+def test_a_host_that_is_named_late_is_that_of_every_event_also_of_one_about_another() -> None:
     timeline = Timeline()
-    timeline.add("started")
-    timeline.set_host("algo-2")
-    assert timeline.to_json()[0]["host"] == "algo-2"
-
-
-def test_an_event_about_another_host_stays_this_hosts() -> None:
-    timeline = Timeline("algo-1")
     timeline.add("host-lost", host="algo-2", why="connection refused")
+    timeline.set_host("algo-1")
     (row,) = timeline.to_json()
     assert (row["host"], row["of"], row["why"]) == ("algo-1", "algo-2", "connection refused")
 

@@ -56,19 +56,6 @@ def test_what_is_printed_is_escaped_as_python_does(text: str, shown: str) -> Non
     assert printable(text, 20) == shown
 
 
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def link_to_fifo(path: Path) -> None:
-    os.mkfifo(path.with_name("pipe"))
-    path.symlink_to("pipe")
-
-
 def unix_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
@@ -76,11 +63,13 @@ def unix_socket(path: Path) -> None:
 
 STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a directory": (Path.mkdir, "it is a directory"),
-    "a named pipe": (fifo, "it is a named pipe"),
-    "a link to one": (link_to_fifo, "it is a named pipe"),
-    "a device": (device, "it is a device"),
+    "a named pipe": (os.mkfifo, "it is a named pipe"),
+    "a link to one": (
+        lambda path: (os.mkfifo(path.with_name("pipe")), path.symlink_to("pipe"))[1], "it is a named pipe",
+    ),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "it is a device"),
     "a socket": (unix_socket, "it is a socket"),
-}
+}  # fmt: skip
 READERS: dict[str, Callable[[Path], Any]] = {
     "a configuration file": lambda path: fields.load(str(path)),
     "a hosts file": lambda path: read_hosts(str(path)),
@@ -169,11 +158,6 @@ class Row(NamedTuple):
 TYPES = {"name": (str,), "count": (int,), "here": (bool,), "rank": (int, type(None))}
 
 
-@pytest.mark.parametrize("row", [Row(), Row(rank=3), Row("", 0, False, 0)])
-def test_fields_of_the_right_types(row: Row) -> None:
-    check_types(row, TYPES)
-
-
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
@@ -186,5 +170,6 @@ def test_fields_of_the_right_types(row: Row) -> None:
     ],
 )
 def test_fields_of_other_types(row: Row, complaint: str) -> None:
+    check_types(Row("", 0, False, 0), TYPES)
     with pytest.raises(ValueError, match=f"^{complaint}$"):
         check_types(row, TYPES, "a row's ")

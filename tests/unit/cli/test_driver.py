@@ -13,6 +13,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import NAME, variables
 
+from .conftest import write_tree
+
 PROGRAM = """
 import json, os, sys
 print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("WORLD_SIZE"), os.environ.get("MUSTER_SLOTS")]))
@@ -22,16 +24,9 @@ sys.exit(5 if "--fail" in sys.argv else 0)
 
 def drive(tmp_path: Path, environ: dict[str, str], config: str, **hyperparameters: str) -> list[list[object]]:
     """Runs the driver over a tree of one host and ``config``; what each rank saw."""
-    base, code = tmp_path / "ml", tmp_path / "code"
-    for folder in (base / "input" / "config", base / "model", code):
-        folder.mkdir(parents=True)
-    written = {
-        "resourceconfig.json": {"current_host": "algo-1", "hosts": ["algo-1"]},
-        "inputdataconfig.json": {},
-        "hyperparameters.json": hyperparameters,
-    }
-    for name, value in written.items():
-        (base / "input" / "config" / name).write_text(json.dumps(value))
+    base, code = write_tree(tmp_path / "ml", hyperparameters), tmp_path / "code"
+    for folder in (base / "model", code):
+        folder.mkdir()
     (code / "train.py").write_text(PROGRAM)
     (tmp_path / f"{NAME}.py").write_text(bundle())
     theirs = {"SM_ENTRY_SCRIPT": "train.py", "SM_DISTRIBUTED_CONFIG": config, "SAGEMAKER_BASE_DIR": str(base)}
@@ -74,25 +69,29 @@ def test_elsewhere_it_says_what_it_is(tmp_path: Path, environ: dict[str, str]) -
     assert "rename it launcher.py" in done.stderr
 
 
-def test_fields_that_nobody_set_are_no_options() -> None:
-    assert variables('{"process_count_per_node": null, "launcher": "mpi", "smp": {"random_seed": 1}}') == {
-        "MUSTER_LAUNCHER": "mpi"
-    }
-    assert variables("") == {}
-
-
-@pytest.mark.parametrize("config", ["[]", "{", "3"])
-def test_what_is_no_object_is_refused(config: str) -> None:
-    with pytest.raises(UsageError, match="expected a JSON object"):
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("[]", "expected a JSON object"),
+        ("{", "expected a JSON object"),
+        ("3", "expected a JSON object"),
+        ('{"smpx": {}}', "'smpx' is no option of this musterpoint, expected one of"),
+    ],
+)
+def test_what_is_refused(config: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
         variables(config)
 
 
-def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(UsageError, match="'smpx' is no option of this musterpoint, expected one of"):
-        variables('{"smpx": {}}')
-
-
-def test_fields_of_the_sdks_own_classes() -> None:
-    config = '{"process_count_per_node": 8, "mpi_additional_options": ["-x", "WHO=every body"], "smp": null}'
-    assert variables(config) == {"MUSTER_SLOTS": "8", "MUSTER_MPI_OPTIONS": "-x 'WHO=every body'"}
-    assert variables('{"process_count_per_node": null, "mpi_additional_options": null}') == {}
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        ('{"process_count_per_node": 8, "mpi_additional_options": ["-x", "WHO=every body"], "smp": null}',
+         {"MUSTER_SLOTS": "8", "MUSTER_MPI_OPTIONS": "-x 'WHO=every body'"}),
+        ('{"process_count_per_node": null, "mpi_additional_options": null}', {}),
+        ('{"launcher": "mpi", "smp": {"random_seed": 1}}', {"MUSTER_LAUNCHER": "mpi"}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_fields_become_options(config: str, options: dict[str, str]) -> None:
+    assert variables(config) == options

@@ -34,11 +34,8 @@ def test_arguments_are_the_programs(project: Path) -> None:
 
 def test_options_become_variables(project: Path) -> None:
     words = ("--launcher", "ranks", "--nproc-per-node", "2", "--stop-grace", "1.5", "--platform", "sagemaker")
-    assert job(project, *words, "train.py").options == {
-        "MUSTER_LAUNCHER": "ranks",
-        "MUSTER_SLOTS": "2",
-        "MUSTER_STOP_GRACE": "1.5",
-    }
+    expected = {"MUSTER_LAUNCHER": "ranks", "MUSTER_SLOTS": "2", "MUSTER_STOP_GRACE": "1.5"}
+    assert job(project, *words, "train.py").options == expected
 
 
 def test_a_distribution_is_the_sdks(project: Path) -> None:
@@ -102,8 +99,7 @@ def test_host_names_of_the_sdk(project: Path) -> None:
 def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (project / "out").mkdir()
     (project / "out" / "precious").touch()
-    code = local.main(["--output", str(project / "out"), str(project / "train.py")], {})
-    assert code == 64
+    assert local.main(["--output", str(project / "out"), str(project / "train.py")], {}) == 64
     assert "there is something in it already" in capfd.readouterr().err
 
 

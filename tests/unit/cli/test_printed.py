@@ -32,28 +32,18 @@ SLOW = settings(max_examples=examples(30), deadline=None, suppress_health_check=
 
 def run(words: list[str], environ: Mapping[str, str]) -> str:
     """What a command prints, on both streams; it ends with an error of one sentence, or well."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), _stderr() as err:
-        code = main(words, {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", **environ})
-    said = out.getvalue() + err.read_text(encoding="utf-8", errors="surrogateescape")
+    out, kept = io.StringIO(), os.dup(2)
+    with contextlib.redirect_stdout(out), tempfile.TemporaryFile() as err:
+        os.dup2(err.fileno(), 2)  # which Console writes to
+        try:
+            code = main(words, {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", **environ})
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        err.seek(0)
+        said = out.getvalue() + err.read().decode("utf-8", "surrogateescape")
     assert code != 70, said
     return said
-
-
-class _stderr:
-    """The descriptor 2, which :class:`Console` writes to, in a file."""
-
-    def __enter__(self) -> Path:
-        fd, name = tempfile.mkstemp()
-        self._kept = os.dup(2)
-        os.dup2(fd, 2)
-        os.close(fd)
-        self._path = Path(name)
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._kept, 2)
-        os.close(self._kept)
 
 
 def check(said: str) -> None:

@@ -46,17 +46,11 @@ def test_the_words_may_stand_in_a_log_alone(tmp_path: Path, job: LocalJob) -> No
 
 
 PATHS = [
-    (("--data", "data/x.csv"), True),
-    (("--data=data/x.csv",), True),
-    (("--data", "data"), True),
-    (("--data", "../data"), True),
-    (("data/x.csv",), True),
-    (("data",), False),
-    (("--mode", "train", "in.txt"), False),
-    (("--data", "/data/x.csv"), False),
-    (("--data", "nowhere/x.csv"), False),
+    (("--data", "data/x.csv"), True), (("--data=data/x.csv",), True), (("--data", "data"), True),
+    (("--data", "../data"), True), (("data/x.csv",), True), (("data",), False), (("--mode", "train", "in.txt"), False),
+    (("--data", "/data/x.csv"), False), (("--data", "nowhere/x.csv"), False),
     (("--lr", "0.1", "s3://data/x.csv"), False),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "said"), PATHS)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,11 +80,6 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
     yield machine
     machine.hosts.close()
     assert pids_of(machine.mark) == set()
-
-
-@pytest.mark.parametrize(("code", "expected"), [("import sys; sys.exit(7)", 7), ("pass", 0)])
-def test_the_code_is_the_entry_points(machine: Machine, code: str, expected: int) -> None:
-    assert machine.run("algo-1", code)[0] == expected
 
 
 ORPHAN = """
@@ -194,25 +190,10 @@ def test_nothing_outlives_a_control_plane_that_was_killed(tmp_path: Path, name: 
     ) as control:
         assert control.stdout is not None
         assert control.stdout.readline() == b"ready\n"
-        left = [fd for pid in pids_of(mark) - {control.pid} if (fd := opened(pid)) is not None]
-    for pidfd in left:
-        ended(pidfd)
-    assert pids_of(mark) == set()
-
-
-def opened(pid: int) -> int | None:
-    """A descriptor of a process; None if it has ended since it was listed."""
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-
-
-def ended(pidfd: int) -> None:
-    import select
-
-    assert select.select([pidfd], [], [], 500)[0]
-    os.close(pidfd)
+    deadline = time.monotonic() + 500
+    while pids_of(mark):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @needs_netns

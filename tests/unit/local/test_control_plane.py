@@ -108,12 +108,6 @@ def test_my_python_is_left_alone_unless_i_say_so(
     assert bench.log("algo-1").decode().strip() == seen
 
 
-def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
-    with open(tmp_path / "shown", "wb") as shown:
-        Bench(tmp_path / "job", hosts=1).run("os.write(1, b'50%\\r100%')", shown.fileno())
-    assert (tmp_path / "shown").read_bytes() == b"50%\r100%"
-
-
 def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
     description = Bench(tmp_path).run("if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 7)
@@ -183,12 +177,6 @@ def test_the_fallback_is_said_loudly_once(tmp_path: Path) -> None:
     bench.run("say(os.environ['MUSTER_CPU_FALLBACK'] + os.environ['PYTHONPATH'].partition(':')[0][-8:])")
     assert bench.log("algo-1") == b"1/patches\n"
     assert b"".join(bench.said).count(b"--cpu-fallback") == 1
-
-
-def test_every_rank_waits_for_gloos_threads(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run("import sys; say(str('muster_gloo_exit' in sys.modules))")
-    assert [bench.log(host) for host in bench.job.hosts] == [b"True\n"] * 2
 
 
 def test_a_job_that_says_much_ends_though_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,17 +85,15 @@ PATH = {"Env": ["PATH=/opt/venv/bin:/bin", "PYTHONPATH=/image", "X=y"]}
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        (
-            FakeEngine({}, image=refused(404, "No such image")),
-            "--image='an-image': there is no such image .*docker pull",
-        ),
+        (FakeEngine({}, image=refused(404, "No such image")),
+         "--image='an-image': there is no such image .*docker pull"),
         (FakeEngine({}, image=refused(500, "out of inodes")), "--image='an-image': out of inodes"),
         (FakeEngine(PATH), "no program `train` on its PATH, and no ENTRYPOINT"),
         (FakeEngine(PATH, create=refused(400, "bind source path does not exist: /code")), "doesn't see this machine's"),
         (FakeEngine(PATH, create=refused(409, 'The name "/x" is already in use')), "--job-name='digits': The name"),
         (FakeEngine(PATH, create=refused(500, "no space left")), "couldn't be started: no space left"),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_said(
     monkeypatch: pytest.MonkeyPatch, cleaners: list[Any], engine: FakeEngine, words: str
 ) -> None:

@@ -42,11 +42,6 @@ def test_the_nearer_word_wins() -> None:
     assert json.loads(environment["MUSTER_PROGRAM_ARGS"]) == ["--a", "b c"]
 
 
-def test_slots_of_uneven_hosts() -> None:
-    job = JOB._replace(host_slots=(2, 4))
-    assert [host_environment(job, host, {}, {}, {})["MUSTER_SLOTS"] for host in job.hosts] == ["2", "4"]
-
-
 @pytest.mark.parametrize(
     ("changes", "devices", "expected"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -89,28 +90,29 @@ def test_channels_that_hosts_bring_themselves(tmp_path: Path) -> None:
         job.fetched_channels(["far=s3://bucket/x;shraded"], str(tmp_path))
 
 
-@pytest.mark.parametrize("texts", [["A"], ["=1"], ["1A=2"], ["A=1", "A=2"]])
-def test_wrong_pairs(texts: list[str]) -> None:
-    with pytest.raises(UsageError, match=r"--env="):
-        job.read_pairs(texts, "--env", "K=V", job.VARIABLE)
+WRONG: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
+    "--env=": (lambda text: job.read_pairs(text.split(), "--env", "K=V", job.VARIABLE), ("A", "=1", "1A=2", "A=1 A=2")),
+    "--channel=train=data: there is no file": (lambda text: job.read_channels([text], "/"), ("train=data",)),
+    "--host-slots=": (lambda text: job.read_host_slots(text, 2), ("2", "2,0", "2,x", "")),
+    "--job-name=": (lambda text: job.check(job.LocalJob(text, ("algo-1",), "train.py", "/")), ("-no-",)),
+    "--cpus=": (job.read_cpus, ("0", "many", "nan", "-1", "inf")),
+    "--gpus=": (job.read_gpus, ("0", "-1", "some", "1.5")),
+    "--memory=.*expected a size of .* such as 512m or 2g": (
+        lambda text: job.read_size(text, "--memory", job.SMALLEST_MEMORY), ("", "much", "-1", "1x", "0", "1m"),
+    ),
+}  # fmt: skip
 
 
-def test_channel_without_data(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--channel=train=data: there is no file or directory"):
-        job.read_channels(["train=data"], str(tmp_path))
+@pytest.mark.parametrize(("named", "text"), [(named, text) for named, (_, texts) in WRONG.items() for text in texts])
+def test_a_wrong_value_is_refused_with_its_option(named: str, text: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        WRONG[named][0](text)
 
 
-def test_host_slots() -> None:
-    assert job.read_host_slots("2,4", 2) == (2, 4)
-    for text in ("2", "2,0", "2,x", ""):
-        with pytest.raises(UsageError, match="--host-slots="):
-            job.read_host_slots(text, 2)
-
-
-def test_names_of_hosts_and_jobs() -> None:
+def test_values_that_are_right() -> None:
     assert job.host_names(3) == ("algo-1", "algo-2", "algo-3")
-    with pytest.raises(UsageError, match="--job-name="):
-        job.check(job.LocalJob("-no-", ("algo-1",), "train.py", "/"))
+    assert job.read_host_slots("2,4", 2) == (2, 4)
+    assert (job.read_cpus("1.5"), job.read_gpus("all"), job.read_gpus("2")) == (1.5, "all", "2")
 
 
 @pytest.mark.parametrize(
@@ -119,22 +121,6 @@ def test_names_of_hosts_and_jobs() -> None:
 )
 def test_sizes_as_docker_reads_them(text: str, size: int) -> None:
     assert job.read_size(text, "--memory") == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1", "1x", "0", "1m"])
-def test_a_size_that_is_none(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--memory=.*expected a size of .* such as 512m or 2g"):
-        job.read_size(text, "--memory", job.SMALLEST_MEMORY)
-
-
-def test_cpus_and_gpus() -> None:
-    assert (job.read_cpus("1.5"), job.read_gpus("all"), job.read_gpus("2")) == (1.5, "all", "2")
-    for text in ("0", "many", "nan", "-1", "inf"):
-        with pytest.raises(UsageError, match="--cpus="):
-            job.read_cpus(text)
-    for text in ("0", "-1", "some", "1.5"):
-        with pytest.raises(UsageError, match="--gpus="):
-            job.read_gpus(text)
 
 
 @pytest.mark.parametrize("names", [["val"], ["one"]])

@@ -75,15 +75,8 @@ def test_more_hosts_than_lines() -> None:
 
 AT_REST = [b"", b"a", b"\n", b"\x1b[0m", "é".encode(), "😀".encode(), b"\x1b7", b"\x1b]0;title\x07", b"\xff", b"\x1b[K"]
 INSIDE = [
-    b"\x1b",
-    b"a\x1b[",
-    b"\x1b[38;5;1",
-    "é".encode()[:1],
-    "😀".encode()[:3],
-    b"\x1b]0;tit",
-    b"\x1b(",
-    b"\x1b]0;t\x1b",
-]
+    b"\x1b", b"a\x1b[", b"\x1b[38;5;1", "é".encode()[:1], "😀".encode()[:3], b"\x1b]0;tit", b"\x1b(", b"\x1b]0;t\x1b",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "rests"), [(data, True) for data in AT_REST] + [(data, False) for data in INSIDE])

@@ -11,11 +11,6 @@ from musterpoint.base.errors import UsageError
 from musterpoint.local.metrics import FILE, MetricLog, read_metrics
 
 
-def test_options_become_metrics() -> None:
-    found = read_metrics(["loss=loss=([0-9.]+)", r"acc=acc: (\S+)"])
-    assert [(metric.name, metric.regex) for metric in found] == [("loss", "loss=([0-9.]+)"), ("acc", r"acc: (\S+)")]
-
-
 @pytest.mark.parametrize(
     ("texts", "words"),
     [

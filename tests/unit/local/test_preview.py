@@ -35,6 +35,7 @@ class Pair(NamedTuple):
         ("/tmp/a/b and /tmp/a", "/new/b and /new"),
         (Pair("/tmp/a", 3), Pair("/new", 3)),
         (Pair(("/tmp/a/x", None), Pair("/else", "/tmp/a")), Pair(("/new/x", None), Pair("/else", "/new"))),
+        ((Argument("/tmp/a/t"), EnvSetting("A", "b:/tmp/a", "")), (Argument("/new/t"), EnvSetting("A", "b:/new", ""))),
         ((), ()),
     ],
 )
@@ -44,25 +45,22 @@ def test_paths_are_moved_wherever_they_stand(value: Any, expected: Any) -> None:
     assert type(found) is type(expected)
 
 
-def test_a_path_is_moved_at_any_depth() -> None:
-    value = (Argument("/tmp/x/train.py"), (EnvSetting("A", "b:/tmp/x", "r"),), 3, None)
-    assert moved(value, "/tmp/x", "/out") == (Argument("/out/train.py"), (EnvSetting("A", "b:/out", "r"),), 3, None)
-
-
 NEEDS_A_NAMESPACE = why_unavailable()
+
+
+def previewed(words: list[str], project: Path, environ: dict[str, str], backend: BackendName) -> Any:
+    parser = local_options.parser()
+    command = split(parser, words)
+    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
+    return preview_local(job, os.path.join(project, "left"), environ, backend)[1]
 
 
 @pytest.mark.parametrize("backend", ["process"] if NEEDS_A_NAMESPACE else ["process", "netns"])
 def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: dict[str, str]) -> None:
     words = ["--hosts", "2", "--host-slots", "1,3", "--launcher", "ranks", "train.py", "--lr", "1"]
-    parser = local_options.parser()
-    command = split(parser, words)
-    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
-    _, shown = preview_local(job, os.path.join(project, "left"), environ, backend)
-    assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
-        ("algo-1", 0, 1),
-        ("algo-2", 1, 3),
-    ]
+    shown = previewed(words, project, environ, backend)
+    places = [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans]
+    assert places == [("algo-1", 0, 1), ("algo-2", 1, 3)]
     variables = {setting.name: setting.value for setting in shown.plans[1].environment}
     tree = os.path.join(project, "left", "hosts", "algo-2", "opt", "ml") if backend == "process" else "/opt/ml"
     ranks = {setting.name: setting.value for setting in shown.plans[1].processes[0].environment}
@@ -79,9 +77,6 @@ def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
     project: Path, environ: dict[str, str]
 ) -> None:
     words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
-    parser = local_options.parser()
-    command = split(parser, words)
-    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
-    _, shown = preview_local(job, os.path.join(project, "left"), environ, "process")
+    shown = previewed(words, project, environ, "process")
     for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
         assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")

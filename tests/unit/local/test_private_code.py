@@ -186,10 +186,8 @@ NAMED: dict[str, tuple[str, Callable[[str], list[str]]]] = {
     "the main program": (MAIN, lambda own: [f'File "{own}/train.py", line 2', f'File "{own}/pkg/m.py", line 2, in f']),
     "another process": (SPAWN, lambda own: [f'File "{own}/pkg/m.py", line 2, in f']),
     "a syntax error": ("x = (", lambda own: [f'File "{own}/train.py", line 1']),
-    "what has no original": (
-        "open('made.py', 'w').write('1/0')\nimport made",
-        lambda own: [f'File "{own}/train.py", line 2', '/copy/made.py"'],
-    ),
+    "what has no original": ("open('made.py', 'w').write('1/0')\nimport made",
+     lambda own: [f'File "{own}/train.py", line 2', '/copy/made.py"']),
 }  # fmt: skip
 
 

@@ -92,12 +92,8 @@ def outcome(code: int, host: str) -> dict[str, Any]:
             False,
             JobEnd("Failed", 7, "AlgorithmError: ValueError: no\nexit code 7"),
         ),
-        (
-            {"b": 137, "a": 76},
-            {"a": HostFiles(outcome(76, "b"), "muster: host b was lost"), "b": HostFiles()},
-            False,
-            JobEnd("Failed", 76, "AlgorithmError: muster: host b was lost\nexit code 76"),
-        ),
+        ({"b": 137, "a": 76}, {"a": HostFiles(outcome(76, "b"), "muster: host b was lost"), "b": HostFiles()}, False,
+         JobEnd("Failed", 76, "AlgorithmError: muster: host b was lost\nexit code 76")),
         (
             {"a": 143, "b": 143},  # a host was stopped, and not by us
             {"a": HostFiles(outcome(143, "b") | {"reason": "stopped by the platform on b"}), "b": HostFiles()},
@@ -106,7 +102,7 @@ def outcome(code: int, host: str) -> dict[str, Any]:
         ),
         ({"a": 0, "b": 3}, {}, False, JobEnd("Failed", 3, "AlgorithmError: exit code 3")),
     ],
-)
+)  # fmt: skip
 def test_how_the_job_ended(codes: dict[str, int], left: dict[str, HostFiles], stopped: bool, expected: JobEnd) -> None:
     ends = {host: HostEnd(code, float(index)) for index, (host, code) in enumerate(codes.items())}
     assert job_end(ends, left, stopped) == expected
@@ -127,11 +123,8 @@ def test_description() -> None:
     assert (description["ExitCode"], description["FailureReason"]) == (7, "why")
     assert description["TrainingTimeInSeconds"] == 4.0
     assert [host["ExitCode"] for host in description["Hosts"]] == [7, None]
-    assert [phase["Status"] for phase in description["SecondaryStatusTransitions"]] == [
-        "Starting",
-        "Training",
-        "Failed",
-    ]
+    statuses = [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
+    assert statuses == ["Starting", "Training", "Failed"]
     assert description["SecondaryStatusTransitions"][0]["EndTime"] == description["TrainingStartTime"]
     assert description["ModelArtifacts"] == {"S3ModelArtifacts": "file:///out/model.tar.gz"}
     assert "hidden" not in str(description)

@@ -101,9 +101,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "a link to an absolute path": (lambda: tar([symlink("l", "/etc/passwd")]), "'l': it is a link to '/etc/passwd'"),
     "a link that climbs": (lambda: tar([symlink("l", "../outside/secret")]), "leads out of the code"),
     "a link that climbs from a folder": (lambda: tar([symlink("a/l", "../../outside")]), "leads out of the code"),
-    "a file through a link": (
-        lambda: tar([symlink("l", "."), entry("l/x", b"x")]), "'l/x': it lies behind 'l', which is a symlink",
-    ),
+    "a file through a link": (lambda: tar([symlink("l", "."), entry("l/x", b"x")]),
+     "'l/x': it lies behind 'l', which is a symlink"),
     "a file through a link that leads out": (
         lambda: tar([directory("d"), symlink("d/l", "../.."), entry("d/l/outside/secret", b"x")]), "'d/l': it is a",
     ),
@@ -115,17 +114,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tar([directory("a/b/c"), symlink("a/b/c/e", "d/../outside"), symlink("a/b/c/d", "../../..")]),
         "'a/b/c/e': it is a link that leads out",
     ),
-    "a link, then a file of its name": (
-        lambda: tar([symlink("x", "y"), entry("x", b"x")]), "'x': it is there already, as a symlink",
-    ),
-    "a directory, then a link of its name": (
-        lambda: tar([directory("d"), symlink("d", "."), entry("d/x", b"x")]), "'d': it is there already",
-    ),
+    "a link, then a file of its name": (lambda: tar([symlink("x", "y"), entry("x", b"x")]),
+     "'x': it is there already, as a symlink"),
+    "a directory, then a link of its name": (lambda: tar([directory("d"), symlink("d", "."), entry("d/x", b"x")]),
+     "'d': it is there already"),
     "a hard link that climbs": (lambda: tar([hard_link("h", "../outside/secret")]), "'h': a link to"),
     "an absolute hard link": (lambda: tar([hard_link("h", "/etc/passwd")]), "is absolute"),
-    "a hard link to a symbolic one": (
-        lambda: tar([symlink("s", "t"), hard_link("h", "s")]), "which isn't a file before it",
-    ),
+    "a hard link to a symbolic one": (lambda: tar([symlink("s", "t"), hard_link("h", "s")]),
+     "which isn't a file before it"),
     "a hard link to what comes later": (lambda: tar([hard_link("h", "f"), entry("f")]), "isn't a file before it"),
     "a hard link to a directory": (lambda: tar([directory("d"), hard_link("h", "d")]), "isn't a file before it"),
     "a named pipe": (lambda: tar([entry("p", kind=tarfile.FIFOTYPE)]), "'p': it is a named pipe"),
@@ -142,9 +138,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "sizes that add up": (lambda: tar([entry(f"f{n}", os.urandom(30_000)) for n in range(4)]), "'f3': with it"),
     "a bomb": (lambda: gzip.compress(tar([entry("zeros", bytes(90_000))])), "'zeros': with it the archive unpacks to"),
     "a bomb that says it is small": (lambda: gzip.compress(header(b"f", b"7" * 11) + bytes(1024)), "'f': with it"),
-    "a bomb of headers": (
-        lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)), "headers in it come to more than",
-    ),
+    "a bomb of headers": (lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)),
+     "headers in it come to more than"),
     "a header of a size below zero": (lambda: header(b"x", b"\xff" * 10 + b"\xf0\0", b"x") + bytes(1024), "below zero"),
     "a header of less than nothing": (lambda: header(b"x", b"\xff" * 12, b"x") + bytes(1024), "is broken"),
     "a file of less than nothing": (lambda: header(b"f", b"\xff" * 12) + bytes(1024), "sourcedir.tar.gz"),
@@ -233,13 +228,6 @@ def test_broken_archives_are_a_sentence(name: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 300
 
 
-def test_the_name_of_a_check_sum_keeps_its_capitals(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(GOOD))
-    packed[-6] ^= 1
-    with pytest.raises(FetchError, match="cut short: CRC check failed"):
-        let_in(tmp_path, bytes(packed))
-
-
 PACKED = {
     "gzip": gzip.compress(GOOD), "plain": GOOD, "bzip2": bz2.compress(GOOD), "xz": lzma.compress(GOOD),
     "pax": tar([directory("."), entry("train.py", b"print(1)"), entry("lib/part.py", b"x" * 2000)], tarfile.PAX_FORMAT),
@@ -283,14 +271,17 @@ def test_what_a_file_may_not_keep(tmp_path: Path) -> None:
     entries = [
         directory("d", mode=0o7777), entry("d/suid", b"x", mode=0o6777), entry("run.sh", b"x", mode=0o755),
         entry("locked", b"x", mode=0o000), directory("closed", mode=0o000), entry("closed/in", b"x"),
-        entry("owned", b"x", uid=12345, gid=12345, uname="nobody"),
+        entry("owned", b"x", uid=12345, gid=12345, uname="nobody", mtime=1_000_000_000),
+        entry("never", b"x", mtime=2**35),
     ]  # fmt: skip
     _, code = let_in(tmp_path, tar(entries))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in code.rglob("*")}
     assert modes == {
         "d": 0o755, "suid": 0o755, "run.sh": 0o755, "locked": 0o600, "closed": 0o700, "in": 0o644, "owned": 0o644,
+        "never": 0o644,
     }  # fmt: skip
-    assert (code / "owned").stat().st_uid == os.getuid()
+    owned = (code / "owned").stat()
+    assert (owned.st_uid, owned.st_mtime) == (os.getuid(), 1_000_000_000)
 
 
 def test_links_that_stay_inside(tmp_path: Path) -> None:
@@ -342,11 +333,6 @@ def test_a_sparse_file_counts_with_its_holes(tmp_path: Path) -> None:
         pytest.fail("this test needs GNU tar")
     with pytest.raises(FetchError, match="unpacks to 500,001 bytes"):
         let_in(tmp_path, (tmp_path / "made.tar.gz").read_bytes(), SMALL)
-
-
-def test_the_clock_of_a_file(tmp_path: Path) -> None:
-    _, code = let_in(tmp_path, tar([entry("old", b"x", mtime=1_000_000_000), entry("never", b"x", mtime=2**35)]))
-    assert (code / "old").stat().st_mtime == 1_000_000_000
 
 
 def test_breath_is_taken_between_members(tmp_path: Path) -> None:

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import stat
-import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
-from musterpoint.base.errors import FetchError
 from musterpoint.core.code.archive_members import zip_members
 from musterpoint.core.code.packed import packing_of
-from musterpoint.core.code.tar import tar_members
 
 
 def test_packings_by_their_first_bytes() -> None:
     heads = {b"\x1f\x8b\x08": "gzip", b"BZh9": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
     assert {head: packing_of(head) for head in heads} == heads
     assert packing_of(b"print(1)") == packing_of(b"") == ""
-
-
-def test_the_members_of_a_tar(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as made:
-        for name, kind in (("d", tarfile.DIRTYPE), ("d/f", tarfile.REGTYPE), ("s", tarfile.SYMTYPE),
-                           ("h", tarfile.LNKTYPE), ("p", tarfile.FIFOTYPE), ("c", tarfile.CHRTYPE)):  # fmt: skip
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname, member.mtime, member.size = kind, "d/f", 5, 2 * (kind == tarfile.REGTYPE)
-            made.addfile(member, io.BytesIO(b"hi"))
-    found = list(tar_members(str(tmp_path / "a.tar"), "", "a.tar", 10**6))
-    assert [(member.name, member.kind, member.size, member.other) for member in found] == [
-        ("d/", "directory", 0, ""), ("d/f", "file", 2, ""), ("s", "symlink", 0, ""), ("h", "hard link", 0, ""),
-        ("p", "other", 0, "a named pipe"), ("c", "other", 0, "a device"),
-    ]  # fmt: skip
-    assert (found[2].target, found[1].modified) == ("d/f", 5.0)
-
-
-def test_the_content_of_a_member(tmp_path: Path) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as made:
-        member = tarfile.TarInfo("f")
-        member.size = 2
-        made.addfile(member, io.BytesIO(b"hi"))
-    (tmp_path / "a.tgz").write_bytes(gzip.compress(data.getvalue()))
-    contents = []
-    for each in tar_members(str(tmp_path / "a.tgz"), "gzip", "a.tgz", 10**6):
-        contents.append(b"".join(each.pieces()))
-    assert contents == [b"hi"]
 
 
 def test_the_members_of_a_zip(tmp_path: Path) -> None:
@@ -69,9 +34,3 @@ def test_the_members_of_a_zip(tmp_path: Path) -> None:
     assert (found[3].target, found[4].other) == ("f", "a device or named pipe")
     assert contents == [b"", b"hi", b"", b"", b""]
     assert found[1].modified > 10**8
-
-
-def test_more_than_it_may_be(tmp_path: Path) -> None:
-    (tmp_path / "a.tgz").write_bytes(gzip.compress(bytes(100_000)))
-    with pytest.raises(FetchError, match=r"a.tgz is refused: it unpacks to more than 1,000 bytes"):
-        list(tar_members(str(tmp_path / "a.tgz"), "gzip", "a.tgz", 1000))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.errors import FetchError, StoppedEarly
+from musterpoint.base.errors import FetchError
 from musterpoint.core.code import fetch as module
 from musterpoint.core.code.fetch import Stage, fetch
 from musterpoint.core.code.project import MARK, PART
@@ -100,13 +100,6 @@ def test_what_goes_wrong_leaves_nothing(kind: str, bench: Bench, tmp_path: Path)
     with pytest.raises(FetchError) as error:
         bring(bench, Source(kind, str(source)))
     assert str(source) in str(error.value)
-    assert left(tmp_path / "ml" / "code") == ["code"]
-
-
-def test_a_stop_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
-    bench.tools.stop(15)
-    with pytest.raises(StoppedEarly):
-        bring(bench, Source("file", str(packed(tmp_path / "a.tar.gz", "train.py"))))
     assert left(tmp_path / "ml" / "code") == ["code"]
 
 

@@ -1,22 +1,18 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
 import musterpoint
 from musterpoint.base.errors import FetchError, StoppedEarly
-from musterpoint.base.loop import Loop
 from musterpoint.core.code import install as module
 from musterpoint.core.code.install import NO_PART_OF_A_JOB, InstallLock, Target, install
 from musterpoint.core.code.project import Project
-from musterpoint.core.code.tools import Output, Tools
 
 from .conftest import Bench
 
@@ -185,58 +181,43 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-class Machine:
-    def __init__(self, folder: Path) -> None:
-        self.loop, self.said, self.environ = Loop(), list[str](), {"TMPDIR": str(folder), "PATH": os.environ["PATH"]}
-        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, print, lambda *_: None))
-
-    def lock(self) -> InstallLock:
-        return InstallLock(sys.executable, self.environ, self.tools)
-
-    def held(self) -> bool:
-        with open(self.lock().path, "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+def lock(bench: Bench) -> InstallLock:
+    return InstallLock(sys.executable, bench.environ, bench.tools)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    yield made
-    made.loop.close()
+def held(bench: Bench) -> bool:
+    with open(lock(bench).path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
-def test_it_is_held_inside(machine: Machine) -> None:
-    with machine.lock():
-        assert machine.held()
-    assert not machine.held()
-    assert machine.said == []
-    assert Path(machine.lock().path).stat().st_mode & 0o777 == 0o600
+def test_it_is_held_inside_and_one_python_has_one(bench: Bench) -> None:
+    with lock(bench):
+        assert held(bench)
+    assert (held(bench), bench.said) == (False, [])
+    assert Path(lock(bench).path).stat().st_mode & 0o777 == 0o600
+    assert Path(lock(bench).path).parent == Path(bench.environ["TMPDIR"])
+    assert InstallLock("/usr/bin/python3", bench.environ, bench.tools).path != lock(bench).path
 
 
-def test_one_python_one_lock(machine: Machine) -> None:
-    assert InstallLock("/usr/bin/python3", machine.environ, machine.tools).path != machine.lock().path
-    assert Path(machine.lock().path).parent == Path(machine.environ["TMPDIR"])
-
-
-def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(machine: Machine) -> None:
-    Path(machine.lock().path).touch()
+def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(bench: Bench) -> None:
+    Path(lock(bench).path).touch()
     holder = subprocess.Popen(
-        [sys.executable, "-S", "-c", HOLD, machine.lock().path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-S", "-c", HOLD, lock(bench).path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdout is not None and holder.stdin is not None
     try:
         assert holder.stdout.readline() == b"held\n"
-        machine.loop.call_later(0, holder.stdin.close)  # when the wait has begun
-        with machine.lock():
-            assert machine.held()
-            assert machine.said == [f"another process is installing into {sys.executable}: waiting for it"]
-            other = Machine(Path(machine.environ["TMPDIR"]))
+        bench.loop.call_later(0, holder.stdin.close)  # when the wait has begun
+        with lock(bench):
+            assert held(bench)
+            assert bench.said == [f"another process is installing into {sys.executable}: waiting for it"]
+            other = Bench(bench.folder)
             other.loop.call_later(0, lambda: other.tools.stop(15))
-            with pytest.raises(StoppedEarly), other.lock():
+            with pytest.raises(StoppedEarly), lock(other):
                 pytest.fail("it was given away twice")
             other.loop.close()
     finally:
@@ -245,12 +226,12 @@ def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(machine: Machine)
         holder.stdout.close()
 
 
-def test_where_no_file_can_be_made_there_is_none(machine: Machine, tmp_path: Path) -> None:
-    machine.environ["TMPDIR"] = str(tmp_path / "none")
-    with machine.lock():
+def test_where_no_file_can_be_made_there_is_none(bench: Bench, tmp_path: Path) -> None:
+    bench.environ["TMPDIR"] = str(tmp_path / "none")
+    with lock(bench):
         pass
-    machine.environ["TMPDIR"] = str(tmp_path)
+    bench.environ["TMPDIR"] = str(tmp_path)
     target = tmp_path / "target"
-    Path(machine.lock().path).symlink_to(target)
-    with machine.lock():
+    Path(lock(bench).path).symlink_to(target)
+    with lock(bench):
         assert not target.exists(), "a link of somebody else's was followed"

@@ -131,10 +131,8 @@ SENTENCES = {
         WORDY, "thing: python setup.py bdist_wheel did not run successfully: RuntimeError: The detected CUDA version "
         "(11.8) mismatches the version that was used to compile PyTorch (12.1).",
     ),
-    "a build that was killed": (
-        said_by_a_build(code=-9),
-        "thing: python setup.py bdist_wheel did not run successfully: no output, exit code: -9",
-    ),
+    "a build that was killed": (said_by_a_build(code=-9),
+     "thing: python setup.py bdist_wheel did not run successfully: no output, exit code: -9"),
     "invalid": (INVALID, "Invalid requirement: 'foo=1.0': Expected semicolon (from line 3 of requirements.txt)"),
     "managed": (MANAGED, "This environment is externally managed To install Python packages system-wide, try apt "
                          "install python3-xyz, where xyz is the package you are trying to install."),
@@ -205,10 +203,8 @@ def test_what_else_is_told_from_the_lines() -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (
-            ["Successfully installed boto3-1.20.5 rich-13.9 docker_py-1.5 a-b-2.0"],
-            ["warning: boto3 1.20.5 was installed; code from S3 and packages from CodeArtifact needs 1.34 or newer"],
-        ),
+        (["Successfully installed boto3-1.20.5 rich-13.9 docker_py-1.5 a-b-2.0"],
+         ["warning: boto3 1.20.5 was installed; code from S3 and packages from CodeArtifact needs 1.34 or newer"]),
         (
             ["  Attempting uninstall: nvidia-ml-py", "    Found existing installation: nvidia-ml-py 13.580.82",
              "Successfully installed nvidia_ml_py-11.5"],

@@ -20,10 +20,8 @@ UV = "UV pip install --python PYTHON"
     [
         (Project(requirements="requirements.txt"), f"{PIP} -r requirements.txt", f"{UV} -r requirements.txt"),
         (Project(package="setup.py"), f"{PIP} BUILD", f"{UV} BUILD"),
-        (
-            Project("requirements.txt", "setup.py"),
-            f"{PIP} BUILD -r requirements.txt", f"{UV} BUILD -r requirements.txt",
-        ),
+        (Project("requirements.txt", "setup.py"), f"{PIP} BUILD -r requirements.txt",
+         f"{UV} BUILD -r requirements.txt"),
         (Project(listed="pyproject.toml"), f"{PIP} -- a>=1 b[c]", f"{UV} -r pyproject.toml"),
         (
             Project(requirements="requirements.txt", wheelhouse="HOUSE"),
@@ -35,10 +33,8 @@ UV = "UV pip install --python PYTHON"
             f"{PIP} --no-index --find-links HOUSE BUILD --no-build-isolation",
             f"{UV} --no-index --find-links HOUSE BUILD --no-build-isolation",
         ),
-        (
-            Project(package="setup.py", wheelhouse="HOUSE", backend="tools"),
-            f"{PIP} --no-index --find-links HOUSE BUILD", f"{UV} --no-index --find-links HOUSE BUILD",
-        ),
+        (Project(package="setup.py", wheelhouse="HOUSE", backend="tools"), f"{PIP} --no-index --find-links HOUSE BUILD",
+         f"{UV} --no-index --find-links HOUSE BUILD"),
     ],
 )  # fmt: skip
 def test_the_exact_words(project: Project, pip: str, uv: str, bench: Bench, interpreter: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import fetch as module
 from musterpoint.core.code.mark import Mark, read, remove, write
-from musterpoint.core.code.project import MARK, MARK_PART, holds_something
+from musterpoint.core.code.project import MARK
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.job.model import EntryPoint, Job, Paths
 
@@ -120,13 +120,6 @@ def test_what_the_installer_built_of_the_last_code_goes_with_it(bench: Bench, tm
         path.write_text("")
     start(bench, pack(tmp_path / "two.tar.gz", train="2"))
     assert files(bench) == {"train.py": "2", "build/of-the-program": ""}
-
-
-def test_half_a_mark_is_nothing(bench: Bench, tmp_path: Path) -> None:
-    code = tmp_path / "ml" / "code"
-    code.mkdir(parents=True)
-    (code / MARK_PART).write_text("")
-    assert not holds_something(str(code))
 
 
 @pytest.mark.parametrize("name", ["code.tar.gz", "folder"])

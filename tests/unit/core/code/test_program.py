@@ -196,10 +196,3 @@ def test_an_interpreter_that_is_missing(tmp_path: Path) -> None:
     put(tmp_path, "a.sh", "#!/opt/none/bash\n")
     with pytest.raises(UsageError, match=r"a.sh asks for /opt/none/bash, which isn't on this host"):
         start(tmp_path, "a.sh")
-
-
-def test_long_listings_are_cut(tmp_path: Path) -> None:
-    for number in range(20):
-        put(tmp_path, f"f{number:02}.txt")
-    with pytest.raises(UsageError, match=r"f11.txt and 8 more$"):
-        start(tmp_path, "train.py")

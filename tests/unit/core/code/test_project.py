@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.code.project import PART, Project, holds_something, may_want_packages, project_in
+from musterpoint.core.code.project import MARK_PART, PART, Project, holds_something, may_want_packages, project_in
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n[project]\nname = "x"\n'
 LISTED = '[project]\nname = "x"\ndependencies = ["a"]\n'
@@ -52,15 +52,11 @@ def test_wheels_beside_the_code_or_by_a_channel(tmp_path: Path) -> None:
     assert project_in(str(code), str(data)) == Project()
 
 
-def test_names_for_people() -> None:
-    assert Project("requirements.txt", "setup.py").names == "setup.py and requirements.txt"
-    assert Project(listed="pyproject.toml").names == "pyproject.toml"
-
-
 def test_what_an_interrupted_fetch_left_is_no_code(tmp_path: Path) -> None:
     assert not holds_something(str(tmp_path))
     assert not holds_something(str(tmp_path / "none"))
     (tmp_path / PART).mkdir()
+    (tmp_path / MARK_PART).touch()
     assert not holds_something(str(tmp_path))
     (tmp_path / ".hidden").touch()
     assert holds_something(str(tmp_path))

@@ -11,25 +11,21 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
-from musterpoint.base.loop import Loop
 from musterpoint.core.code import tools as module
 from musterpoint.core.code.tools import Execution, Output, Tools
 from musterpoint.core.processes.received_signals import Signals
 
+from .conftest import Bench
 
-class Trial:
-    """Tools in a loop of their own, and what they said."""
 
-    def __init__(self, limit: float | None = None) -> None:
-        self.loop = Loop()
-        self.said: list[str] = []
-        self.shown: list[str] = []
+class Trial(Bench):
+    """Runs programs with the bench's tools, and keeps their lines."""
+
+    def __init__(self, folder: Path, limit: float | None = None) -> None:
+        super().__init__(folder)
         self.lines: list[str] = []
-        self.moments: list[tuple[str, dict[str, Any]]] = []
-        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, self.shown.append, self.record), limit)
-
-    def record(self, name: str, **facts: Any) -> None:
-        self.moments.append((name, facts))
+        if limit is not None:
+            self.tools = Tools(self.loop, "algo-1", Output(self.said.append, self.shown.append, self.record), limit)
 
     def run(self, script: str, show_stderr: bool = False, **more: Any) -> int:
         words = [sys.executable, "-S", "-c", script]
@@ -37,8 +33,8 @@ class Trial:
 
 
 @pytest.fixture
-def trial() -> Iterator[Trial]:
-    made = Trial()
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    made = Trial(tmp_path)
     yield made
     made.loop.close()
 
@@ -161,8 +157,8 @@ def test_a_pause_is_as_long_as_it_says(trial: Trial) -> None:
     assert time.monotonic() - began >= 0.2
 
 
-def test_all_work_has_a_limit() -> None:
-    trial = Trial(limit=0.5)
+def test_all_work_has_a_limit(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, limit=0.5)
     trial.tools.begin("installing requirements.txt with pip")
     with pytest.raises(
         FetchError, match=r"^installing requirements.txt with pip wasn't done within 0 s, and the other"

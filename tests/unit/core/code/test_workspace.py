@@ -45,15 +45,9 @@ def no_tools() -> Tools:
 def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     code = write(tmp_path / "code")
     workspace = prepare(job(code, source="s3://bucket/key", arguments=("--lr", "a b")), {}, sys.executable, no_tools)
-    assert workspace == Workspace(
-        "python",
-        "train.py",
-        (sys.executable, "train.py", "--lr", "a b"),
-        str(code),
-        sys.executable,
-        (str(code),),
-        note=f"the code in {code} was there before the job: s3://bucket/key isn't unpacked",
-    )
+    argv = (sys.executable, "train.py", "--lr", "a b")
+    note = f"the code in {code} was there before the job: s3://bucket/key isn't unpacked"
+    assert workspace == Workspace("python", "train.py", argv, str(code), sys.executable, (str(code),), note=note)
     done = subprocess.run(workspace.argv, cwd=workspace.cwd, capture_output=True, text=True, check=True)
     assert done.stdout == "['train.py', '--lr', 'a b'] part\n"
 
@@ -91,13 +85,6 @@ def test_a_program_that_was_named_without_its_directory(tmp_path: Path) -> None:
         prepare(job(tmp_path, source=str(tmp_path)), {}, sys.executable)
 
 
-def test_a_source_is_brought_to_the_code_directory(bench: Bench, tmp_path: Path) -> None:
-    source = write(tmp_path / "source")
-    workspace = prepare(job(tmp_path / "code", source=str(source)), bench.environ, sys.executable, tools_of(bench))
-    assert workspace.cwd == str(tmp_path / "code")
-    assert (tmp_path / "code" / "part.py").exists()
-
-
 @pytest.mark.parametrize(
     ("program", "kind", "words"),
     [("train.py", "python", (sys.executable, "train.py")), ("run.sh", "shell", ("/bin/sh", "./run.sh")),
@@ -127,11 +114,6 @@ def test_no_program_and_no_code(tmp_path: Path) -> None:
         prepare(job(tmp_path), {}, sys.executable)
     with pytest.raises(FetchError, match=r"isn't on this host"):
         prepare(job(tmp_path, source="/none"), {}, sys.executable)
-
-
-def test_a_command_needs_no_code(tmp_path: Path) -> None:
-    workspace = prepare(job(tmp_path / "code", program="true"), {"PATH": "/usr/bin:/bin"}, sys.executable)
-    subprocess.run(workspace.argv, cwd=workspace.cwd, check=True)
 
 
 def test_what_was_brought_gets_its_bit_back(bench: Bench, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.channels import Brought, bring, measure
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover import Access, Heard
 from musterpoint.core.data.places import Channel, Share
 from musterpoint.core.data.probes import speed
 from musterpoint.core.data.uploads import send
@@ -164,16 +164,15 @@ def test_speed(tmp_path: Path) -> None:
         speed("/proc/nowhere", ACCESS)
 
 
-def test_many_small_files_come_and_stay(tmp_path: Path) -> None:
-    """The second time none of them is read again."""
-    source = tmp_path / "source"
-    source.mkdir()
-    for number in range(3000):
-        (source / f"{number:05}").write_text(str(number))
-    first = brought(Channel("train", str(source)), tmp_path / "train")
-    again = brought(Channel("train", str(source)), tmp_path / "train")
-    assert first.size.files == 3000 and first.kept.files == 0 and again.kept == first.size
-    assert tree(tmp_path / "train") == tree(source)
+def test_progress_is_told_every_ten_seconds() -> None:
+    said: list[str] = []
+    heard = Heard("train", said.append)
+    for seconds in (1, 12, 13, 23):
+        heard.line(f'{{"progress": [{seconds << 20}, {24 << 20}, {seconds}, 24, {seconds}]}}')
+    assert said == [
+        "train: 12.0 MiB of 24.0 MiB, 12 of 24 files after 12 s (1.0 MiB/s, 12 s left)",
+        "train: 23.0 MiB of 24.0 MiB, 23 of 24 files after 23 s (1.0 MiB/s, 1 s left)",
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["", "local://"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.fabric.devices import Devices, entries, read, survey
+from musterpoint.core.fabric.devices import entries, read, survey
 
 GPU_NODES = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-modeset", "dev/nvidia-caps/nvidia-cap1")
 
@@ -102,31 +102,24 @@ def test_gpus(tmp_path: Path, files: dict[str, str], environ: dict[str, str], ex
 NEURON = "sys/devices/virtual/neuron_device"
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"dev/neuron0": "", "dev/neuron1": ""}, 4),
-        ({"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"}, 4),
-        ({"dev/neuron0": "", f"{NEURON}/neuron0/neuron_core0/x": "", f"{NEURON}/neuron0/neuron_core1/x": ""}, 2),
-        ({"dev/neuron": ""}, 0),
-    ],
-)
-def test_neuron(tmp_path: Path, files: dict[str, str], cores: int) -> None:
-    assert survey({}, tree(tmp_path, files)).neuron_cores == cores
+EIGHT = {"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"}
 
 
 @pytest.mark.parametrize(
-    ("environ", "cores"),
+    ("files", "environ", "cores"),
     [
-        ({"NEURON_LOGICAL_NC_CONFIG": "1"}, 8),
-        ({"NEURON_RT_VIRTUAL_CORE_SIZE": "1"}, 8),
-        ({"NEURON_LOGICAL_NC_CONFIG": "2"}, 4),
-        ({"NEURON_LOGICAL_NC_CONFIG": "many"}, 4),
+        ({"dev/neuron0": "", "dev/neuron1": ""}, {}, 4),
+        (EIGHT, {}, 4),
+        ({"dev/neuron0": "", f"{NEURON}/neuron0/neuron_core0/x": "", f"{NEURON}/neuron0/neuron_core1/x": ""}, {}, 2),
+        ({"dev/neuron": ""}, {}, 0),
+        (EIGHT, {"NEURON_LOGICAL_NC_CONFIG": "1"}, 8),
+        (EIGHT, {"NEURON_RT_VIRTUAL_CORE_SIZE": "1"}, 8),
+        (EIGHT, {"NEURON_LOGICAL_NC_CONFIG": "2"}, 4),
+        (EIGHT, {"NEURON_LOGICAL_NC_CONFIG": "many"}, 4),
     ],
 )
-def test_grouped_cores(tmp_path: Path, environ: dict[str, str], cores: int) -> None:
-    root = tree(tmp_path, {"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"})
-    assert survey(environ, root).neuron_cores == cores
+def test_neuron(tmp_path: Path, files: dict[str, str], environ: dict[str, str], cores: int) -> None:
+    assert survey(environ, tree(tmp_path, files)).neuron_cores == cores
 
 
 AMD = {"dev/kfd": "", "dev/null": "", **{
@@ -166,41 +159,11 @@ def test_interfaces(tmp_path: Path) -> None:
     assert survey({}, root).interfaces == ("eth0", "lo")
 
 
-def test_rdma_devices(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"sys/class/infiniband/mlx5_1/fw_ver": "", "sys/class/infiniband/mlx5_0/fw_ver": ""})
-    assert survey({}, root).infiniband == ("mlx5_0", "mlx5_1")
-    assert survey({}, str(tmp_path / "empty")).infiniband == ()
-
-
-def test_this_machine() -> None:
-    here = survey({})
-    assert 1 <= here.cpus <= here.machine_cpus
-
-
-@pytest.mark.parametrize(
-    ("devices", "slots"),
-    [
-        (Devices(), 1),
-        (Devices(cpus=96, machine_cpus=96), 1),
-        (Devices(gpus=8), 8),
-        (Devices(neuron_cores=32), 32),
-        (Devices(gpus=2, neuron_cores=32), 2),
-    ],
-)
-def test_slots(devices: Devices, slots: int) -> None:
-    assert devices.slots == slots
-
-
-def test_what_is_there(tmp_path: Path) -> None:
+def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     (tmp_path / "version").write_bytes(b"NVRM \xff\n")
     assert entries(str(tmp_path)) == ["version"]
     assert read(str(tmp_path / "version")) == "NVRM \ufffd\n"
-
-
-def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
-    assert entries(str(tmp_path / "none")) == []
-    assert read(str(tmp_path / "none")) == ""
-    assert read(str(tmp_path)) == ""
+    assert (entries(str(tmp_path / "none")), read(str(tmp_path / "none")), read(str(tmp_path))) == ([], "", "")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from musterpoint.core.fabric.facts import Fabric, survey_fabric
 from musterpoint.core.fabric.infiniband import infiniband_settings
 from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
-from .trees import NAMES, sources, unpack
+from .trees import NAMES, unpack
 
 LEADER = "10.0.0.4"
 PYTHON = "/opt/venv/bin/python"
@@ -59,15 +59,11 @@ EXPECTED = {
         {**EFA, **OLD_KERNEL, "FI_EFA_USE_DEVICE_RDMA": "1", "NEURON_RT_ROOT_COMM_ID": f"{LEADER}:46820"},
         ("network: 8 x EFA",),
     ),
-    "trn2": Expected(
-        0, 64, {**EFA, "NEURON_RT_ROOT_COMM_ID": f"{LEADER}:46820"}, ("network: 16 x EFA, 200 Gb/s",),
-    ),
+    "trn2": Expected(0, 64, {**EFA, "NEURON_RT_ROOT_COMM_ID": f"{LEADER}:46820"}, ("network: 16 x EFA, 200 Gb/s",)),
     "gaudi2": Expected(0, 0, {}, accelerated=False, slots=8),
     "p2": Expected(1, 0, WARN),
     "p3": Expected(8, 0, WARN),
-    "p3dn": Expected(
-        8, 0, {**EFA, **WARN, **OLD_KERNEL}, ("network: 1 x EFA", "aws-ofi-nccl) was not found"),
-    ),
+    "p3dn": Expected(8, 0, {**EFA, **WARN, **OLD_KERNEL}, ("network: 1 x EFA", "aws-ofi-nccl) was not found")),
     "nd40rs_v2": Expected(
         8, 0, {**WARN, **AZURE, "NCCL_TOPO_FILE": "/opt/microsoft/ndv2-topo.xml"},
         ("network: 1 x InfiniBand, 100 Gb/s, virtual function (mlx5_0); MLNX_OFED 5.4-1.0.3.0, the mlx5 driver "
@@ -153,20 +149,13 @@ def test_one_host_needs_no_network(name: str, tmp_path: Path) -> None:
     assert not [note for note in advice.notes if note.startswith("network:")]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_tree_says_what_it_is_composed_of(name: str) -> None:
-    assert all(source.startswith(("https://", "composed: ")) for source in sources(name))
-    assert sources(name)
-
-
 def said(name: str, root: Path, environ: Mapping[str, str]) -> Advice:
     return advise(fabric_of(name, root, environ), LEADER)
 
 
 INHERITED: dict[str, tuple[str, dict[str, str], str]] = {
-    "InfiniBand off": (
-        "nd96asr_v4", {"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1 (the environment) keeps NCCL from this host's Infi",
-    ),
+    "InfiniBand off": ("nd96asr_v4", {"NCCL_IB_DISABLE": "1"},
+     "NCCL_IB_DISABLE=1 (the environment) keeps NCCL from this host's Infi"),
     "no InfiniBand to switch off": ("nc24s_v3", {"NCCL_IB_DISABLE": "1"}, ""),
     "sockets": ("p4d", {"NCCL_NET": "Socket"}, "NCCL_NET=Socket (the environment) keeps NCCL from this host's RDMA"),
     "fork safe with EFA": ("p4d", {"RDMAV_FORK_SAFE": "1"}, "RDMAV_FORK_SAFE=1 (the environment): with EFA it can br"),
@@ -185,10 +174,8 @@ INHERITED: dict[str, tuple[str, dict[str, str], str]] = {
     "a port": ("nd40rs_v2", {"NCCL_IB_HCA": "mlx5_0:1"}, ""),
     "no such topology file": ("nd40rs_v2", {"NCCL_TOPO_FILE": "/opt/ndv9.xml"}, "there is no /opt/ndv9.xml in this"),
     "GPUs apart": ("p4d", {"NCCL_P2P_DISABLE": "1"}, "this host's 8 GPUs exchange data through memory, not directly"),
-    "MSCCL": (
-        "nd96asr_v4", {"NCCL_ALGO": "MSCCL,RING,TREE", "MSCCL_XML_FILES": "/opt/a.xml"},
-        "MSCCL is set up, and kept: NCCL_ALGO=MSCCL,RING,TREE (the environment), MSCCL_XML_FILES=/opt/a.xml (the env",
-    ),
+    "MSCCL": ("nd96asr_v4", {"NCCL_ALGO": "MSCCL,RING,TREE", "MSCCL_XML_FILES": "/opt/a.xml"},
+     "MSCCL is set up, and kept: NCCL_ALGO=MSCCL,RING,TREE (the environment), MSCCL_XML_FILES=/opt/a.xml (the env"),
     "another algorithm": ("nd96asr_v4", {"NCCL_ALGO": "Ring"}, ""),
 }  # fmt: skip
 

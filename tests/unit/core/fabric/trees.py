@@ -28,12 +28,6 @@ def unpack(name: str, root: Path) -> str:
     return str(root)
 
 
-def sources(name: str) -> list[str]:
-    """The public listings that a tree is composed of."""
-    lines = (FOLDER / f"{name}.txt").read_text().splitlines()
-    return [line.split(None, 1)[1] for line in lines if line.startswith("source ")]
-
-
 def _lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         line = line.strip()

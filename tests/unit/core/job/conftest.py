@@ -22,11 +22,8 @@ def write_tree(tmp_path: Path) -> Callable[..., str]:
         folder = tmp_path / "input" / "config"
         folder.mkdir(parents=True, exist_ok=True)
         for stem, content in {
-            "resourceconfig": TWO_HOSTS,
-            "hyperparameters": {},
-            "inputdataconfig": {},
-            **files,
-        }.items():
+            "resourceconfig": TWO_HOSTS, "hyperparameters": {}, "inputdataconfig": {}, **files,
+        }.items():  # fmt: skip
             if content is not None:
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 (folder / f"{stem}.json").write_bytes(data)

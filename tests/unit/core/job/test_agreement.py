@@ -57,13 +57,9 @@ def test_steps_that_are_joined_have_one_name_and_one_port() -> None:
 @pytest.mark.parametrize(
     ("environ", "options", "said"),
     [
-        (
-            {**ONE, "NNODES": "2", "NODE_RANK": "1"},
-            {},
-            "NNODES=2, NODE_RANK=1, but by Slurm's description there is one host (fa-2): set MASTER_ADDR to the first "
-            "host's name or address, the same on all hosts; or let the platform start one job on all hosts "
-            "(srun --ntasks-per-node=1); or pass --platform plain where each host is to train alone",
-        ),
+        ({**ONE, "NNODES": "2", "NODE_RANK": "1"}, {}, "NNODES=2, NODE_RANK=1, but by Slurm's description there is "
+         "one host (fa-2): set MASTER_ADDR to the first host's name or address, the same on all hosts; or let the "
+         "platform start one job on all hosts (srun --ntasks-per-node=1); or pass --platform plain"),
         ({**ONE, "NNODES": "2", "MASTER_ADDR": "fa-1"}, {}, "(fa-2): set NODE_RANK to each host's place, from 0; or"),
         ({**ONE, "PET_NNODES": "2"}, {}, "PET_NNODES=2, but by Slurm's description there is one host (fa-2): set "),
         ({**ONE}, {"nnodes": 2}, "--nnodes 2, but by Slurm's description there is one host (fa-2): pass --rollcall"),
@@ -73,7 +69,7 @@ def test_steps_that_are_joined_have_one_name_and_one_port() -> None:
         ({**PER_SLOT, **WHOLE, "NNODES": "4"}, {}, "let the platform start one job on all hosts (srun --ntasks-per-"),
         ({**SAGEMAKER, "NNODES": "3", "NODE_RANK": "0"}, {}, "by SageMaker's description there are 2 hosts (algo-1, "),
     ],
-)
+)  # fmt: skip
 def test_an_incomplete_contradiction_is_refused_with_both_sides(
     environ: dict[str, str], options: dict[str, object], said: str
 ) -> None:

@@ -14,13 +14,9 @@ from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.platform import Platform
 
 PLATFORMS: list[tuple[str, str]] = [
-    ("plain", "work/muster-jobs/my-job"),
-    ("slurm", "work/muster-jobs/my-job"),
-    ("azureml", "work/outputs"),
-    ("kubernetes", "opt/ml"),
-    ("kubeflow", "opt/ml"),
-    ("vertex", "opt/ml"),
-]
+    ("plain", "work/muster-jobs/my-job"), ("slurm", "work/muster-jobs/my-job"), ("azureml", "work/outputs"),
+    ("kubernetes", "opt/ml"), ("kubeflow", "opt/ml"), ("vertex", "opt/ml"),
+]  # fmt: skip
 
 
 def job(platform: str, name: str = "my job", paths: Paths = Paths()) -> Job:  # noqa: B008

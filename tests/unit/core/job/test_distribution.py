@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,20 +93,13 @@ EXPECTED: dict[str, Distribution] = {
     "PT p5 td+smddp": TORCH._replace(dataparallel=True),
     "PT sh mpi": MPI,
 }
-REFUSED_BY_THE_SDK = {case for case, entry in VECTORS.items() if "error" in entry}
 
 
 def decoded(sent: dict[str, Any]) -> distribution.Decoded:
     return from_hyperparameters(hyperparameters.values(hyperparameters.decode(sent, "hyperparameters.json")))
 
 
-def test_every_recorded_case_is_here() -> None:
-    assert len(VECTORS) == 73
-    assert EXPECTED.keys() == SENT.keys()
-    assert VECTORS.keys() - EXPECTED.keys() == REFUSED_BY_THE_SDK
-
-
-@pytest.mark.parametrize("case", EXPECTED)
+@pytest.mark.parametrize("case", SENT)
 def test_recorded_estimator(case: str) -> None:
     assert decoded(SENT[case]).distribution == EXPECTED[case]
     assert EXPECTED[case].kind in get_args(DistributionKind)
@@ -169,6 +163,5 @@ def test_ordinary_jobs_are_quiet(case: str) -> None:
     ],
 )  # fmt: skip
 def test_wrong_values(sent: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=re.escape(says)):
         decoded(sent)
-    assert says in str(error.value)

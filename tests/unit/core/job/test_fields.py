@@ -27,11 +27,6 @@ def test_load_names_the_file_and_what_is_wrong(tmp_path: Path, data: bytes, says
     assert says in str(error.value)
 
 
-def test_load_of_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't be read: No such file"):
-        fields.load(str(tmp_path / "none.json"))
-
-
 def test_load_takes_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "hyperparameters.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": "1"}')
@@ -85,11 +80,6 @@ def test_the_message_has_place_value_and_expectation(
     with pytest.raises(UsageError) as error:
         read(value, "file.json: key")
     assert str(error.value) == f"file.json: key is {fields.shown(value)}, expected {expected}"
-
-
-def test_a_host_twice() -> None:
-    with pytest.raises(UsageError, match="hosts has b more than once"):
-        fields.host_list(["a", "b", "b"], "hosts")
 
 
 def test_long_values_are_shortened() -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
@@ -52,17 +49,8 @@ SEVERAL = [
     ("JAX", {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "JAX_NUM_PROCESSES"),
     ("JAX", {"JAX_PROCESS_ID": "1"}, "JAX_PROCESS_ID"),
     ("XGBoost", {"DMLC_NUM_WORKER": "2", "DMLC_TASK_ID": "0"}, "DMLC_NUM_WORKER"),
-    (
-        "MXNet",
-        {
-            "DMLC_NUM_WORKER": "2",
-            "DMLC_NUM_SERVER": "1",
-            "DMLC_ROLE": "worker",
-            "DMLC_PS_ROOT_URI": "mx-0",
-            "MX_CONFIG": "{}",
-        },
-        "DMLC_NUM_WORKER DMLC_NUM_SERVER",
-    ),
+    ("MXNet", {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "mx-0"},
+     "DMLC_NUM_WORKER DMLC_NUM_SERVER"),
     ("TonY", {"CLUSTER_SPEC": '{"worker": ["h1:1", "h2:1"]}', "JOB_NAME": "worker", "TASK_INDEX": "0"}, "CLUSTER_SPEC"),
     ("XGBoost", {"DMLC_TASK_ID": "1"}, "DMLC_TASK_ID"),
     (TORCH, {"NUM_NODES": "2", "NODE_RANK": "1"}, "NUM_NODES"),
@@ -100,7 +88,7 @@ SEVERAL = [
     ("HTCondor", {"_CONDOR_PROCNO": "1"}, "_CONDOR_PROCNO"),
     ("Fujitsu's job manager", {"PJM_NODE": "2"}, "PJM_NODE"),
     ("Grid Engine", {"NHOSTS": "2", "PE_HOSTFILE": "/x"}, "NHOSTS"),
-]
+]  # fmt: skip
 
 ONE: list[dict[str, str]] = [
     {},
@@ -145,6 +133,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("platform", "environ", "named"), SEVERAL)
 def test_several_are_refused_by_name(platform: str, environ: dict[str, str], named: str, tmp_path: Path) -> None:
+    """Unless the user says which hosts there are."""
     found = several(environ)
     assert found is not None
     assert (found.platform.name, " ".join(name for name, _ in found.variables)) == (platform, named)
@@ -153,10 +142,6 @@ def test_several_are_refused_by_name(platform: str, environ: dict[str, str], nam
     for name in named.split():
         assert f"{name}=" in str(error.value)
     assert len(str(error.value)) < 900
-
-
-@pytest.mark.parametrize(("platform", "environ", "named"), SEVERAL)
-def test_what_the_user_says_goes_before(platform: str, environ: dict[str, str], named: str, tmp_path: Path) -> None:
     job = read_job(environ, Settings(platform="plain"), str(tmp_path), "train.py")
     assert (job.platform, len(job.hosts)) == ("plain", 1)
     said = {**environ, "SM_HOSTS": '["node-1", "node-2"]', "SM_CURRENT_HOST": "node-1", "SM_RESOURCE_CONFIG": ""}
@@ -170,24 +155,10 @@ def test_one_host_goes_on(environ: dict[str, str], tmp_path: Path) -> None:
     assert len(job.hosts) == 1
 
 
-def test_every_sign_is_tried_both_ways() -> None:
-    signs = {
-        sign.variable
-        for platform in PLATFORMS
-        if platform.name != "Volcano"
-        for group in platform.signs
-        for sign in group
-    }
-    tried = {name for _, _, named in SEVERAL for name in named.split()}
-    assert {sign for sign in signs if not any(fnmatchcase(name, sign) for name in tried)} == set()
-    assert {name for name in tried if not any(fnmatchcase(name, sign) for sign in signs)} == set()
-
-
 @pytest.mark.parametrize(("environ", "named"), MALFORMED)
 def test_what_cant_be_read_is_refused_by_name(environ: dict[str, str], named: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't be read as such a count") as error:
+    with pytest.raises(UsageError, match=f"^{named}: "):
         read_job(environ, Settings(), str(tmp_path), "train.py")
-    assert str(error.value).startswith(f"{named}: ")
     assert read_job(environ, Settings(platform="plain"), str(tmp_path), "train.py").hosts != ()
 
 
@@ -212,17 +183,10 @@ def test_a_shell_makes_the_jobs_hosts_of_the_options(
 ) -> None:
     Path("slots").write_text("h1 4 all.q@h1 UNDEFINED\nh2 4 all.q@h2 UNDEFINED\n")
     options = next(each.options for each in PLATFORMS if each.name == platform)
-    command = ["bash", "-c", f"printf '%s\\n' {options}"]
-    shown = subprocess.run(
-        command, env={**environ, "PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True
-    )
-    words = shown.stdout.splitlines()
+    command, variables = ["bash", "-c", f"printf '%s\\n' {options}"], {**environ, "PATH": os.environ["PATH"]}
+    words = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.splitlines()
     assert words[1::2] == list(expected)
     assert words[::2] == [word for word in shlex.split(options) if word.startswith("--")]
-
-
-def test_all_options_are_tried() -> None:
-    assert {each.name for each in PLATFORMS if each.options} == {platform for platform, _, _ in OPTIONS}
 
 
 SUSPECTED = [
@@ -303,24 +267,10 @@ def test_pods_of_volcano_below_another_platform() -> None:
     assert several({"VC_WORKER_HOSTS": "v-worker-0.v"}) is None
 
 
-NAMES = sorted({sign.variable for platform in PLATFORMS for group in platform.signs for sign in group})
-
-
-@given(st.dictionaries(st.sampled_from([*NAMES, "RANK", "LOCAL_RANK", "MASTER_ADDR", "PE_HOSTFILE"]), st.text()))
-def test_whatever_they_hold_only_usage_errors_come_out(environ: dict[str, str]) -> None:
-    try:
-        read_job(environ, Settings(), os.devnull, "train.py")
-    except UsageError as error:
-        assert str(error)
-
-
 def test_a_world_of_one_on_a_platform_of_several_is_said() -> None:
     """By `muster torchrun --standalone` or --nnodes 1, where each host would be a job of its own."""
     two = {"BEAKER_REPLICA_COUNT": "2", "BEAKER_REPLICA_RANK": "0"}
     job = read_job(two, Settings(nnodes=1), "/nowhere", "train.py")
     (note,) = job.notes
-    assert note.level == "warning"
-    assert note.text.startswith(
-        "BEAKER_REPLICA_COUNT=2: by Beaker's variables this is one of several hosts, and --nnodes 1"
-    )
+    assert (note.level, note.text.startswith("BEAKER_REPLICA_COUNT=2: ")) == ("warning", True)
     assert read_job({"BEAKER_REPLICA_COUNT": "1"}, Settings(nnodes=1), "/nowhere", "train.py").notes == ()

@@ -23,13 +23,10 @@ def test_the_tree_of_the_base_directory(write_tree: Callable[..., str]) -> None:
         assert (job.platform, job.entry_point.program, job.arguments) == ("sagemaker", "t.py", ("--lr", "1"))
 
 
-def test_the_tree_goes_before_variables(write_tree: Callable[..., str]) -> None:
-    assert read_job(HOSTS, Settings(), write_tree()).current_host == "algo-1"
-
-
-def test_variables_alone(tmp_path: Path) -> None:
+def test_variables_alone_and_below_a_tree(write_tree: Callable[..., str], tmp_path: Path) -> None:
     job = read_job(HOSTS, Settings(), str(tmp_path))
     assert (job.platform, job.current_host) == ("sagemaker", "algo-2")
+    assert read_job(HOSTS, Settings(), write_tree()).current_host == "algo-1"
 
 
 def test_a_launched_program_is_run_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +97,8 @@ def test_no_platform(tmp_path: Path) -> None:
 
 
 def test_train_without_a_tree_says_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train is what a training platform runs .* `muster local PROGRAM`") as error:
+    with pytest.raises(UsageError, match=f"{tmp_path}/input/config/resourceconfig.json"):
         read_job({}, Settings(), str(tmp_path))
-    assert str(tmp_path / "input" / "config" / "resourceconfig.json") in str(error.value)
 
 
 def test_half_a_tree_is_not_no_platform(tmp_path: Path) -> None:
@@ -128,9 +124,6 @@ def test_one_host_by_the_machines_name() -> None:
     job = alone()
     assert (job.platform, job.hosts, job.leader) == ("plain", (platform.node(),), platform.node())
     assert (job.grace, job.paths.base, job.distribution.kind) == (30.0, "", "none")
-
-
-def test_a_given_name() -> None:
     assert alone("here").current_host == "here"
 
 
@@ -138,12 +131,8 @@ def test_everything_that_the_job_was_told(write_tree: Callable[..., str]) -> Non
     base = write_tree(
         hyperparameters={"sagemaker_program": "t.py", "api_key": "00123456", "x": '{"token": "deep-token"}'},
         trainingjobconfig={"vault": {"secret": "filed-secret"}},
-    )  # fmt: skip
-    environ = {
-        "SAGEMAKER_BASE_DIR": str(base),
-        "A_TOKEN": "variable-1",
-        "MUSTER_PROGRAM_ARGS": '["--password", "typed-1"]',
-    }
+    )
+    environ = {"SAGEMAKER_BASE_DIR": base, "A_TOKEN": "variable-1", "MUSTER_PROGRAM_ARGS": '["--password", "typed-1"]'}
     masker = masker_of(environ, read_job(environ, Settings()))
     text = "variable-1 00123456 deep-token filed-secret typed-1 t.py"
     assert masker.mask_user(text) == "*** *** *** *** *** t.py"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings, from_environ
@@ -78,13 +76,14 @@ NAMED: dict[str, tuple[dict[str, str], str, tuple[str, ...], int]] = {
 COUNTED: dict[str, tuple[dict[str, str], str, int, int | None, str]] = {
     # variables: the job's name, how many hosts, this one's place, where they meet
     "awsbatch": (BATCH, "106a2f0e-7f3a-4ee6-a3b4-7e0f5a8b3c11", 3, 1, "10.0.3.4"),
+    "dstack": ({**DSTACK, "DSTACK_NODES_IPS": ""}, "train-distrib", 2, 1, "10.128.0.47"),  # before it listed its nodes
     "azurebatch": (AZURE, "batchjob001", 2, None, "10.0.0.4"),
     "lws": (LWS, "vllm-0", 3, 2, "vllm-0.vllm.default"),
     "hyperpod": (HYPERPOD, "llama", 2, 1, "llama-pods-0"),
     "flux": (FLUX, "flux-8213456789", 2, 1, "corona171"),
     "nomad": (NOMAD, "llama-train", 2, 1, "10.0.0.7"),
 }
-RECORDED = {**{name: row[0] for name, row in NAMED.items()}, **{name: row[0] for name, row in COUNTED.items()}}
+RECORDED = {name: row[0] for name, row in (*COUNTED.items(), *NAMED.items())}
 
 
 def read(environ: dict[str, str]) -> Job:
@@ -113,8 +112,7 @@ def test_hosts_that_are_listed(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     environ, title, hosts, place = NAMED[name]
     job = read(environ)
     assert (job.platform, job.name, job.hosts, job.current_host) == (name, title, hosts, hosts[place])
-    assert job.group_hosts == hosts
-    assert job.unnamed is None
+    assert (job.group_hosts, job.unnamed, [note.level for note in job.notes]) == (hosts, None, ["plan"])
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -124,21 +122,12 @@ def test_hosts_that_are_counted(name: str) -> None:
     assert (job.platform, job.name, len(job.hosts)) == (name, title, number)
     assert job.unnamed is not None
     assert (job.unnamed.node_rank, job.unnamed.leader) == (place, leader)
+    assert [note.level for note in job.notes] == ["plan"]
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_the_plan_tells_what_it_was_read_from_and_nobody_warns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given_files(name, monkeypatch)
-    levels = [note.level for note in read(RECORDED[name]).notes]
-    assert levels == ["plan"]
-
-
-def test_what_counts_gpus() -> None:
+def test_what_counts_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (read(SKY).counted.slots, read(DSTACK).counted.slots) == (4, 8)
     assert read({**SKY, "SKYPILOT_NUM_GPUS_PER_NODE": "0"}).counted.slots == 0
-
-
-def test_containers_of_determined_have_slots_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     given_files("determined", monkeypatch)
     assert read({"DET_TRIAL_ID": "7"}).counted.slots == 4
     Path("rendezvous.json").write_text(json.dumps({**RENDEZVOUS, "container_slot_counts": None}))
@@ -154,12 +143,6 @@ def test_the_main_node_of_aws_batch_leads_whatever_its_number() -> None:
     assert first is not None
     assert (first.node_rank, first.leader) == (0, "n2.cluster.local")
     assert [each and each.node_rank for each in places] == [1, 2]
-
-
-def test_dstack_before_it_listed_its_nodes() -> None:
-    job = read({name: text for name, text in DSTACK.items() if name != "DSTACK_NODES_IPS"})
-    assert job.unnamed is not None
-    assert (job.unnamed.node_rank, job.unnamed.leader) == (1, "10.128.0.47")
 
 
 def test_a_pod_on_its_hosts_network() -> None:
@@ -238,21 +221,14 @@ def test_parameter_servers_are_hosts_and_an_evaluator_is_none() -> None:
     ],
 )
 def test_what_is_wrong_is_named(name: str, changed: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=re.escape(message)):
         read({**RECORDED[name], **changed})
-    assert message in str(error.value)
-    assert len(str(error.value)) < 900
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_where_it_is_named_and_isnt_there_its_variable_is_named(name: str) -> None:
-    with pytest.raises(UsageError) as error:
-        platforms.load(name).read({}, Settings(platform=name), "/nowhere")
-    assert " " in str(error.value)
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_the_user_says_goes_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError):
+        platforms.load(name).read({}, Settings(platform=name), "/nowhere")
     given_files(name, monkeypatch)
     environ = RECORDED[name]
     assert read_job(environ, Settings(platform="plain"), "/nowhere", "t.py").platform == "plain"
@@ -275,15 +251,3 @@ def test_tf_config_of_a_host_is_none_of_its_ranks() -> None:
     assert numbers is not None
     assert numbers.of_rank(TF, RankPlace(1, 0, 1, (1, 1))) == ()
     assert [row[:2] for row in numbers.of_rank(TF, RankPlace(1, 1, 0, (2, 2)))] == [("TF_CONFIG", "{}")]
-
-
-VARIABLES = sorted({name for environ in RECORDED.values() for name in environ} | {"OMPI_COMM_WORLD_SIZE", "RANK"})
-TEXTS = st.text() | st.sampled_from(["0", "1", "2", "n1 n2", "a,b", "a-0.b", "a 4 b 4", "{}", '{"cluster": [1]}'])
-
-
-@given(st.sampled_from(sorted(RECORDED)), st.dictionaries(st.sampled_from(VARIABLES), TEXTS, max_size=5))
-def test_whatever_they_hold_it_is_a_job_or_refused(name: str, changed: dict[str, Any]) -> None:
-    try:
-        read({**RECORDED[name], **changed})
-    except UsageError as error:
-        assert str(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Mapping
+from typing import Any, Callable, Mapping
 
 import pytest
 
@@ -12,13 +12,15 @@ from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.memory import Memory
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
-from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
+
+Planner = Callable[..., LaunchPlan]
+Values = Callable[..., dict[str, str]]
 
 PYTHON = "/usr/bin/python3"
 WORKSPACE = Workspace(
@@ -39,6 +41,9 @@ OPENSSH = Ssh(
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
+INPUTS = ("workspace", "devices", "environ", "exports", "network", "modules", "cpu_sets")
+
+
 def seats(
     slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.", ports: tuple[int, ...] = ()
 ) -> tuple[Seat, ...]:  # fmt: skip
@@ -57,7 +62,7 @@ def seats(
 
 
 @pytest.fixture
-def plan() -> Callable[..., LaunchPlan]:
+def plan() -> Planner:
     """Plans one host of a job whose hosts have these slots."""
 
     def make(
@@ -66,14 +71,8 @@ def plan() -> Callable[..., LaunchPlan]:
         me: str = "",
         *,
         outside: tuple[str, ...] = (),
-        environ: Mapping[str, str] = {},
-        exports: tuple[tuple[str, str], ...] = (),
-        network: tuple[EnvSetting, ...] = (),
-        devices: Devices = EIGHT_PROCESSORS,
         addresses: str = "10.0.0.",
         distribution: Distribution = NO_DISTRIBUTION,
-        workspace: Workspace = WORKSPACE,
-        modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
         platform: str = "sagemaker",
         accelerate: Accelerate = NO_GPUS,
@@ -81,12 +80,12 @@ def plan() -> Callable[..., LaunchPlan]:
         ports: tuple[int, ...] = (),
         slots_option: int | None = None,
         started: StartedRank | None = None,
-        cpu_sets: tuple[CpuSet, ...] = (),
         openssh: Ssh | None = OPENSSH,
         keys: str = "",
         attempt: int = 0,
-        **settings: str,
+        **more: Any,
     ) -> LaunchPlan:
+        """``more``: other inputs of a launch by their names, and settings."""
         hosts = tuple(slots)
         me = me or hosts[0]
         group = tuple(name for name in hosts if name not in outside)
@@ -99,19 +98,18 @@ def plan() -> Callable[..., LaunchPlan]:
         job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)._replace(started=started)
         roster = Roster("digits", "s1", table, leader.address, 7777 + attempt, me)
         roster = roster._replace(attempt=attempt, max_restarts=attempt)
-        options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
+        given = {name: more.pop(name) for name in INPUTS if name in more}
+        inputs = {"workspace": WORKSPACE, "devices": EIGHT_PROCESSORS, "environ": {}, **given}
+        options = Settings(slots=slots_option, **more)
         return build_plan(
-            LaunchInputs(
-                launcher, job, workspace, roster, devices, options, environ, exports, network,
-                modules, known, cpu_sets, openssh,
-            )
-        )  # fmt: skip
+            LaunchInputs(launcher, job, roster=roster, settings=options, known=known, ssh=openssh, **inputs)
+        )
 
     return make
 
 
 @pytest.fixture
-def values() -> Callable[..., dict[str, str]]:
+def values() -> Values:
     """The variables one process gets from a plan, by name."""
 
     def of(plan: LaunchPlan, process: int = 0) -> dict[str, str]:

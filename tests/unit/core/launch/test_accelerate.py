@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -12,12 +12,9 @@ from musterpoint.core.fabric.accelerate import Accelerate, read_without
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.launchers.accelerate import as_typed, typed_words
-from musterpoint.core.launch.plan import LaunchPlan
 
-from .conftest import NO_GPUS
+from .conftest import NO_GPUS, Planner, Values
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
 FILE = "/root/.cache/huggingface/accelerate/default_config.yaml"
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "ACCELERATE_MIXED_PRECISION": "bf16"}
 GPUS = Accelerate("1.15.0", FILE, "FSDP", False, "nccl", FSDP)

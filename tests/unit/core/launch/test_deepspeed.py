@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -12,8 +12,7 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.inputs import STANDINS, STARTUP
 from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 PROGRAM = ["/usr/bin/python3", "-I", "-S", "-c", BOOT, "--", "/usr/bin/python3", "train.py", "--lr", "0.1"]
 
@@ -28,18 +27,12 @@ def world(plan: LaunchPlan) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("slots", "me", "addresses", "flags"),
     [
-        (
-            {"laptop": 2}, "laptop", "10.0.0.",
-            ["--world_info=eyJsYXB0b3AiOiBbMCwgMV19", "--node_rank=0", "--master_addr=127.0.0.1"],
-        ),
-        (
-            {"algo-1": 1, "algo-2": 1}, "algo-2", "10.0.0.",
-            ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=1", "--master_addr=10.0.0.1"],
-        ),
-        (
-            {"algo-1": 1, "algo-2": 1}, "algo-1", "fd00::",
-            ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=0", "--master_addr=fd00::1"],
-        ),
+        ({"laptop": 2}, "laptop", "10.0.0.",
+         ["--world_info=eyJsYXB0b3AiOiBbMCwgMV19", "--node_rank=0", "--master_addr=127.0.0.1"]),
+        ({"algo-1": 1, "algo-2": 1}, "algo-2", "10.0.0.",
+         ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=1", "--master_addr=10.0.0.1"]),
+        ({"algo-1": 1, "algo-2": 1}, "algo-1", "fd00::",
+         ["--world_info=eyJhbGdvLTEiOiBbMF0sICJhbGdvLTIiOiBbMF19", "--node_rank=0", "--master_addr=fd00::1"]),
     ],
     ids=["one host", "second of two", "IPv6"],
 )  # fmt: skip
@@ -117,10 +110,7 @@ def test_ranks_are_started_again_without_its_launcher(plan: Planner, values: Val
     assert made.processes[1].words == ["/usr/bin/python3", "train.py", "--local_rank=1", "--lr", "0.1"]
     got = values(made, 1)
     assert (got["CUDA_VISIBLE_DEVICES"], got["LOCAL_SIZE"], got["CROSS_RANK"], got["CROSS_SIZE"]) == (
-        "3,1",
-        "2",
-        "1",
-        "2",
-    )
+        "3,1", "2", "1", "2",
+    )  # fmt: skip
     other = plan("deepspeed", {"a": 2}, attempt=1, environ={"DS_ACCELERATOR": "npu"})
     assert other.foreign, "it gives its ranks another variable"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,8 +67,3 @@ def test_a_plan() -> None:
     assert [process.words[-1] for process in made.processes] == ["5", "$RANK"]
     assert made.expands
     assert not expand(plan._replace(processes=(ProcessPlan("rank", "r", words[:2]),)), {}).expands
-
-
-def test_the_names_are_documented() -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs" / "azureml.md").read_text()
-    assert set(re.findall(r"`\$([A-Z_]+)`", page)) == set(NAMES)

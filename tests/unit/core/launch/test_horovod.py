@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Callable
-
 import pytest
 
 from musterpoint.base.settings import Settings
@@ -16,8 +14,7 @@ from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 HOROVOD = frozenset({"horovod"})
 
@@ -38,12 +35,9 @@ def identity(process: ProcessPlan) -> dict[str, str]:
 def test_the_leader_serves_and_all_are_told_where(plan: Planner, values: Values) -> None:
     network = (EnvSetting("GLOO_SOCKET_IFNAME", "eth1", "the interface"),)
     expected = {
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": "7701",
-        "HOROVOD_GLOO_IFACE": "eth1",
-    }
+        "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": "7701", "HOROVOD_GLOO_IFACE": "eth1",
+    }  # fmt: skip
     for me in ("algo-1", "algo-2"):
         made = plan("ranks", {"algo-1": 2, "algo-2": 2}, me, modules=HOROVOD, network=network)
         assert horovod_of(made) == expected

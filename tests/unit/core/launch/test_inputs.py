@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 import pytest
 
@@ -14,9 +14,10 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.inputs import STANDINS, STARTUP, TASKS, LaunchInputs
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import every, find
 from musterpoint.core.rollcall.roster import Roster, Seat
+
+from .conftest import Planner
 
 
 def inputs(
@@ -40,33 +41,23 @@ def test_a_host_alone_meets_itself_on_the_loopback(hosts: int, master: str, own:
 
 
 @pytest.mark.parametrize(
-    ("paths", "own", "expected"),
+    ("platform", "paths", "own", "expected"),
     [
-        ((), "", []),
-        (("/code",), "", ["/code"]),
-        (("/code", "/lib"), "/mine", ["/code", "/lib", "/mine"]),
-        ((), "/mine", ["/mine"]),
-        ((), f"/mine:{STARTUP}", ["/mine", STARTUP]),
+        ("plain", (), "", [STARTUP]),
+        ("plain", ("/code",), "", [STARTUP, "/code"]),
+        ("plain", ("/code", "/lib"), "/mine", [STARTUP, "/code", "/lib", "/mine"]),
+        ("plain", (), "/mine", [STARTUP, "/mine"]),
+        ("plain", (), f"/mine:{STARTUP}", ["/mine", STARTUP]),
+        ("sagemaker", ("/code",), "", [STARTUP, "/code", STANDINS]),
+        ("sagemaker", ("/code",), "/mine", [STARTUP, "/code", "/mine", STANDINS]),
+        ("sagemaker", ("/code",), f"/mine:{STANDINS}", [STARTUP, "/code", "/mine", STANDINS]),
     ],
 )
-def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: str, expected: list[str]) -> None:
+def test_the_code_comes_before_the_users_own_path_and_stand_ins_come_last(
+    platform: str, paths: tuple[str, ...], own: str, expected: list[str]
+) -> None:
     made = inputs(environ={"PYTHONPATH": own} if own else {}, paths=paths)
-    assert made.pythonpath.split(os.pathsep) == [*([] if STARTUP in own else [STARTUP]), *expected]
-
-
-@pytest.mark.parametrize(
-    ("platform", "own", "expected"),
-    [
-        ("sagemaker", "", ["/code", STANDINS]),
-        ("sagemaker", "/mine", ["/code", "/mine", STANDINS]),
-        ("sagemaker", f"/mine:{STANDINS}", ["/code", "/mine", STANDINS]),
-        ("plain", "/mine", ["/code", "/mine"]),
-    ],
-)
-def test_what_stands_in_for_the_platforms_packages_comes_last(platform: str, own: str, expected: list[str]) -> None:
-    made = inputs(environ={"PYTHONPATH": own} if own else {})
-    made = made._replace(job=made.job._replace(platform=platform))
-    assert made.pythonpath.split(os.pathsep) == [STARTUP, *expected]
+    assert made._replace(job=made.job._replace(platform=platform)).pythonpath.split(os.pathsep) == expected
 
 
 A_AND_B = (EnvSetting("A", "1", "why"), EnvSetting("B", "1", "why"))
@@ -81,13 +72,9 @@ def test_the_environment_of_a_program() -> None:
     own = EnvSetting("OMP_NUM_THREADS", "7", "the launcher knows better")
     found = {name: value for name, value, *_ in made.program_environment(own)}
     assert found == {
-        "OMP_NUM_THREADS": "7",
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
-        **ATTEMPT,
-        TASKS: "exceptions",
-        "B": "1",
+        "OMP_NUM_THREADS": "7", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25", **ATTEMPT, TASKS: "exceptions", "B": "1",
         "PYTHONPATH": os.pathsep.join([STARTUP, "/code", "/mine"]),
-    }
+    }  # fmt: skip
     del found["PYTHONPATH"]
     assert {name: value for name, value, *_ in made.environment(own)} == found
 
@@ -147,9 +134,6 @@ def test_a_torchrun_of_the_programs_own_gives_its_ranks_the_time_that_ours_have(
 def test_gloos_interface_is_the_users_or_the_one_towards_the_leader(own: str, network: str, interface: str) -> None:
     found = (EnvSetting("GLOO_SOCKET_IFNAME", network, "why"),) if network else ()
     assert inputs(environ={"GLOO_SOCKET_IFNAME": own}, network=found).gloo_interface == interface
-
-
-Planner = Callable[..., LaunchPlan]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.launch.inputs import STARTUP
-from musterpoint.core.launch.plan import LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 TWO = {"algo-1": 2, "algo-2": 2}
 

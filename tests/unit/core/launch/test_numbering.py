@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Callable
-
 import pytest
 
 from musterpoint.base.kinds import LAUNCHERS
@@ -11,6 +9,8 @@ from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
 from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
+
+from .conftest import Planner
 
 SLOTS = {"a": 2, "b": 2, "c": 1}
 STEP = {
@@ -37,9 +37,7 @@ def seen(plan: LaunchPlan, environ: dict[str, str]) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("environ", [STEP, BATCH])
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_no_rank_takes_a_task_of_sruns_for_itself(
-    plan: Callable[..., LaunchPlan], launcher: str, environ: dict[str, str]
-) -> None:
+def test_no_rank_takes_a_task_of_sruns_for_itself(plan: Planner, launcher: str, environ: dict[str, str]) -> None:
     made = plan(launcher, SLOTS, "b", platform="slurm", environ=environ, modules=MODULES)
     tasks = {name: text for name, text in environ.items() if name in SLURM}
     if launcher in ("ranks", "accelerate"):
@@ -50,7 +48,7 @@ def test_no_rank_takes_a_task_of_sruns_for_itself(
         assert all(row == {} for row in seen(made, environ))
 
 
-def test_ranks_have_the_numbers_that_srun_would_give_them(plan: Callable[..., LaunchPlan]) -> None:
+def test_ranks_have_the_numbers_that_srun_would_give_them(plan: Planner) -> None:
     made = plan("ranks", SLOTS, "b", platform="slurm", environ=STEP)
     whole = {"SLURM_NTASKS": "5", "SLURM_NPROCS": "5", "SLURM_STEP_NUM_TASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1",
              "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}  # fmt: skip
@@ -62,11 +60,11 @@ def test_ranks_have_the_numbers_that_srun_would_give_them(plan: Callable[..., La
     assert (even["SLURM_NTASKS_PER_NODE"], even["SLURM_PROCID"]) == ("1", "1")
 
 
-def test_elsewhere_they_are_the_users(plan: Callable[..., LaunchPlan]) -> None:
+def test_elsewhere_they_are_the_users(plan: Planner) -> None:
     assert seen(plan("ranks", SLOTS, "b", environ=STEP), STEP)[0]["SLURM_NTASKS"] == "3"
 
 
-def test_a_trainjobs_numbers_are_those_of_ranks(plan: Callable[..., LaunchPlan]) -> None:
+def test_a_trainjobs_numbers_are_those_of_ranks(plan: Planner) -> None:
     names = [name for pair in KUBEFLOW for name in pair]
     environ = {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "3", "DMLC_TASK_ID": "1", "DMLC_NUM_WORKER": "3"}
     made = plan("ranks", SLOTS, "b", platform="kubeflow", environ=environ)
@@ -87,9 +85,7 @@ def test_a_trainjobs_numbers_are_those_of_ranks(plan: Callable[..., LaunchPlan])
         ({"LSB_JOBID": "7", "OMPI_MCA_plm": "lsf"}, ["ras ^lsf", "plm rsh"]),
     ],
 )
-def test_open_mpi_starts_its_daemons_through_us(
-    plan: Callable[..., LaunchPlan], environ: dict[str, str], flags: list[str]
-) -> None:
+def test_open_mpi_starts_its_daemons_through_us(plan: Planner, environ: dict[str, str], flags: list[str]) -> None:
     """The resource manager's components would start them themselves, or find no free slot."""
     words = plan("mpi", {"a": 2, "b": 2}, environ=environ).processes[0].words
     found = [f"{words[at + 1]} {words[at + 2]}" for at, word in enumerate(words) if word == "--mca"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -13,8 +13,7 @@ from musterpoint.core.fabric.memory import Memory
 from musterpoint.core.launch.launchers.ray import OPEN_NOTE, OURS, RAY_PORTS, asked
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 TWO = {"algo-1": 1, "algo-2": 0}
 PORTS = tuple(range(20001, 20001 + len(RAY_PORTS)))

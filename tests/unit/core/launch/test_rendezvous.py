@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -10,8 +10,8 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution
 from musterpoint.core.launch.plan import LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
+
 TWO = {"a": 2, "b": 2}
 MET: list[tuple[str, dict[str, int], dict[str, Any], bool | None]] = [
     # launcher, slots, more of the plan, whether the ranks have to meet (None: nobody watches)

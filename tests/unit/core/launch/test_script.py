@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable
-
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.launch.inputs import STANDINS, STARTUP
-from musterpoint.core.launch.plan import LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 
 def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Values) -> None:
@@ -18,14 +14,10 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
     assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
     assert (process.role, process.rank, process.local_rank, process.cwd) == ("rank", 0, 0, "/opt/ml/code")
     assert values(made) == {
-        "MUSTER_ATTEMPT": "0",
-        "MUSTER_STARTUP": "exceptions",
-        "PYTHONFAULTHANDLER": "1",
-        "PYTHONPATH": f"{STARTUP}:/opt/ml/code:{STANDINS}",
-        "PYTHONUNBUFFERED": "1",
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        "MUSTER_ATTEMPT": "0", "MUSTER_STARTUP": "exceptions", "PYTHONFAULTHANDLER": "1",
+        "PYTHONPATH": f"{STARTUP}:/opt/ml/code:{STANDINS}", "PYTHONUNBUFFERED": "1", "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
-    }
+    }  # fmt: skip
     assert (made.local_ranks, made.world_size, made.first_rank) == (1, 1, 0)
     assert made.independent
     assert not made.unset

@@ -23,6 +23,7 @@ def job(hosts: int, me: int = 1) -> Job:
 WANTED: list[tuple[str, dict[str, Any], Job, tuple[int, ...]]] = [
     ("script", {}, job(2), ()),
     ("torchrun", {"tf_port": 4000}, job(2), ()),
+    ("ranks", {}, job(2), ()),
     ("tensorflow", {}, job(2), (7777,)),
     ("tensorflow", {"tf_port": 4000}, job(2), (4000,)),
     ("tensorflow", {"tf_port": 0}, job(2), (0,)),
@@ -46,10 +47,9 @@ def test_wanted(launcher: str, settings: dict[str, Any], job: Job, ports: tuple[
 
 
 def test_azureml_has_another_first_port() -> None:
-    assert wanted_ports(find("tensorflow"), NONE, Settings(), job(2)._replace(platform="azureml")) == (2222,)
     there, here = job(2)._replace(platform="azureml"), job(2)._replace(platform="plain")
+    assert wanted_ports(find("tensorflow"), NONE, Settings(), there) == (2222,)
     assert default_port(find("tensorflow"), there) == default_port(find("parameter-server"), here) == 2222
-    assert default_port(find("tensorflow"), here) == 7777
 
 
 def test_horovod_has_a_server_on_the_leader() -> None:

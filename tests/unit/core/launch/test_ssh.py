@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -11,8 +11,7 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ssh import OPEN_NOTE
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 SLOTS = {"algo-1": 1, "algo-2": 0, "algo-3": 0}
 SECRET = "a secret of this job"
@@ -39,12 +38,8 @@ def test_every_host_answers_the_others_with_the_jobs_keys(ssh: Planner, values: 
         ("algo-1", "10.0.0.1"), ("algo-2", "10.0.0.2"), ("algo-3", "10.0.0.3"),
     )  # fmt: skip
     assert [word.text for word in made.ssh.argv] == [
-        "/usr/sbin/sshd",
-        "-i",
-        "-e",
-        "-f",
-        "/tmp/muster-ssh-1/sshd_config",
-    ]
+        "/usr/sbin/sshd", "-i", "-e", "-f", "/tmp/muster-ssh-1/sshd_config",
+    ]  # fmt: skip
     written = files(made)
     assert written["authorized_keys"].splitlines()[2] == 'restrict,pty,from="10.0.0.3" ssh-ed25519 KEY3'
     assert written["known_hosts"].splitlines() == [f"algo-{n} ssh-ed25519 KEY{n}" for n in (1, 2, 3)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -12,8 +12,10 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.counts import miscounted
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.table import find
+
+from .conftest import Planner, Values
 
 TWO_EACH = StartedRank(3, 1, 4, 2, mpi=True)
 ONE_EACH = StartedRank(1, 0, 2, 1, mpi=True)
@@ -41,6 +43,13 @@ def test_the_launcher(started: StartedRank, given: dict[str, Any], expected: tup
     assert (choice.launcher, choice.slots) == expected
 
 
+@pytest.mark.parametrize("given", [{}, {"launcher": "accelerate"}])
+def test_accelerates_variables_are_added_to_theirs(given: dict[str, Any]) -> None:
+    wanted = Wanted(job(TWO_EACH), Settings(), "accelerate", "the program is `accelerate launch`")
+    choice = choose(job(TWO_EACH), Settings(**given), Devices(), lambda module: True, True, {}, wanted)
+    assert (choice.launcher, choice.slots) == ("accelerate", 2)
+
+
 @pytest.mark.parametrize("given", [{"slots": 4}, {"launcher": "mpi"}, {"launcher": "torchrun"}, {"launcher": "script"}])
 def test_no_rank_starts_ranks(given: dict[str, Any]) -> None:
     with pytest.raises(LauncherError, match=r"^--(slots|launcher) .*: the platform has started 2 processes"):
@@ -53,7 +62,7 @@ def test_gpus_without_a_rank_are_warned_about() -> None:
     assert miscounted(job(TWO_EACH), Settings(), Devices(gpus=2), find("ranks")) == ""
 
 
-def test_what_a_rank_gets(plan: Callable[..., LaunchPlan], values: Callable[..., dict[str, str]]) -> None:
+def test_what_a_rank_gets(plan: Planner, values: Values) -> None:
     environ = {"MASTER_ADDR": "a.internal", "MASTER_PORT": "6105", "WORLD_SIZE": "", **MPI}
     made = plan("ranks", {"a": 2, "b": 2}, "b", started=TWO_EACH, environ=environ, platform="azureml")
     (process,) = made.processes
@@ -68,7 +77,7 @@ def test_what_a_rank_gets(plan: Callable[..., LaunchPlan], values: Callable[...,
     assert made.under_mpi
 
 
-def test_numbers_that_do_not_fit(plan: Callable[..., LaunchPlan]) -> None:
+def test_numbers_that_do_not_fit(plan: Planner) -> None:
     with pytest.raises(LauncherError, match="4 processes in all, and the roll call found 6, 2 of them here"):
         plan("ranks", {"a": 2, "b": 2, "c": 2}, "b", started=TWO_EACH)
 
@@ -78,7 +87,7 @@ def test_numbers_that_do_not_fit(plan: Callable[..., LaunchPlan]) -> None:
     [("torchrun", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}), ("script", {"RANK"})],
 )
 def test_another_launcher_starts_its_ranks_without_mpis_variables(
-    plan: Callable[..., LaunchPlan], launcher: str, unset: set[str]
+    plan: Planner, launcher: str, unset: set[str]
 ) -> None:
     made = plan(launcher, {"a": 2, "b": 2}, "b", started=ONE_EACH, environ=MPI, platform="azureml")
     assert unset <= set(made.unset)
@@ -95,7 +104,7 @@ def test_another_launcher_starts_its_ranks_without_mpis_variables(
     ],
 )
 def test_numbers_and_ports_are_the_platforms_for_what_it_started(
-    plan: Callable[..., LaunchPlan], launcher: str, slots: int, started: StartedRank, unset: tuple[str, ...],
+    plan: Planner, launcher: str, slots: int, started: StartedRank, unset: tuple[str, ...],
     port: int | None,
 ) -> None:  # fmt: skip
     """Ranks that a launcher starts in the place of one have others, whichever launcher that is."""

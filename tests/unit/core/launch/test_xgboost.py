@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
 from musterpoint.core.launch.plan import LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from .conftest import Planner, Values
 
 XGBOOST = frozenset({"xgboost"})
 

@@ -16,24 +16,11 @@ from musterpoint.embedded.programs.stores import Lacks
 REQUEST = {"uri": "arn:of-it", "region": "eu-west-1", "owner": "o", "domain": "d", "repository": "r"}
 
 
-class BotoCoreError(Exception):
-    pass
-
-
-class HTTPClientError(BotoCoreError):
-    pass
-
-
-class Unreachable(HTTPClientError):
-    pass
-
-
-class NoCredentialsError(BotoCoreError):
-    pass
-
-
-class NoRegionError(BotoCoreError):
-    pass
+BotoCoreError = type("BotoCoreError", (Exception,), {})
+HTTPClientError = type("HTTPClientError", (BotoCoreError,), {})
+Unreachable = type("Unreachable", (HTTPClientError,), {})
+NoCredentialsError = type("NoCredentialsError", (BotoCoreError,), {})
+NoRegionError = type("NoRegionError", (BotoCoreError,), {})
 
 
 class ClientError(Exception):

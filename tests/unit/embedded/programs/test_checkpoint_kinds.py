@@ -92,21 +92,15 @@ def _safetensors() -> bytes:
 
 KINDS: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...], tuple[str, ...]]] = {
     "torch": (torch_dcp, "step-2", ("step-2/.metadata", "step-2/__1_0.distcp"), ("step-2/__0_0.distcp",)),
-    "trainer": (
-        trainer, "checkpoint-500", ("checkpoint-500/trainer_state.json", "checkpoint-500/rng_state_1.pth"),
-        ("checkpoint-500/model.safetensors", "checkpoint-500/rng_state_0.pth"),
-    ),
+    "trainer": (trainer, "checkpoint-500", ("checkpoint-500/trainer_state.json", "checkpoint-500/rng_state_1.pth"),
+     ("checkpoint-500/model.safetensors", "checkpoint-500/rng_state_0.pth")),
     "accelerate": (accelerate, "epoch_1", ("epoch_1/random_states_1.pkl",), ("epoch_1/model.safetensors",)),
-    "deepspeed": (
-        deepspeed, "global_step5", ("latest", "global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt"),
-        ("global_step5/mp_rank_00_model_states.pt",),
-    ),
+    "deepspeed": (deepspeed, "global_step5", ("latest", "global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+     ("global_step5/mp_rank_00_model_states.pt",)),
     "orbax": (orbax, "7", (), ()),
     "tensorflow": (tensorflow, "ckpt-3", ("ckpt-3.index", "ckpt-3.data-00001-of-00002"), ()),
-    "lightning": (
-        lightning, "logs/version_0/checkpoints/*.ckpt", ("logs/version_0/checkpoints/epoch=1.ckpt",),
-        ("logs/version_0/checkpoints/epoch=1.ckpt",),
-    ),
+    "lightning": (lightning, "logs/version_0/checkpoints/*.ckpt", ("logs/version_0/checkpoints/epoch=1.ckpt",),
+     ("logs/version_0/checkpoints/epoch=1.ckpt",)),
     "smdistributed": (smdistributed, "tag-1_partial", ("newest",), ("tag-1_partial/model_0_0.pt",)),
 }  # fmt: skip
 """What makes one, its name, the files without which it isn't whole, and those that tell when they are half."""
@@ -131,12 +125,9 @@ def test_whole_and_not(kind: str, tmp_path: Path) -> None:
 
 
 MARKS = {
-    "torch": "step-2/.metadata",
-    "trainer": "checkpoint-500/trainer_state.json",
-    "deepspeed": "latest",
-    "tensorflow": "ckpt-3.index",
-    "smdistributed": "newest",
-}
+    "torch": "step-2/.metadata", "trainer": "checkpoint-500/trainer_state.json", "deepspeed": "latest",
+    "tensorflow": "ckpt-3.index", "smdistributed": "newest",
+}  # fmt: skip
 """What only one host may have of each kind."""
 
 

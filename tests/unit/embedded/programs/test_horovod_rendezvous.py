@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ....ports import free_port
+from .conftest import program_of
 
 HOROVOD = """
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -32,11 +33,7 @@ def words(root: Path, tmp_path: Path) -> list[str]:
     package = tmp_path / "horovod" / "runner" / "http"
     package.mkdir(parents=True)
     (package / "http_server.py").write_text(HOROVOD)
-    run = (
-        f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[:1] = [];"
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    return [sys.executable, "-c", run, str(root / "src/musterpoint/embedded/programs/horovod_rendezvous.py")]
+    return program_of(root, tmp_path, "horovod_rendezvous.py")
 
 
 @pytest.mark.parametrize(("address", "bound"), [("127.0.0.1", "127.0.0.1"), ("198.51.100.1", "0.0.0.0")])
@@ -53,10 +50,8 @@ def test_a_port_that_is_taken_is_named(words: list[str]) -> None:
         port = taken.getsockname()[1]
         done = subprocess.run([*words, str(port), "127.0.0.1"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert (
-        done.stderr
-        == f"Horovod's rendezvous server can't listen on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}\n"
-    )
+    said = f"Horovod's rendezvous server can't listen on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}\n"
+    assert done.stderr == said
 
 
 def test_a_python_without_horovod_is_named(words: list[str], tmp_path: Path) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from typing import Callable, Iterator
+from typing import Iterator
 
 import pytest
 
-from musterpoint.base.loop import Loop
-from musterpoint.core.processes.control_socket import Connection, ControlSocket
-from musterpoint.embedded.programs.registry import Texts
+from musterpoint.core.processes.control_socket import Connection
 
-from ...turning import turn_until
+from .conftest import Listening
 
 
-class Supervisor:
-    """The supervisor's side: keeps the agents' requests."""
+class Supervisor(Listening):
+    """Keeps the agents' requests."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.control_socket = ControlSocket(self.loop, self.on_connection)
-        self.texts = Texts()
+        super().__init__()
         self.asked: list[list[str]] = []
         self.connections: list[Connection] = []
 
@@ -38,9 +34,6 @@ class Supervisor:
         }  # fmt: skip
         return subprocess.Popen([self.texts.path("launch_agent"), *words], env=environment, stderr=subprocess.PIPE)
 
-    def until(self, done: Callable[[], bool]) -> None:
-        turn_until(self.loop, done, self.asked)
-
     def request(self) -> tuple[str, str, list[str]]:
         """Session, host and command of the agent that asked last."""
         self.until(lambda: bool(self.asked))
@@ -48,11 +41,6 @@ class Supervisor:
         assert start == "start"
         host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words)
         return session, host, command
-
-    def close(self) -> None:
-        self.control_socket.close()
-        self.texts.close()
-        self.loop.close()
 
 
 @pytest.fixture

@@ -9,29 +9,26 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator, Sequence
+from typing import Iterator, Sequence
 
 import pytest
 
-from musterpoint.base.loop import Loop
 from musterpoint.core.launch.plan import through_stub
 from musterpoint.core.processes import tree
-from musterpoint.core.processes.control_socket import Connection, ControlSocket
-from musterpoint.embedded.programs.registry import Texts
+from musterpoint.core.processes.control_socket import Connection
 
-from ...turning import turn_until
+from .conftest import Listening
 
 COMMAND = through_stub(sys.executable, [])
 
 
-class Supervisor:
-    """The supervisor's side: gives a pipe to the one stub that comes, and keeps what it says."""
+class Supervisor(Listening):
+    """Gives a pipe to the one stub that comes, and keeps what it says."""
+
+    said: list[str]  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.control_socket = ControlSocket(self.loop, self.on_connection)
-        self.text = Texts()
-        self.said: list[str] = []
+        super().__init__()
         self.connection: Connection | None = None
         self.ended = False
         self.read, self.write = os.pipe()
@@ -48,9 +45,6 @@ class Supervisor:
     def on_end(self) -> None:
         self.ended = True
 
-    def until(self, done: Callable[[], bool]) -> None:
-        turn_until(self.loop, done, self.said)
-
     def wait_for(self, word: str) -> str:
         self.until(lambda: any(line.startswith(word) for line in self.said))
         return next(line for line in self.said if line.startswith(word))
@@ -59,27 +53,22 @@ class Supervisor:
         self, *program: str, pass_fds: tuple[int, ...] = (), command: Sequence[str] = COMMAND, **environ: str
     ) -> subprocess.Popen[bytes]:
         environment = {
-            **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.control_socket.address,
+            **os.environ, "MUSTER_STUB": self.texts.path("rank_stub"), "MUSTER_SOCKET": self.control_socket.address,
             "MUSTER_SOCKET_TOKEN": self.control_socket.token,
             "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
         }  # fmt: skip
         return subprocess.Popen([*command, *program], env=environment, cwd="/", pass_fds=pass_fds)
 
-    def release(self, stub: subprocess.Popen[bytes]) -> None:
+    def release(self, stub: subprocess.Popen[bytes]) -> int:
         assert self.connection is not None
         self.connection.send("release")
-        stub.wait(500)
+        return stub.wait(500)
 
     def output(self) -> bytes:
         os.close(self.write)
         self.write = -1
         with open(self.read, "rb") as file:
             return file.read()
-
-    def close(self) -> None:
-        self.control_socket.close()
-        self.text.close()
-        self.loop.close()
 
 
 @pytest.fixture
@@ -97,9 +86,7 @@ def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp
     assert supervisor.wait_for("rank") == f"rank 5 1 8 {stub.pid} 0"
     assert supervisor.wait_for("ended") == f"ended {7 << 8}"
     assert stub.poll() is None, "it holds its exit"
-    assert supervisor.connection is not None
-    supervisor.connection.send("release")
-    assert stub.wait(500) == 7
+    assert supervisor.release(stub) == 7
     assert supervisor.output() == f"{tmp_path} /user/path False\n".encode()
 
 
@@ -107,9 +94,7 @@ def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp
 def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signals) -> None:
     stub = supervisor.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
     supervisor.wait_for("ended")
-    assert supervisor.connection is not None
-    supervisor.connection.send("release")
-    assert stub.wait(500) == -signo
+    assert supervisor.release(stub) == -signo
 
 
 KILLED_EARLY = """
@@ -145,9 +130,7 @@ def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -
     program = int(supervisor.wait_for("started").split()[1])
     os.kill(program, signal.SIGKILL)  # still there: the signal did not reach it
     assert supervisor.wait_for("ended") == f"ended {int(signal.SIGKILL)}"
-    assert supervisor.connection is not None
-    supervisor.connection.send("release")
-    stub.wait(500)
+    supervisor.release(stub)
 
 
 def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
@@ -164,9 +147,7 @@ def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
 def test_a_program_that_is_missing(supervisor: Supervisor) -> None:
     stub = supervisor.start("/nonexistent/program")
     assert supervisor.wait_for("ended") == f"ended {127 << 8}"
-    assert supervisor.connection is not None
-    supervisor.connection.send("release")
-    assert stub.wait(500) == 127
+    assert supervisor.release(stub) == 127
     assert b"No such file" in supervisor.output()
 
 
@@ -188,9 +169,7 @@ def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -
     )
     assert supervisor.wait_for("rank") == f"rank 5 2 8 {stub.pid} 0"
     supervisor.wait_for("ended")
-    assert supervisor.connection is not None
-    supervisor.connection.send("release")
-    assert stub.wait(500) == 0
+    assert supervisor.release(stub) == 0
     assert supervisor.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
 
 

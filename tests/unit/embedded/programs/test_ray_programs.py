@@ -19,6 +19,8 @@ import pytest
 from musterpoint.core.supervise.handover import failure_from
 from musterpoint.embedded.programs.ray_node import Errors, write_agent_port
 
+from .conftest import program_of
+
 RAYLET = """\
 import os
 class Node:
@@ -82,14 +84,6 @@ def ray(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
     return {**environ, "NODES": str(tmp_path / "nodes"), "PYTHONPATH": str(beside)}
 
 
-def words(root: Path, site: Path, name: str) -> list[str]:
-    run = (
-        f"import runpy, sys; sys.path.append({str(site)!r}); sys.argv[:1] = [];"
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    return [sys.executable, "-c", run, str(root / "src/musterpoint/embedded/programs" / name)]
-
-
 def test_advice_is_dropped_and_errors_are_passed_on() -> None:
     said = io.StringIO()
     killed: list[int] = []
@@ -114,7 +108,7 @@ def test_a_worker_waits_for_its_head(root: Path, ray: dict[str, str], tmp_path: 
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     listener.close()
-    node = [*words(root, tmp_path / "site", "ray_node.py"), str(tmp_path / "tmp")]
+    node = [*program_of(root, tmp_path / "site", "ray_node.py"), str(tmp_path / "tmp")]
     rest = ["start", f"--address=127.0.0.1:{port}"]
     late = subprocess.run([*node, "0", *rest], env=ray, capture_output=True, text=True, check=False)
     assert late.returncode == 1
@@ -150,7 +144,7 @@ def test_an_end_before_the_node_is_up_is_noticed_at_once(
     log.write_text(LOG)
     start = f"def main():\n    from ray._private.node import Node\n    Node({str(log)!r}, {then!r})\n"
     (package / "scripts" / "scripts.py").write_text(start)
-    node = [*words(root, tmp_path / "site", "ray_node.py"), str(tmp_path / "tmp"), "900", "start", "--head"]
+    node = [*program_of(root, tmp_path / "site", "ray_node.py"), str(tmp_path / "tmp"), "900", "start", "--head"]
     done = subprocess.run(node, env=ray, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     *before, last = done.stderr.splitlines()
@@ -173,7 +167,7 @@ def test_the_program_starts_when_all_nodes_are_in(root: Path, ray: dict[str, str
     """It becomes the process, with the PYTHONPATH it was given; the log says which nodes are missing."""
     head = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{head.getsockname()[1]}"
-    driver = [*words(root, tmp_path / "site", "ray_driver.py"), address, "algo-1=10.0.0.1,algo-2=10.0.0.2"]
+    driver = [*program_of(root, tmp_path / "site", "ray_driver.py"), address, "algo-1=10.0.0.1,algo-2=10.0.0.2"]
     program = [sys.executable, "-c", "import os, sys; print(os.getpid(), os.environ['PYTHONPATH']); sys.exit(7)"]
     nodes = tmp_path / "nodes"
     nodes.write_text("10.0.0.1")

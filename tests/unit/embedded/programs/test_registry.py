@@ -23,16 +23,6 @@ def test_the_text_is_the_modules(root: Path, name: registry.Program) -> None:
     ours.close()
 
 
-def test_a_text_of_somebody_elses() -> None:
-    held = Texts()
-    path = held.hold("notes", "one")
-    with open(path, "a") as file:
-        file.write(", two")
-    with open(path) as file:
-        assert file.read() == "one, two"
-    held.close()
-
-
 @pytest.mark.parametrize("memfd", [True, False])
 def test_a_text_takes_the_place_of_the_last_of_its_name(
     memfd: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -153,8 +143,3 @@ def test_a_flag_that_the_kernel_does_not_know(monkeypatch: pytest.MonkeyPatch) -
     assert ours.path("launch_agent").startswith("/proc/")
     assert "expected [options]" in call(ours.path("launch_agent"))
     ours.close()
-
-
-def test_every_script_of_ours_is_a_module(root: Path) -> None:
-    for name in registry.SCRIPTS:
-        assert (root / f"src/musterpoint/embedded/programs/{name}.py").exists()

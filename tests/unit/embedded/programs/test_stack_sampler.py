@@ -108,14 +108,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 
 def command(texts: Texts, result: Path, seconds: float, reader: str, pids: list[int]) -> tuple[str, ...]:
     request = {
-        "seconds": seconds,
-        "ranks": dict(enumerate(pids)),
-        "py_spy": reader,
-        "gpus": gpu_activity.__file__,
-        "calls": native_calls.__file__,
-        "result": str(result),
-        "silent": {},
-    }
+        "seconds": seconds, "ranks": dict(enumerate(pids)), "py_spy": reader, "gpus": gpu_activity.__file__,
+        "calls": native_calls.__file__, "result": str(result), "silent": {},
+    }  # fmt: skip
     return texts.own_command(SAMPLER, request)
 
 

@@ -6,14 +6,30 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 
 from musterpoint.cli.bundle import archive
 from musterpoint.core.launch.inputs import STARTUP, TASKS
 from musterpoint.embedded.programs import process_stacks
+
+
+@contextmanager
+def rank_of(environ: dict[str, str], code: str, *words: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose stacks can be asked for, from its line ``ready`` on; it is killed at the end."""
+    environ = {**environ, "PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
+    argv = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, start_new_session=True, **more) as rank:
+        try:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == b"ready\n"
+            yield rank
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
 
 
 def asked(pid: int) -> list[dict[str, Any]] | None:
@@ -73,15 +89,12 @@ globals()[sys.argv[1]]()
 
 @pytest.mark.parametrize("call", ["sleeps", "polls"])
 def test_a_look_ends_no_call_of_c_code_and_a_signal_of_others_does(environ: dict[str, str], call: str) -> None:
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    rank = subprocess.Popen([sys.executable, "-c", SLEEPS, call], env=environ, stdout=subprocess.PIPE)
-    assert rank.stdout is not None
-    assert rank.stdout.readline() == b"ready\n"
-    for _ in range(2):
-        (main,) = [thread for thread in asked(rank.pid) or [] if thread["name"] == "MainThread"]
-        assert [frame[0] for frame in main["frames"]] == [call, "<module>"]
-    rank.terminate()
-    said, _ = rank.communicate()
+    with rank_of(environ, SLEEPS, call) as rank:
+        for _ in range(2):
+            (main,) = [thread for thread in asked(rank.pid) or [] if thread["name"] == "MainThread"]
+            assert [frame[0] for frame in main["frames"]] == [call, "<module>"]
+        rank.terminate()
+        said, _ = rank.communicate()
     assert (rank.returncode, said) == (3, b""), "only SIGTERM has ended the call, by an exception"
 
 
@@ -99,11 +112,6 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C code keeps Python's lock in both ranks: a look at both takes as long as one at one, the next one no time."""
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    words = [sys.executable, "-c", IN_C]
-    ranks = [
-        subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, start_new_session=True) for _number in range(2)
-    ]
     limits = []
     answer = process_stacks.Question._answer
 
@@ -114,15 +122,8 @@ def test_who_cannot_answer_is_waited_for_once_and_together(
     monkeypatch.setattr(process_stacks.Question, "_answer", noted)
     monkeypatch.setattr(process_stacks, "FEW_TURNS", 1)  # however busy this machine is
     monkeypatch.setattr(process_stacks, "SILENT", {})
-    try:
-        for rank in ranks:
-            assert rank.stdout is not None
-            assert rank.stdout.readline() == b"ready\n"
-        found = [process_stacks.stacks_of([rank.pid for rank in ranks], "-") for _look in range(2)]
-    finally:
-        for rank in ranks:
-            os.killpg(rank.pid, signal.SIGKILL)
-            rank.communicate()
+    with rank_of(environ, IN_C) as one, rank_of(environ, IN_C) as other:
+        found = [process_stacks.stacks_of([one.pid, other.pid], "-") for _look in range(2)]
     assert all(threads for each in found for threads, _error in each.values())
     assert len(limits) == 2, "the thread of each is waited for once; a signal answers the second look"
     assert limits[0] == limits[1], "for both together"
@@ -141,28 +142,22 @@ time.sleep(600)
 
 def test_who_answered_late_is_asked_again(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer comes behind what the signal had it write, at any moment of a look."""
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
     monkeypatch.setattr(process_stacks, "SILENT", {})
     monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(process_stacks, "FEW_TURNS", 1)  # however busy this machine is
-    words = [sys.executable, "-c", LATE]
-    with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
-        try:
-            assert rank.stdin is not None and rank.stdout is not None
-            assert rank.stdout.readline() == b"ready\n"
-            for _look in range(2):
-                found = asked(rank.pid) or []
-                assert [frame[0] for thread in found for frame in thread["frames"]].count("waits") == 1
-                assert rank.pid in process_stacks.SILENT
-            rank.stdin.write(b"go on\n")
-            rank.stdin.flush()
-            while rank.pid in process_stacks.SILENT:
-                asked(rank.pid)
-            monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 500.0)
-            assert asked(rank.pid)
-            assert rank.pid not in process_stacks.SILENT
-        finally:
-            rank.kill()
+    with rank_of(environ, LATE, stdin=subprocess.PIPE) as rank:
+        for _look in range(2):
+            found = asked(rank.pid) or []
+            assert [frame[0] for thread in found for frame in thread["frames"]].count("waits") == 1
+            assert rank.pid in process_stacks.SILENT
+        assert rank.stdin is not None
+        rank.stdin.write(b"go on\n")
+        rank.stdin.flush()
+        while rank.pid in process_stacks.SILENT:
+            asked(rank.pid)
+        monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 500.0)
+        assert asked(rank.pid)
+        assert rank.pid not in process_stacks.SILENT
 
 
 def test_no_signal_is_sent_where_a_busy_machine_may_be_the_reason() -> None:
@@ -178,28 +173,20 @@ def test_no_signal_is_sent_where_a_busy_machine_may_be_the_reason() -> None:
 
 
 FORKS = """
-import os, sys, time
-sys.stdout.flush()
-pid = os.fork()
-os.write(1, b"child%c" % 10 if pid == 0 else b"pid %d%c" % (pid, 10))
+import os, time
+if os.fork() == 0:
+    os.write(1, b"ready\\n%d\\n" % os.getpid())
 time.sleep(600)
 """
 
 
 def test_a_forked_process_is_not_woken(environ: dict[str, str]) -> None:
     """It has no thread of ours: while it sleeps it is left alone."""
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    rank = subprocess.Popen([sys.executable, "-c", FORKS], env=environ, stdout=subprocess.PIPE)
-    assert rank.stdout is not None
-    lines = sorted(rank.stdout.readline() for _ in range(2))
-    child = int(lines[1].split()[1])
-    assert lines[0] == b"child\n"
-    found = asked(rank.pid)
-    assert found is not None
-    assert asked(child) is None
-    os.kill(child, 9)
-    rank.kill()
-    rank.communicate()
+    with rank_of(environ, FORKS) as rank:
+        assert rank.stdout is not None
+        child = int(rank.stdout.readline())
+        assert asked(rank.pid) is not None
+        assert asked(child) is None
 
 
 def test_a_process_without_a_handler_is_not_signalled() -> None:
@@ -209,22 +196,12 @@ def test_a_process_without_a_handler_is_not_signalled() -> None:
     assert process.returncode == 0
 
 
-def test_both_sides_mean_the_same(root: Path) -> None:
-    text = (root / "src/musterpoint/embedded/startup/stack_dumps.py").read_text()
-    assert f"SIGNAL = {process_stacks.SIGNAL}\n" in text
-    assert f'FILE = "{process_stacks.STACKS_FILE}"\n' in text
-    assert f'RETURNS = "{process_stacks.RETURNS}"\n' in text
-    assert f"STACKS = {process_stacks.STACKS!r}\n".replace("'", '"') in text
-
-
 def test_answers_are_kept_within_bounds(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rank begins its file anew; who asks still finds the answer."""
+    """The rank begins its file anew; who asks still finds the answer, without a signal, whose handler reads stacks
+    that may change meanwhile."""
     monkeypatch.setattr(process_stacks, "TGKILL", -1)
     monkeypatch.setattr(process_stacks, "ANSWER_SECONDS", 500.0)
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
-        assert rank.stdout is not None
-        assert rank.stdout.readline() == b"ready\n"
+    with rank_of(environ, PROGRAM) as rank:
         folder = Path(f"/proc/{rank.pid}/fd")
         (held,) = [each for each in folder.iterdir() if f"memfd:{process_stacks.STACKS_FILE}" in os.readlink(each)]
         for size in (0, 2 << 20, 0):
@@ -232,16 +209,3 @@ def test_answers_are_kept_within_bounds(environ: dict[str, str], monkeypatch: py
             found = asked(rank.pid) or []
             assert "MainThread" in [thread["name"] for thread in found]
             assert 0 < held.stat().st_size < 1 << 20
-        rank.kill()
-
-
-def test_no_signal_is_sent_where_the_rank_can_answer(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal's handler reads the stacks of other threads while these may change them."""
-    monkeypatch.setattr(process_stacks, "TGKILL", -1)
-    environ |= {"PYTHONPATH": STARTUP, TASKS: "stack_dumps"}
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE) as rank:
-        assert rank.stdout is not None
-        assert rank.stdout.readline() == b"ready\n"
-        found = asked(rank.pid) or []
-        rank.kill()
-    assert "MainThread" in [thread["name"] for thread in found]

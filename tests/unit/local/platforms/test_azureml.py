@@ -28,10 +28,8 @@ from musterpoint.local.tree import Layout
         ({"type": "mpi"}, 2, {"type": "mpi", "per_host": 1}),
         ({"type": "Mpi", "process_count_per_node": 4, "node_count": 2}, 2, {"type": "mpi", "per_host": 4}),
         ({"type": "tensorflow"}, 2, {"type": "tensorflow", "workers": 2, "servers": 0}),
-        (
-            {"type": "tensorflow", "worker_count": 2, "parameter_server_count": 1}, 3,
-            {"type": "tensorflow", "workers": 2, "servers": 1},
-        ),
+        ({"type": "tensorflow", "worker_count": 2, "parameter_server_count": 1}, 3,
+         {"type": "tensorflow", "workers": 2, "servers": 1}),
         ({"type": "tensorflow", "parameter_server_count": 1}, 3, {"type": "tensorflow", "workers": 2, "servers": 1}),
         ({"type": "ray", "port": 6379}, 2, {"type": "ray", "per_host": 1}),
     ],

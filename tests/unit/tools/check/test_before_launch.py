@@ -83,9 +83,8 @@ class Answering:
 def test_an_answer_that_cannot_be_read_lets_the_job_start(loop: Loop, tmp_path: Path, answer: str | None) -> None:
     peers: Any = Answering(loop, answer)
     said: list[str] = []
-    check_before_launch(
-        subject(tmp_path, 4096, "fail"), roster("algo-1"), Waiting(loop, peers, lambda: False), said.append
-    )
+    waiting = Waiting(loop, peers, lambda: False)
+    check_before_launch(subject(tmp_path, 4096, "fail"), roster("algo-1"), waiting, said.append)
     assert said == []
 
 

@@ -78,14 +78,7 @@ def test_without_limits_the_machine_counts(tmp_path: Path) -> None:
 
 def test_places_are_looked_at_once_and_only_where_they_are(tmp_path: Path) -> None:
     spaces = {"/w": Space(9, 4, 7), "/sealed": Space(9, 4, -1), "/ro": Space(9, 4, 7, True), "/dev/shm": Space(64, 60)}
-    places = [
-        ("the working directory", "/w"),
-        ("output", "/w"),
-        ("x", "/sealed"),
-        ("y", "/ro"),
-        ("z", "/none"),
-        ("", ""),
-    ]
+    places = [("here", "/w"), ("output", "/w"), ("x", "/sealed"), ("y", "/ro"), ("z", "/none"), ("", "")]
     found = survey_machine(places, Recorded(tmp_path, {}, spaces))
     assert [(disk.path, disk.inodes, disk.writable) for disk in found.disks] == [
         ("/w", 7, True), ("/sealed", -1, False), ("/ro", 7, False),

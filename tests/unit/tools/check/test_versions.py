@@ -24,10 +24,9 @@ def test_versions_of_a_recorded_host(tmp_path: Path) -> None:
     root = unpack("p4d", tmp_path)
     found = survey_versions(sys.executable, dict(os.environ), probe.ask, root)
     installed = {each.metadata["Name"].lower(): each.version for each in distributions()}
-    packages = {
-        name: installed[name] for name in ("torch", "tensorflow", "jax", "deepspeed", "mpi4py") if name in installed
-    }
-    assert dict(found) == {**OF_P4D, "python": platform.python_version(), **packages}
+    packages = {"torch", "tensorflow", "jax", "deepspeed", "mpi4py"} & installed.keys()
+    asked = {"python": platform.python_version(), **{name: installed[name] for name in packages}}
+    assert dict(found) == {**OF_P4D, **asked}
     assert dict(survey_versions("", {}, probe.ask, root)) == OF_P4D, "no Python is asked"
 
 

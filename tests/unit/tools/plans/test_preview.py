@@ -24,12 +24,8 @@ def test_another_host_has_its_own_name_group_and_type() -> None:
     )  # fmt: skip
     other = seen_from(job, "algo-2")
     assert (other.current_host, other.current_group, other.instance_type) == ("algo-2", "data", "ml.c5.xlarge")
-    assert other.files["resourceconfig.json"] == {
-        "current_host": "algo-2",
-        "current_group_name": "data",
-        "current_instance_type": "ml.c5.xlarge",
-        "extra": 1,
-    }
+    data = {"current_host": "algo-2", "current_group_name": "data", "current_instance_type": "ml.c5.xlarge", "extra": 1}
+    assert other.files["resourceconfig.json"] == data
     assert not other.in_group
     assert job.files["resourceconfig.json"]["current_host"] == "algo-1"
     assert seen_from(job, "algo-1") is job
@@ -40,11 +36,7 @@ def test_a_plan_names_the_python_of_the_conda_environment(tmp_path: Path) -> Non
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
     (tmp_path / "train.py").write_text("")
-    environ = {
-        "SAGEMAKER_JOB_CONDA_ENV": "training",
-        "CONDA_ENVS_DIRS": str(tmp_path / "envs"),
-        "PATH": "/usr/bin:/bin",
-    }
+    environ = {"SAGEMAKER_JOB_CONDA_ENV": "training", "CONDA_ENVS_DIRS": f"{tmp_path}/envs", "PATH": "/usr/bin:/bin"}
     options = Settings(launcher="script")
     job = read_job(environ, options, str(tmp_path / "none"), str(tmp_path / "train.py"))
     shown = preview(views_of(job, options, environ), typed=True)

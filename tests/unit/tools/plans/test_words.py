@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Callable
 
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import CpuSet
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.tools.plans.words import to_json
 
-Planner = Callable[..., LaunchPlan]
-
+from ...core.launch.conftest import Planner
 
 NOBODY = Masker()
 

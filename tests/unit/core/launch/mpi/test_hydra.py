@@ -19,9 +19,8 @@ def places(count: int, network: str = "10.0.0.") -> list[Place]:
 
 @pytest.mark.parametrize("mpi", FLAVOURS)
 def test_no_ipv6(mpi: Mpi) -> None:
-    with pytest.raises(LauncherError, match=f"{mpi.text} starts hosts by IPv4 only; use Open MPI") as caught:
+    with pytest.raises(LauncherError, match=f"{mpi.text} starts hosts by IPv4 only; use Open MPI"):
         hydra(mpi, places(2, "fd00::"), "eth0", False)
-    assert caught.value.code == 72
     assert hydra(mpi, places(1, "fd00::"), "", False).flags[0].words == ("-np", "1")
 
 

@@ -40,9 +40,8 @@ def test_no_name_of_one_generation_is_given_to_the_other() -> None:
 
 
 def test_an_old_one_is_refused() -> None:
-    with pytest.raises(LauncherError, match=r"is mpirun \(Open MPI\) 3.0.1; Open MPI 4 and 5 are known") as caught:
+    with pytest.raises(LauncherError, match=r"is mpirun \(Open MPI\) 3.0.1; Open MPI 4 and 5 are known"):
         open_mpi(mpi(3), TWO)
-    assert caught.value.code == 72
 
 
 LONG = "a" * (LONGEST_HOSTNAME + 1)

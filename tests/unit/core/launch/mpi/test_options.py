@@ -51,9 +51,8 @@ def test_spellings(text: str, exported: dict[str, str], open_mpi: list[str], hyd
     assert (words(options), exports(options)) == (open_mpi, exported)
     for flavour in (MPICH, INTEL_MPI):
         if hydra is None:
-            with pytest.raises(UsageError, match="an option of Open MPI; this image's mpirun is Hydra") as caught:
+            with pytest.raises(UsageError, match="an option of Open MPI; this image's mpirun is Hydra"):
                 read(text, flavour)
-            assert caught.value.code == 64
         else:
             options = read(text, flavour)
             assert (words(options), exports(options)) == (hydra, exported)
@@ -68,21 +67,18 @@ def test_spellings(text: str, exported: dict[str, str], open_mpi: list[str], hyd
     ],
 )  # fmt: skip
 def test_how_many_and_where_is_not_theirs_to_say(option: str, flavour: str) -> None:
-    with pytest.raises(UsageError, match=r"sagemaker_mpi_custom_mpi_options has -.*processes_per_host") as caught:
+    with pytest.raises(UsageError, match=r"sagemaker_mpi_custom_mpi_options has -.*processes_per_host"):
         read(option, flavour)
-    assert caught.value.code == 64
 
 
-@pytest.mark.parametrize("option", ["-mca plm_rsh_agent ssh", "--mca orte_default_hostfile /etc/hosts"])
-def test_nor_who_starts_the_daemons(option: str) -> None:
-    with pytest.raises(UsageError, match="musterpoint starts the daemons"):
-        read(option)
-
-
-@pytest.mark.parametrize("option", ["-launcher ssh", "-bootstrap-exec x", "-genvall", "-rmk slurm"])
-def test_nor_whose_environment_ranks_have(option: str) -> None:
-    with pytest.raises(UsageError, match=f"has {option.split()[0]}, but musterpoint starts the daemons"):
-        read(option, MPICH)
+@pytest.mark.parametrize(
+    ("option", "flavour"),
+    [("-mca plm_rsh_agent ssh", OPEN_MPI), ("--mca orte_default_hostfile /etc/hosts", OPEN_MPI),
+     ("-launcher ssh", MPICH), ("-bootstrap-exec x", MPICH), ("-genvall", MPICH), ("-rmk slurm", MPICH)],
+)  # fmt: skip
+def test_nor_who_starts_the_daemons_and_whose_environment_ranks_have(option: str, flavour: str) -> None:
+    with pytest.raises(UsageError, match=f"has {option.split()[0]}.*musterpoint starts the daemons"):
+        read(option, flavour)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +94,8 @@ def test_nor_whose_environment_ranks_have(option: str) -> None:
     ],
 )
 def test_what_cannot_be_read(text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=f"the hyperparameter sagemaker_mpi_custom_mpi_options .*{words}") as caught:
+    with pytest.raises(UsageError, match=f"the hyperparameter sagemaker_mpi_custom_mpi_options .*{words}"):
         read(text)
-    assert caught.value.code == 64
 
 
 @pytest.mark.parametrize(

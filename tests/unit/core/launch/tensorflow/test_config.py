@@ -46,11 +46,7 @@ def config(role: str, *roles: str) -> str:
 def test_what_was_set_already(text: str, found: ExistingTask, serves: bool) -> None:
     assert existing_task({"TF_CONFIG": text}) == found
     assert found.serves == serves
-
-
-def test_nothing_was_set() -> None:
-    assert existing_task({}) is None
-    assert existing_task({"TF_CONFIG": ""}) is None
+    assert existing_task({}) is existing_task({"TF_CONFIG": ""}) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"task": "worker"}', '{"task": {"index": "one"}}', '{"cluster": 1}'])

@@ -11,21 +11,23 @@ from musterpoint.core.launch.tensorflow.model import missing_model
 
 
 @pytest.mark.parametrize(
-    "name", ["saved_model.pb", "1/saved_model.pb", "export/Servo/1/saved_model.pbtxt", "digits.keras", "old/model.h5"]
+    ("names", "missing"),
+    [
+        (
+            ("saved_model.pb", "1/saved_model.pb", "export/Servo/1/saved_model.pbtxt", "digits.keras", "old/model.h5"),
+            False,
+        ),
+        (("ckpt_1.index", "model.weights.h5", "log.txt"), True),
+    ],
 )
-def test_models(tmp_path: Path, name: str) -> None:
-    file = tmp_path / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(b"")
-    assert missing_model(Paths(model=str(tmp_path))) == ""
+def test_models(tmp_path: Path, names: tuple[str, ...], missing: bool) -> None:
+    for name in names:
+        file = tmp_path / name / name
+        file.parent.mkdir(parents=True)
+        file.touch()
+        assert (str(file.parent) in missing_model(Paths(model=str(file.parent)))) is missing
 
 
-@pytest.mark.parametrize("name", ["", "ckpt_1.index", "model.weights.h5", "log.txt"])
-def test_what_is_no_model(tmp_path: Path, name: str) -> None:
-    if name:
-        (tmp_path / name).write_bytes(b"")
+def test_no_model_and_no_model_directory(tmp_path: Path) -> None:
     assert str(tmp_path) in missing_model(Paths(model=str(tmp_path)))
-
-
-def test_a_platform_without_a_model_directory() -> None:
     assert missing_model(Paths(model="")) == ""

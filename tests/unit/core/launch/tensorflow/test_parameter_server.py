@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable
+from typing import Any
 
 from musterpoint.core.launch.plan import LaunchPlan
 
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from ..conftest import Planner, Values
 
 TWO = {"algo-1": 1, "algo-2": 1}
 PROGRAM = ["/usr/bin/python3", "train.py", "--lr", "0.1"]

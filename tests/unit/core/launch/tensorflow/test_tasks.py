@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Distribution, EntryPoint, Job
-from musterpoint.core.launch.tensorflow.tasks import BESIDE, RANK, SERVER, ranks_on, roles_of, tasks_of
+from musterpoint.core.launch.tensorflow.tasks import RANK, ranks_on, roles_of, tasks_of
 
 
 def job(hosts: int, roles: tuple[tuple[str, int], ...] = ()) -> Job:
@@ -20,33 +20,20 @@ def job(hosts: int, roles: tuple[tuple[str, int], ...] = ()) -> Job:
 
 def placed(hosts: int, roles: str) -> list[str]:
     tasks = tasks_of(job(hosts), Settings(tf_roles=roles))
-    assert [task.role for task in tasks if task.runs == RANK] == (["chief"] if roles else tasks_roles(hosts))
+    assert [task.role for task in tasks if task.runs == RANK] == ["chief"]
     return [f"{task.name} on {task.host}:{task.place}" for task in tasks]
-
-
-def tasks_roles(hosts: int) -> list[str]:
-    return ["master", *["worker"] * (hosts - 1)]
-
-
-def test_sagemakers_layout() -> None:
-    assert placed(3, "") == [
-        "master 0 on algo-1:0", "worker 0 on algo-2:0", "worker 1 on algo-3:0",
-        "ps 0 on algo-1:1", "ps 1 on algo-2:1", "ps 2 on algo-3:1",
-    ]  # fmt: skip
 
 
 COUNTED = {
     (4, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "worker 1 on algo-3:0", "ps 0 on algo-4:0"],
     (3, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "worker 1 on algo-3:0", "ps 0 on algo-1:1"],
     (2, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1"],
-    (2, "worker=1,ps=1,evaluator=1"): [
-        "chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1", "evaluator 0 on algo-2:1",
-    ],
+    (2, "worker=1,ps=1,evaluator=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1",
+     "evaluator 0 on algo-2:1"],
     (1, "worker=2,ps=1"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-1:2", "ps 0 on algo-1:3"],
     # a worker per host, and one ps, where only the other is said
-    (2, "ps=2"): [
-        "chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1", "ps 1 on algo-1:2",
-    ],
+    (2, "ps=2"): ["chief 0 on algo-1:0", "worker 0 on algo-1:1", "worker 1 on algo-2:0", "ps 0 on algo-2:1",
+     "ps 1 on algo-1:2"],
     (2, "worker=1"): ["chief 0 on algo-1:0", "worker 0 on algo-2:0", "ps 0 on algo-1:1"],
 }  # fmt: skip
 
@@ -54,12 +41,6 @@ COUNTED = {
 @pytest.mark.parametrize("case", COUNTED, ids=str)
 def test_the_counted_layout(case: tuple[int, str]) -> None:
     assert placed(*case) == COUNTED[case]
-
-
-def test_what_each_role_runs() -> None:
-    tasks = tasks_of(job(5), Settings(tf_roles="worker=2,ps=1,evaluator=1"))
-    assert [task.runs for task in tasks] == [RANK, SERVER, SERVER, SERVER, BESIDE]
-    assert {task.runs for task in tasks_of(job(2), Settings()) if task.role != "ps"} == {RANK}
 
 
 def test_the_option_goes_before_the_jobs_own_counts() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
-from musterpoint.core.launch.plan import LaunchPlan
-
-Planner = Callable[..., LaunchPlan]
-Values = Callable[..., dict[str, str]]
+from ..conftest import Planner, Values
 
 TWO = {"algo-1": 1, "algo-2": 1}
 
@@ -37,14 +34,18 @@ def test_every_host_is_a_worker_in_rank_order(plan: Planner, values: Values, me:
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & {*values(made)}
 
 
-def test_addresses_of_ipv6_are_bracketed(plan: Planner, values: Values) -> None:
-    made = plan("tensorflow", TWO, addresses="fd00::")
-    assert tf_config(values(made))["cluster"] == {"worker": ["[fd00::1]:7701", "[fd00::2]:7702"]}
-
-
-def test_names_where_the_option_says_so(plan: Planner, values: Values) -> None:
-    made = plan("tensorflow", TWO, tf_hosts="names")
-    assert tf_config(values(made))["cluster"] == {"worker": ["algo-1:7701", "algo-2:7702"]}
+@pytest.mark.parametrize(
+    ("slots", "options", "workers"),
+    [
+        (TWO, {"addresses": "fd00::"}, ["[fd00::1]:7701", "[fd00::2]:7702"]),
+        (TWO, {"tf_hosts": "names"}, ["algo-1:7701", "algo-2:7702"]),
+        ({"a": 1}, {"tf_port": 7777}, ["127.0.0.1:7701"]),
+    ],
+)
+def test_addresses(
+    plan: Planner, values: Values, slots: dict[str, int], options: dict[str, Any], workers: list[str]
+) -> None:
+    assert tf_config(values(plan("tensorflow", slots, **options)))["cluster"] == {"worker": workers}
 
 
 def test_hosts_outside_the_group_are_no_workers(plan: Planner, values: Values) -> None:
@@ -67,8 +68,6 @@ def test_one_host_gets_none_unless_asked(plan: Planner, values: Values) -> None:
     alone = plan("tensorflow", {"a": 1})
     assert "TF_CONFIG" not in values(alone)
     assert "--tf-port" in alone.notes[0]
-    asked = tf_config(values(plan("tensorflow", {"a": 1}, tf_port=7777)))
-    assert asked["cluster"] == {"worker": ["127.0.0.1:7701"]}
 
 
 @pytest.mark.parametrize("role", ["worker", "chief", "master"])

@@ -69,6 +69,12 @@ class Bench:
         context.sidecars.close(5.0)
         return outcome
 
+    def fails(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Failure:
+        """How a job ends that fails; its code is the failure's."""
+        outcome = self.run(plan, refusal, **rules)
+        assert outcome.failure is not None and outcome.failure.code == outcome.code
+        return outcome.failure
+
     def say(self, text: str) -> None:
         self.said.append(text)
         self.on_said(text)
@@ -168,10 +174,8 @@ def test_a_stop(bench: Bench, ready: Path, cut_off: bool) -> None:
 @pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])
 def test_what_cannot_start(bench: Bench, plan: LaunchPlan | None, code: int) -> None:
     refusal = None if plan else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
-    outcome = bench.run(plan, refusal)
-    assert outcome.code == code
-    assert outcome.failure is not None
-    assert outcome.failure.reason.startswith("muster: ")
+    failure = bench.fails(plan, refusal)
+    assert (failure.code, failure.cause) == (code, "muster")
 
 
 def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,10 +186,9 @@ def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = bench.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
+    failure = bench.fails(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
+    assert failure.code == 72
+    assert failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
     assert bench.output == "said\n"
 
 
@@ -197,12 +200,10 @@ def test_a_daemon_of_the_programs_does_not_survive(bench: Bench) -> None:
 
 def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
     launcher = ProcessPlan("launcher", "torchrun", (Argument("/bin/sh"), Argument("-c"), Argument("echo oh; exit 1")))
-    plan = shell("true")._replace(processes=(launcher,))
-    outcome = bench.run(plan)
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert "torchrun ended before any of its ranks had come up (exit code 1)" in outcome.failure.reason
-    assert "oh" in outcome.failure.reason
+    failure = bench.fails(shell("true")._replace(processes=(launcher,)))
+    assert failure.code == 72
+    assert "torchrun ended before any of its ranks had come up (exit code 1)" in failure.reason
+    assert "oh" in failure.reason
 
 
 def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
@@ -272,19 +273,9 @@ def test_services_end_with_the_ranks(bench: Bench, ready: Path) -> None:
     assert (outcome.code, bench.output) == (0, "saved\n")
 
 
-@pytest.mark.parametrize(
-    ("script", "users", "code", "words"),
-    [
-        ("exit 3", False, 72, "ps 0 ended before the job was done (exit code 3) on algo-1"),
-        ("exit 0", False, 72, "ps 0 ended before the job was done (exit code 0) on algo-1"),
-        ("echo 'OSError: no disk' >&2; exit 3", True, 3, "OSError: no disk\nps 0 on algo-1, exit code 3"),
-    ],
-)
-def test_a_service_that_dies_ends_the_job(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
-    outcome = bench.run(beside(shell("exec sleep 600"), service(script, users)))
-    assert outcome.code == code
-    assert outcome.failure is not None
-    assert words in outcome.failure.reason
+def test_a_service_that_dies_ends_the_job(bench: Bench) -> None:
+    failure = bench.fails(beside(shell("exec sleep 600"), service("echo 'OSError: no disk' >&2; exit 3", True)))
+    assert (failure.code, failure.reason) == (3, "OSError: no disk\nps 0 on algo-1, exit code 3")
 
 
 @pytest.mark.parametrize("after", [":", "echo mine"])
@@ -303,10 +294,6 @@ def test_a_launchers_complaint_is_not_the_logs_last_word(bench: Bench, tmp_path:
     assert sorted(lines) == (["BOX"] if after == ":" else ["BOX", "mine"])
     again = "what ended the job: rank 1 (local rank 1) on algo-1, exit code 3"
     assert said == ([again] if lines[-1] == "BOX" else [])
-
-
-def test_a_service_of_the_users_may_end_before(bench: Bench) -> None:
-    assert bench.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
 
 
 def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(bench: Bench, others: Others) -> None:
@@ -363,22 +350,9 @@ def test_ranks_that_a_daemon_brings_beyond_the_plan(bench: Bench, others: Others
     bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
     others.finish_after("failed")
-    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert (
-        "the launcher started rank 3 (local rank 1) on algo-1, where 1 rank(s) were planned" in outcome.failure.reason
-    )
-
-
-def test_ranks_where_none_was_planned(bench: Bench, others: Others, tmp_path: Path) -> None:
-    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
-    others.first = (StartAsked(0, ("orted", "2", "0")),)
-    others.finish_after("failed")
-    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert "where 0 rank(s) were planned" in outcome.failure.reason
+    failure = bench.fails(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
+    assert failure.code == 72
+    assert "started rank 3 (local rank 1) on algo-1, where 1 rank(s) were planned" in failure.reason
 
 
 def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
@@ -398,10 +372,6 @@ def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, read
     outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
     assert outcome.code == 7
     assert outcome.stopped_at is not None
-
-
-def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
-    assert bench.run(shell("exit 7")).stopped_at is None
 
 
 def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
@@ -452,13 +422,9 @@ def test_such_a_service_outlives_the_ranks_of_a_stop(bench: Bench, ready: Path, 
     assert [line for line in bench.output.splitlines() if line != "Terminated"] == ["rank", "head"]
 
 
-@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$"])
-def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) -> None:
+@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$", "exec sleep 600"])
+def test_the_job_goes_on_without_an_optional_service_and_ends_it(bench: Bench, script: str) -> None:
     assert bench.run(beside(shell("sleep 0.3"), service(script)._replace(optional=True))).code == 0
-
-
-def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
-    assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0
 
 
 STEPS = LogRule("steps", "step", recurring=0.2)

@@ -101,17 +101,25 @@ def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) ->
     assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
 
 
-def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_leader(start: Start) -> None:
-    leader, worker = start(1, 2), start(2, 2, timeouts=TIMEOUTS._replace(silence=2.0))
-    leader.gathered()
-    worker.gathered()
+@pytest.mark.parametrize("still", ["leader", "worker"])
+def test_a_failure_right_after_a_standstill_of_a_host_is_no_silence_of_the_other(start: Start, still: str) -> None:
+    failure = RESET if still == "worker" else BOOM._replace(host="algo-1")
+    short = {still: {"timeouts": TIMEOUTS._replace(silence=2.0)}}
+    hosts = {name: start(place, 2, **short.get(name, {})) for place, name in ((1, "leader"), (2, "worker"))}
+    for host in hosts.values():
+        host.gathered()
 
     def stand_still(peers: Any) -> None:
         time.sleep(3.0)
-        peers.failed(RESET)
+        peers.failed(failure)
 
-    worker.ask(stand_still)
-    assert worker.event(JobFailed) == JobFailed(RESET)
+    hosts[still].ask(stand_still)
+    for host in hosts.values():
+        assert host.event(JobFailed).failure == failure
+        host.say("done", 1)
+    for host in hosts.values():
+        host.event(AllDone)
+        assert "connection-ended" not in host.moments
 
 
 def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable: Any) -> None:

@@ -123,6 +123,7 @@ def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: i
     end = ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True)
     assert failure_of_service_or_launcher(end, HERE).kind == kind
     assert failure_of_service_or_launcher(end._replace(mpi=False), HERE).kind == "infra"
+    assert failure_of_service_or_launcher(end._replace(users=True), HERE).cause == "user"
 
 
 def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:

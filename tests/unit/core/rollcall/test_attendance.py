@@ -140,6 +140,7 @@ def test_hosts_with_one_trouble_share_it() -> None:
         "997 of 1000 hosts here; waiting for algo-7 (the name does not resolve (no such name)), "
         "algo-8, algo-9 (has not called yet)"
     )
+    assert sentence(3, []) == "3 of 3 hosts here"
 
 
 def test_a_line_stays_a_line() -> None:

@@ -182,11 +182,6 @@ def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: 
     assert not any("--secret has 4" not in line for line in said)
 
 
-def test_a_host_without_an_opinion_on_the_launcher_is_welcome(start: Start) -> None:
-    leader, worker = start(1, 2), start(2, 2, offer=Offer("job", "", 0, "0.1"))
-    assert leader.gathered().world_size == worker.gathered().world_size == 2
-
-
 def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
     leader, stranger = start(1, 2), start(3, 3)
     assert f"refused algo-3: {NO_SEAT}" in str(stranger.failed())

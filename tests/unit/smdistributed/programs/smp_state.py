@@ -5,7 +5,7 @@ import copy
 import smdistributed.modelparallel.torch as smp
 import torch
 from another import forget, together
-from ending import leave
+from ending import error_of, leave
 from torch import nn
 
 M = 4
@@ -196,14 +196,6 @@ def exact(run, part, steps=4):
     return worst
 
 
-def refused(call):
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing was said"
-
-
 said = {"exact": {}, "refused": {}, "outside": {}}
 for world in ({}, {"skip_tracing": True, "pipeline": "simple"}):
     smp.state._world = None
@@ -222,7 +214,7 @@ for world in ({}, {"skip_tracing": True, "pipeline": "simple"}):
     )
     for name, run in REFUSED.items():
         model, _, _ = fresh(run, Quiet)
-        said["refused"][f"{name} {world}"] = refused(lambda model=model: train(model, batch(0), False))
+        said["refused"][f"{name} {world}"] = error_of(train, model, batch(0), False)
 
 model, _, _ = fresh(plain, Quiet)
 train(model, batch(0), False)
@@ -233,10 +225,10 @@ if smp.rank() == 0:
         "buffer": lambda: block.seen + 1, "state": lambda: block.state_dict(),
         "set": lambda: setattr(block.linear.weight, "data", torch.ones(4, 4)),
     }  # fmt: skip
-    said["outside"] = {name: refused(call) for name, call in outside.items()}
+    said["outside"] = {name: error_of(call) for name, call in outside.items()}
     assert "rank 1" in repr(block.linear.weight) and block.linear.weight.shape == (4, 4)
 smp.barrier()
 if smp.rank() == 0:
     block.scale = 3.0
-said["compared"] = refused(lambda: train(model, batch(1), False))
+said["compared"] = error_of(train, model, batch(1), False)
 leave(**said)

@@ -60,7 +60,6 @@ class Options(TypedDict, total=False):
     stall_timeout: float
     max_restarts: int
     stop_grace: float
-    rollcall: Literal["full", "names", "off"]
     rollcall_timeout: float
     rollcall_check: Literal["warn", "strict", "off"]
     silence_timeout: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import json
 from pathlib import Path
@@ -43,11 +42,6 @@ def test_defaults(config: Any, read: Read) -> None:
     assert read({"optimize": "speed"}).memory_weight == 0.2
     assert found.where("microbatches") == "the default"
     assert found.unknown == ()
-
-
-def test_every_parameter_has_a_type_for_readers_of_the_code(config: Any) -> None:
-    names = {parameter.name for parameter in config.PARAMETERS}
-    assert set(inspect.get_annotations(config.Config)) - {"partitions", "unknown"} == names
 
 
 def written(place: str, values: dict[str, Any], base: Path) -> tuple[dict[str, str], tuple[str, ...], dict[str, Any]]:
@@ -233,43 +227,3 @@ def test_parameters_without_effect_are_named_in_a_warning(config: Any, read: Rea
 
 
 WARNED = ("contiguous", "deterministic_server", "sdp_hierarchical_allgather", "static_mode", "fast_mode")
-REFUSED = ("horovod",)
-OPTIONS = "test_options.py::test_each_option_has_its_effect smp_options.py"
-COMBINED = "test_model_parallel_combinations.py::test_all_of_it_together_trains_as_one_process_does smp_combinations.py"
-EXACT = "test_model_parallel.py::test_parts_train_as_the_whole_does smp_exact.py"
-SHARDED = "test_sharded.py::test_exact_smaller_by_degree_and_resumed_at_another smp_sharded.py"
-PARTITION = "test_partition.py::test_{} test_partition.py"
-EFFECTIVE = {
-    "pipeline_parallel_degree": EXACT, "microbatches": EXACT, "pipeline": EXACT, "active_microbatches": EXACT,
-    "placement_strategy": EXACT, "ddp": EXACT, "bf16": COMBINED, "fp16": COMBINED, "shard_optimizer_state": COMBINED,
-    "optimize": "test_tensor_parallel.py::test_two_ranks_share_tensors test_tensor_parallel.py",
-    "prescaled_batch": "test_tensor_parallel.py::test_two_ranks_share_tensors test_tensor_parallel.py",
-    "tensor_parallel_degree": "test_tensor_parallel.py::test_two_ranks_share_tensors test_tensor_parallel.py",
-    "auto_partition": PARTITION.format("marks"), "default_partition": PARTITION.format("marks"),
-    "memory_weight": PARTITION.format("memory_and_time_are_weighed"),
-    "load_partition": PARTITION.format("a_decision_is_kept_in_a_file"),
-    "partition_file": PARTITION.format("a_decision_is_kept_in_a_file"),
-    "sharded_data_parallel_degree": SHARDED, "sdp_reduce_bucket_size": SHARDED, "sdp_gradient_clipping": SHARDED,
-    "sdp_param_persistence_threshold": SHARDED,
-    "sdp_max_live_parameters": "test_sharded.py::test_small_layers_stay_gathered_up_to_a_limit test_sharded.py",
-    "delayed_parameter_initialization":
-        "test_delayed.py::test_values_are_those_of_a_model_made_at_once smp_delayed.py",
-    "ddp_port": OPTIONS, "ddp_dist_backend": OPTIONS, "fp16_params": OPTIONS, "checkpoint_attentions": OPTIONS,
-    "skip_tracing": OPTIONS, "offload_activations": OPTIONS, "activation_loading_horizon": OPTIONS,
-}  # fmt: skip
-"""For each parameter that does something the test that shows it, and the file there that sets it."""
-
-
-def test_every_parameter_has_an_effect_or_says_that_it_has_none(config: Any) -> None:
-    names = [parameter.name for parameter in config.PARAMETERS]
-    assert sorted([*EFFECTIVE, *WARNED, *REFUSED]) == sorted(names)
-    assert sorted(name for name, _ in config.UNSUPPORTED) == sorted(REFUSED)
-    assert [name for name, _ in config.WITHOUT_EFFECT] == list(WARNED)
-    here = Path(__file__).parent
-    for name, shown in EFFECTIVE.items():
-        test, file = shown.split(" ")
-        place, _, function = test.partition("::")
-        assert f"def {function}(" in (here / place).read_text(), test
-        text = (here / file if file.startswith("test_") else here / "programs" / file).read_text()
-        older = {newer: older for older, newer in config._OLDER.items()}.get(name, name)
-        assert older in text or name in text, f"{file} doesn't set {name}"

@@ -52,8 +52,35 @@ def aws(folder: Path, *packages: str, regular: bool = True) -> Path:
     return folder
 
 
-def test_nothing_installed(python_says: Says) -> None:
-    assert python_says(WHO).splitlines() == ["musterpoint", "musterpoint"]
+def ran(environ: dict[str, str], code: str, *path: str | Path, options: tuple[str, ...] = ()) -> list[str]:
+    """The lines that ``code`` prints with ``path`` in front of the interpreter's own."""
+    more = {"PYTHONPATH": os.pathsep.join(map(str, path))} if path else {}
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], env={**environ, **more}, capture_output=True, text=True, check=False
+    )
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """The one-file launcher."""
+    (tmp_path / "launcher.zip").write_bytes(archive(str(SMDISTRIBUTED.parent)))
+    return tmp_path / "launcher.zip"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder with a sitecustomize of the user's."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("print('theirs')\n")
+    return tmp_path / "theirs"
+
+
+@pytest.fixture
+def pth(root: Path, tmp_path: Path) -> Path:
+    """A folder of packages with our .pth file."""
+    (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
+    return tmp_path
 
 
 @pytest.mark.parametrize("regular", [True, False], ids=["regular", "namespace"])
@@ -75,11 +102,6 @@ def test_each_package_is_a_matter_of_its_own(python_says: Says, tmp_path: Path, 
 def test_what_another_finder_finds_comes_first(python_says: Says, tmp_path: Path) -> None:
     place = str(aws(tmp_path / "site", "dataparallel") / "smdistributed")
     assert python_says(EDITABLE.format(place=place) + WHO).splitlines()[0] == "AWS dataparallel"
-
-
-def test_the_finders_are_the_last(python_says: Says) -> None:
-    code = "import sys; print([finder.__name__ for finder in sys.meta_path[-2:]])"
-    assert python_says(code) == "['PackageFinder', 'TopFinder']"
 
 
 def test_a_program_that_only_looks_finds_it(python_says: Says) -> None:
@@ -110,25 +132,18 @@ def test_another_value_of_the_switch_is_an_error(python_says: Says) -> None:
 
 def test_switched_on_by_an_import(environ: dict[str, str]) -> None:
     code = "import musterpoint_smdistributed, smdistributed.dataparallel as d; print(d.__name__, d.__shim__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout == "smdistributed.dataparallel musterpoint\n", done.stderr
+    assert ran(environ, code) == ["smdistributed.dataparallel musterpoint"]
 
 
-def test_switched_on_by_a_pth_file(root: Path, environ: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
-    code = f"import site; site.addsitedir({str(tmp_path)!r}); import smdistributed.dataparallel as d; print(d.__shim__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout == "musterpoint\n", done.stderr
+def test_switched_on_by_a_pth_file(environ: dict[str, str], pth: Path) -> None:
+    code = f"import site; site.addsitedir({str(pth)!r}); import smdistributed.dataparallel as d; print(d.__shim__)"
+    assert ran(environ, code) == ["musterpoint"]
 
 
-def test_switched_on_out_of_the_one_file_launcher(environ: dict[str, str], tmp_path: Path) -> None:
-    packed = tmp_path / "launcher.zip"
-    packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
-    environ["PYTHONPATH"] = f"{packed}/musterpoint_smdistributed/startup"
+def test_switched_on_out_of_the_one_file_launcher(environ: dict[str, str], packed: Path) -> None:
     code = "import smdistributed.dataparallel.exceptions as e; print(e.__file__, e.SMDDPError.__mro__[1].__name__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    place = f"{packed}/musterpoint_smdistributed/dataparallel/exceptions.py"
-    assert done.stdout == f"{place} Exception\n", done.stderr
+    place = packed / "musterpoint_smdistributed"
+    assert ran(environ, code, place / "startup") == [f"{place}/dataparallel/exceptions.py Exception"]
 
 
 def test_what_it_adds_to_the_one_file_launcher() -> None:
@@ -144,65 +159,44 @@ def test_a_sitecustomize_of_the_users_runs_as_well(
 ) -> None:
     """Also one that calls all others itself, before this one or after it."""
     paths = [their_sitecustomize, STARTUP] if other_first else [STARTUP, their_sitecustomize]
-    environ["PYTHONPATH"] = os.pathsep.join(paths)
     code = "import smdistributed.dataparallel as d; print(d.__shim__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["theirs", "musterpoint"], done.stderr
+    assert ran(environ, code, *paths) == ["theirs", "musterpoint"]
 
 
-def test_a_sitecustomize_of_the_users_runs_beside_a_pth_file(
-    root: Path, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_sitecustomize_of_the_users_runs_beside_a_pth_file(environ: dict[str, str], pth: Path, theirs: Path) -> None:
     """Python reads .pth files first, so the finder is there before this directory's sitecustomize runs."""
-    (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
-    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, str(tmp_path), str(SMDISTRIBUTED.parent)])
     code = (
-        f"import site; site.addsitedir({str(tmp_path)!r}); site.execsitecustomize()\n"
+        f"import site; site.addsitedir({str(pth)!r}); site.execsitecustomize()\n"
         "import sys; print([finder.__name__ for finder in sys.meta_path[-2:]])"
     )
-    done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["theirs", "['PackageFinder', 'TopFinder']"], done.stderr
+    said = ran(environ, code, STARTUP, theirs, SMDISTRIBUTED.parent, options=("-S",))
+    assert said == ["theirs", "['PackageFinder', 'TopFinder']"]
 
 
-def test_a_launcher_inside_of_a_job_hides_no_sitecustomize(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_launcher_inside_of_a_job_hides_no_sitecustomize(environ: dict[str, str], packed: Path, theirs: Path) -> None:
     """As the one-file launcher that a job starts: its directory stands before that of the job's own musterpoint."""
-    packed = tmp_path / "launcher.zip"
-    packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
-    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    inner = f"{packed}/musterpoint_smdistributed/startup"
-    environ["PYTHONPATH"] = os.pathsep.join([inner, STARTUP, str(tmp_path)])
     code = "import sys; print([getattr(finder, '__name__', '') for finder in sys.meta_path].count('TopFinder'))"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["theirs", "1"], done.stderr
+    assert ran(environ, code, packed / "musterpoint_smdistributed/startup", STARTUP, theirs) == ["theirs", "1"]
 
 
 def test_two_sitecustomizes_that_call_each_other_end_while_it_is_switched_off(
-    environ: dict[str, str], tmp_path: Path
+    environ: dict[str, str], theirs: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
+    (theirs / "sitecustomize.py").write_text(
         f"print('theirs')\nimport runpy\nrunpy.run_path({STARTUP!r} + '/sitecustomize.py')\n"
     )
-    environ |= {"PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)]), "SMDISTRIBUTED_SHIM": "0"}
-    done = subprocess.run([sys.executable, "-c", ""], env=environ, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("theirs\n", "")
+    assert ran({**environ, "SMDISTRIBUTED_SHIM": "0"}, "", STARTUP, theirs) == ["theirs"]
 
 
-def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, PATCHES, str(tmp_path)])
+def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str, str], theirs: Path) -> None:
     code = "import sys; print('muster_gloo_exit' in sys.modules, sys.meta_path[-1].__name__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["theirs", "True TopFinder"], done.stderr
+    assert ran(environ, code, STARTUP, PATCHES, theirs) == ["theirs", "True TopFinder"]
 
 
 @pytest.mark.parametrize("package", ["dataparallel", "modelparallel", "shared"])
 def test_it_has_one_name(environ: dict[str, str], package: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import musterpoint_smdistributed.{package}"], env=environ, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert f"ImportError: import it as smdistributed.{package}" in done.stderr
+    said = ran(environ, f"import musterpoint_smdistributed.{package}")
+    assert said[-1].startswith(f"ImportError: import it as smdistributed.{package}")
 
 
 def test_versions(python_says: Says) -> None:

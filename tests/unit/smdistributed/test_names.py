@@ -109,46 +109,6 @@ def test_marks_for_tensor_parallelism_have_nothing_to_share_out(modelparallel: M
     assert layer.weight.dtype == torch.float32
 
 
-def test_activations_are_computed_again(modelparallel: Modules) -> None:
-    torch = pytest.importorskip("torch")
-    smp = modelparallel("torch")
-    again = smp.patches.checkpoint
-    calls = 0
-
-    class Counted(torch.nn.Linear):  # type: ignore[misc]
-        def forward(self, inputs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            return super().forward(inputs).tanh()
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(Counted(3, 3), Counted(3, 3))
-    inputs = torch.randn(2, 3)
-
-    def gradients(call: Callable[[Any], Any]) -> Any:
-        nonlocal calls
-        calls = 0
-        model.zero_grad()
-        call(inputs).sum().backward()
-        return torch.cat([each.grad.reshape(-1) for each in model.parameters()])
-
-    expected = gradients(model)
-    assert calls == 2
-    for call in (
-        lambda inputs: again.checkpoint(model, inputs),
-        lambda inputs: again.checkpoint_sequential(model, inputs),
-        lambda inputs: again.checkpoint_sequential(model, inputs, strategy="group_2", pack_args_as_tuple=True),
-    ):
-        assert torch.equal(gradients(call), expected)
-        assert calls == 4
-    smp.set_activation_checkpointing(model)
-    smp.set_activation_checkpointing(model, strategy="contiguous")
-    assert torch.equal(gradients(model), expected)
-    assert calls == 4
-    with pytest.raises(ValueError, match="strategy='some': expected each, contiguous or group_N"):
-        smp.set_activation_checkpointing(model, strategy="some")
-
-
 LOGGING = """
 import logging
 import smdistributed.modelparallel.torch as smp

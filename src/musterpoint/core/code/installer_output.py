@@ -199,6 +199,7 @@ NEEDS = {
     "nvidia-ml-py": Need("12", "watching the GPUs"),
     "py-spy": Need("0.4", "the stacks of ranks that stand still, and of programs that they started"),
     "rich": Need("13", "the tables and pictures of muster"),
+    "shtab": Need("1.7", "muster completion"),
     "sagemaker-train": Need("1.20", "musterpoint as a distribution of SDK v3"),
     "torch": Need("2.2", "the launcher torchrun"),
     "watchdog": Need("4", "the sync of output/intermediate to S3"),

@@ -7,24 +7,6 @@ from hypothesis import strategies as st
 
 from musterpoint.core.channel.topics.barriers import WhoWaits
 
-
-def test_a_point_is_reached_once_all_of_the_group_are_there() -> None:
-    points = WhoWaits(["algo-1", "algo-2"])
-    assert points.arrive("algo-1", "ready") == []
-    assert points.arrive("algo-3", "ready") == []  # outside the group: welcome, but not waited for
-    assert points.arrive("algo-1", "other") == []
-    assert points.arrive("algo-2", "ready") == ["ready"]
-    assert points.waits("algo-1") == 1
-
-
-def test_who_is_through_is_not_waited_for() -> None:
-    points = WhoWaits(["algo-1", "algo-2"])
-    assert points.arrive("algo-1", "ready") == []
-    assert points.left("algo-3") == []
-    assert points.left("algo-2") == ["ready"]
-    assert points.arrive("algo-1", "later") == ["later"]
-
-
 GROUP = ["a", "b", "c"]
 STEPS = st.lists(st.tuples(st.sampled_from([*GROUP, "outside"]), st.sampled_from(["x", "y", "through"])), max_size=20)
 

@@ -42,13 +42,3 @@ def test_what_is_no_answer_tells_nothing(asked: float, came: float) -> None:
     clock = ClockDifference()
     answered(clock, asked, 5.0, came)
     assert not clock.is_known
-
-
-@pytest.mark.parametrize("payload", [b"1 2", b"1 2 3 4", b"1 2 x", b"1  2", b"1 2 " + b"9" * 19, b"9" * 19])
-def test_what_is_no_beat(payload: bytes) -> None:
-    with pytest.raises(wire.WireError):
-        wire.read_beat(payload)
-
-
-def test_a_beat_with_times() -> None:
-    assert wire.read_beat(wire.pack_beat(3, 7_000_000, 8_000_000)[wire.HEAD :]) == wire.Beat(3, 7_000_000, 8_000_000)

@@ -18,42 +18,38 @@ def joined(reports: dict[str, Report]) -> str:
     return ",".join(f"{host}={report.text}" for host, report in sorted(reports.items()))
 
 
-def message(point: str, text: str) -> Ask:
-    return Ask(point, text)
-
-
 def ignore(_answer: str | None) -> None:
     pass
 
 
 def test_the_leader_decides_when_all_have_reported() -> None:
     leader = Questions("a", ("b", "c"))
-    assert leader.report("b", message("x", "2"), 5.0) == []
+    assert leader.report("b", Ask("x", "2"), 5.0) == []
     assert leader.ask("x", Report("1", 4.0), joined, ignore) == []
-    assert leader.report("c", message("x", "3"), 6.0) == [Answered("x", "a=1,b=2,c=3", ("b", "c"), ignore)]
+    assert leader.report("c", Ask("x", "3"), 6.0) == [Answered("x", "a=1,b=2,c=3", ("b", "c"), ignore)]
 
 
 def test_who_left_is_not_waited_for_and_who_is_late_gets_the_answer() -> None:
     leader = Questions("a", ("b", "c", "d"))
     leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", message("x", "2"), 0.0)
+    leader.report("b", Ask("x", "2"), 0.0)
     assert leader.left("c") == []
     assert leader.expire("x") == [Answered("x", "a=1,b=2", ("b",), ignore)]
     assert leader.expire("x") == [] and leader.expire("y") == []
-    assert leader.report("d", message("x", "4"), 0.0) == [Answered("x", "a=1,b=2", ("d",), None)]
+    assert leader.report("d", Ask("x", "4"), 0.0) == [Answered("x", "a=1,b=2", ("d",), None)]
     assert leader.ask("y", Report("1", 0.0), joined, ignore) == [], "who has reported at last is waited for again"
     with pytest.raises(wire.WireError, match="two reports"):
-        leader.report("d", message("x", "4"), 0.0)
+        leader.report("d", Ask("x", "4"), 0.0)
 
 
 def test_who_was_late_is_not_waited_for_until_it_reports() -> None:
     leader = Questions("a", ("b", "c"))
     leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", message("x", "2"), 0.0)
+    leader.report("b", Ask("x", "2"), 0.0)
     leader.expire("x")
     leader.ask("y", Report("1", 0.0), joined, ignore)
-    assert leader.report("b", message("y", "2"), 0.0) == [Answered("y", "a=1,b=2", ("b",), ignore)]
-    assert leader.report("c", message("x", "3"), 0.0) == [Answered("x", "a=1,b=2", ("c",), None)]
+    assert leader.report("b", Ask("y", "2"), 0.0) == [Answered("y", "a=1,b=2", ("b",), ignore)]
+    assert leader.report("c", Ask("x", "3"), 0.0) == [Answered("x", "a=1,b=2", ("c",), None)]
 
 
 def test_a_host_that_leaves_may_be_the_last_one() -> None:
@@ -65,16 +61,16 @@ def test_a_host_that_leaves_may_be_the_last_one() -> None:
 def test_in_the_next_attempt_all_are_asked_again_and_a_new_host_is_told_what_was_decided() -> None:
     leader = Questions("a", ("b", "c"))
     leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", message("x", "2"), 0.0)
-    leader.report("c", message("x", "3"), 0.0)
+    leader.report("b", Ask("x", "2"), 0.0)
+    leader.report("c", Ask("x", "3"), 0.0)
     leader.gone("c")
     for host in ("b", "c"):  # their ranks have ended
         leader.left(host)
     leader.begin(("b", "c"))
-    assert leader.report("c", message("x", ""), 0.0) == [Answered("x", "a=1,b=2,c=3", ("c",), None)]
+    assert leader.report("c", Ask("x", ""), 0.0) == [Answered("x", "a=1,b=2,c=3", ("c",), None)]
     assert leader.ask("y", Report("1", 0.0), joined, ignore) == []
-    assert leader.report("b", message("y", "2"), 0.0) == []
-    assert leader.report("c", message("y", "3"), 0.0) == [Answered("y", "a=1,b=2,c=3", ("b", "c"), ignore)]
+    assert leader.report("b", Ask("y", "2"), 0.0) == []
+    assert leader.report("c", Ask("y", "3"), 0.0) == [Answered("y", "a=1,b=2,c=3", ("b", "c"), ignore)]
 
 
 @pytest.mark.parametrize("bad", [Ask("x" * 65, ""), Ask("x", "y" * (MOST_TEXT + 1))])
@@ -89,7 +85,13 @@ def test_a_host_cannot_report_at_ever_more_points() -> None:
     leader = Questions("a", ("b", "c"))
     with pytest.raises(wire.WireError, match="more points"):
         for number in range(100):
-            leader.report("b", message(str(number), ""), 0.0)
+            leader.report("b", Ask(str(number), ""), 0.0)
+
+
+def wait_for(done: Callable[[], object]) -> None:
+    until = time.monotonic() + 500
+    while not done() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def consult(host: Any, answers: list[str | None]) -> None:
@@ -102,9 +104,7 @@ def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
     for host, got in zip(hosts, answers, strict=True):
         host.gathered()
         consult(host, got)
-    until = time.monotonic() + 500
-    while not all(answers) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: all(answers))
     assert answers == [["algo-1=algo-1,algo-2=algo-2,algo-3=algo-3"]] * 3
 
 
@@ -118,9 +118,7 @@ def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) ->
     cable.pull()
     for host in (leader, other):
         host.event(PeerLost)
-    until = time.monotonic() + 500
-    while not all(answers) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: all(answers))
     assert answers == [["algo-1=algo-1,algo-3=algo-3"]] * 2
 
 
@@ -132,7 +130,5 @@ def test_a_worker_that_loses_its_leader_gets_no_answer(start: Callable[..., Any]
     consult(worker, answers)
     cable.pull()
     worker.event(PeerLost)
-    until = time.monotonic() + 500
-    while not answers and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: answers)
     assert answers == [None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -59,10 +59,20 @@ def listener() -> Iterator[socket.socket]:
         yield sock
 
 
+Call = Callable[..., Caller]
+
+
 @pytest.fixture
-def callers() -> Iterator[list[Caller]]:
+def call() -> Iterator[Call]:
+    """Starts a call to a port of an answer's addresses."""
     made: list[Caller] = []
-    yield made
+
+    def started(*given: Any) -> Caller:
+        made.append(Caller(*given))
+        made[-1].dialer.start()
+        return made[-1]
+
+    yield started
     for caller in made:
         caller.dialer.stop()
         for sock, _ in caller.connected:
@@ -70,10 +80,8 @@ def callers() -> Iterator[list[Caller]]:
         caller.loop.close()
 
 
-def test_a_refusal_names_the_address(callers: list[Caller], port: int) -> None:
-    caller = Caller(port, Answer(("127.0.0.1",)))
-    callers.append(caller)
-    caller.dialer.start()
+def test_a_refusal_names_the_address(call: Call, port: int) -> None:
+    caller = call(port, Answer(("127.0.0.1",)))
     caller.turn_until(caller.missed)
     assert caller.missed == [(REFUSED, f"127.0.0.1 port {port}: connection refused")]
     caller.dialer.again()
@@ -85,31 +93,25 @@ def test_a_refusal_names_the_address(callers: list[Caller], port: int) -> None:
     [(Answer((), "no such name", True), VANISHED), (Answer((), "try again"), NOTHING)],
     ids=["no such name", "no answer"],
 )
-def test_a_name_without_an_address(callers: list[Caller], port: int, found: Answer, kind: str) -> None:
-    caller = Caller(port, found)
-    callers.append(caller)
-    caller.dialer.start()
+def test_a_name_without_an_address(call: Call, port: int, found: Answer, kind: str) -> None:
+    caller = call(port, found)
     caller.turn_until(caller.missed)
     assert caller.missed == [(kind, found.trouble)]
 
 
-def test_every_address_is_tried(callers: list[Caller], listener: socket.socket) -> None:
-    caller = Caller(listener.getsockname()[1], Answer(("127.0.0.7", "::1", "127.0.0.1")))
-    callers.append(caller)
-    caller.dialer.start()
+def test_every_address_is_tried(call: Call, listener: socket.socket) -> None:
+    caller = call(listener.getsockname()[1], Answer(("127.0.0.7", "::1", "127.0.0.1")))
     caller.turn_until(caller.connected)
     assert caller.connected[0][1] == "127.0.0.1"
     assert caller.missed == []
 
 
-def test_a_stranger_is_left_for_the_next_address(callers: list[Caller], listener: socket.socket) -> None:
+def test_a_stranger_is_left_for_the_next_address(call: Call, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.7", port))
         stranger.listen()
-        caller = Caller(port, Answer(("127.0.0.7", "127.0.0.1")))
-        callers.append(caller)
-        caller.dialer.start()
+        caller = call(port, Answer(("127.0.0.7", "127.0.0.1")))
         caller.turn_until(caller.connected)
         caller.dialer.again()
         caller.turn_until(caller.connected, 2)
@@ -129,23 +131,19 @@ def test_a_stranger_is_left_for_the_next_address(callers: list[Caller], listener
     ids=["ours", "not ours", "another family", "the one that leads there"],
 )
 def test_the_call_comes_from_our_own_address(
-    callers: list[Caller], listener: socket.socket, sources: tuple[str, ...], expected: str
+    call: Call, listener: socket.socket, sources: tuple[str, ...], expected: str
 ) -> None:
-    caller = Caller(listener.getsockname()[1], Answer(("127.0.0.1",)), sources)
-    callers.append(caller)
-    caller.dialer.start()
+    caller = call(listener.getsockname()[1], Answer(("127.0.0.1",)), sources)
     caller.turn_until(caller.connected)
     assert caller.connected[0][0].getsockname()[0] == expected
 
 
-def test_an_address_of_ours_that_leads_nowhere_is_given_up(callers: list[Caller]) -> None:
+def test_an_address_of_ours_that_leads_nowhere_is_given_up(call: Call) -> None:
     with socket.socket() as crowded:
         crowded.bind(("127.0.0.1", 0))
         crowded.listen(0)
         inside = [socket.create_connection(crowded.getsockname())]  # from now on a call isn't answered
-        caller = Caller(crowded.getsockname()[1], Answer(("127.0.0.1",)), ("127.0.0.5",))
-        callers.append(caller)
-        caller.dialer.start()
+        caller = call(crowded.getsockname()[1], Answer(("127.0.0.1",)), ("127.0.0.5",))
         caller.loop.call_later(TIMEOUTS.connect / 2, lambda: inside.append(crowded.accept()[0]))
         caller.turn_until(caller.connected)
         for sock in inside:
@@ -154,10 +152,8 @@ def test_an_address_of_ours_that_leads_nowhere_is_given_up(callers: list[Caller]
     assert caller.missed == []
 
 
-def test_after_a_stop_nothing_comes(callers: list[Caller], port: int) -> None:
-    caller = Caller(port, Answer(("127.0.0.1",)))
-    callers.append(caller)
-    caller.dialer.start()
+def test_after_a_stop_nothing_comes(call: Call, port: int) -> None:
+    caller = call(port, Answer(("127.0.0.1",)))
     caller.dialer.stop()
     caller.dialer.again()
     for _ in range(5):

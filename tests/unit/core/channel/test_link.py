@@ -53,14 +53,17 @@ class Ends:
         while len(outcomes) < count:
             self.loop.turn(60.0)
 
+    def close(self) -> None:
+        self.link.close()
+        self.far.close()
+        self.loop.close()
+
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     made = Ends()
     yield made
-    made.link.close()
-    made.far.close()
-    made.loop.close()
+    made.close()
 
 
 def test_frames_come_in(ends: Ends) -> None:
@@ -155,9 +158,7 @@ def test_whatever_a_frame_leads_to_ends_its_connection_only_and_is_told_of(ends:
     ends.until(ends.ends)
     assert ends.ends == [("what it sent could not be handled", True)]
     (said,) = ends.said
-    assert said.startswith("warning: internal error, please report it: what 127.0.0.1 sent led to ")
-    assert type(error).__name__ in said
-    assert "(test_link.py:" in said
+    assert type(error).__name__ in said and "127.0.0.1" in said and "(test_link.py:" in said
     assert said.isprintable()
     ((event, facts),) = ends.moments
     assert (event, facts["address"]) == ("internal-error", "127.0.0.1")
@@ -246,9 +247,7 @@ class Sealed(Ends):
 def sealed() -> Iterator[Sealed]:
     made = Sealed()
     yield made
-    made.link.close()
-    made.far.close()
-    made.loop.close()
+    made.close()
 
 
 def test_sealed_frames_of_every_size_arrive(sealed: Sealed) -> None:

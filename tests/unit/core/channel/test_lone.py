@@ -30,12 +30,11 @@ def test_what_a_lone_host_says_comes_back() -> None:
 def test_a_lone_host_asks_nobody_and_is_asked_by_nobody() -> None:
     loop = Loop()
     peers = LoneChannel(loop)
-    with pytest.raises(ValueError, match="start request 7 is for 'algo-2', which is no other host of this job"):
+    with pytest.raises(ValueError, match="'algo-2'"):
         spoken(peers).start("algo-2", 7, ("orted",))
-    with pytest.raises(RuntimeError, match="start request 7: only a worker is asked"):
-        spoken(peers).started(7)
-    with pytest.raises(RuntimeError, match="start request 7"):
-        spoken(peers).start_ended(7, 0)
+    for answer in (lambda: spoken(peers).started(7), lambda: spoken(peers).start_ended(7, 0)):
+        with pytest.raises(RuntimeError):
+            answer()
     loop.close()
 
 

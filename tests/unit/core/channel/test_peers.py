@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.base import exit_codes
-from musterpoint.base.failure import Failure, Secondary, lost_host
+from musterpoint.base.failure import Failure, Secondary
 
 BOOM = Failure("algo-2", 7, "user", "user", "RuntimeError: boom", 3, 1, None, 1700000000.5)
 
@@ -90,14 +89,6 @@ def test_a_reason_can_not_steer_a_terminal_or_a_log() -> None:
     assert found == "boom\\x1b[2J\\r\\x85musterpoint: all is well\\u2028\\u202egnp\n\tat line 3"
 
 
-def test_a_lost_host_is_76_with_its_name_and_how_it_was_seen() -> None:
-    failure = lost_host("algo-3", "connection refused", 5.0)
-    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-3", 76, "host", "infra")
-    assert failure.code == exit_codes.HOST_LOST
-    assert failure.reason == "muster: host algo-3 was lost: connection refused"
-    assert (failure.rank, failure.at) == (None, 5.0)
-
-
 def who(rank: int, words: str = "", code: int = 1, kind: str = "user") -> Failure:
     reason = f"{words}rank {rank} (local rank {rank % 2}) on algo-{rank // 2}, exit code {code}"
     return Failure(f"algo-{rank // 2}", code, "user", kind, reason, rank, rank % 2, at=100.0 + rank)
@@ -122,8 +113,3 @@ ALIKE = [
 @pytest.mark.parametrize(("name", "failure", "first", "tally"), ALIKE, ids=[row[0] for row in ALIKE])
 def test_what_a_failure_is_beside_the_first(name: str, failure: Failure, first: Failure, tally: Secondary) -> None:
     assert Secondary.of([failure], first) == tally
-
-
-def test_tallies_add_up() -> None:
-    assert Secondary(1, 2, 3).plus(Secondary(10, 20, 30)) == Secondary(11, 22, 33)
-    assert Secondary(11, 22, 33).total == 66

@@ -26,7 +26,13 @@ LATER = Failure("algo-4", 3, "user", "user", "KeyError: 'x'")
 RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
 ABORT = Failure("algo-3", 1, "user", "peer", "NCCL abort")
 
+RAISED = Failure("algo-2", 1, "user", "user", "LookupError: no such shard", 3, 1, at=5.0, ending=True)
+ENDED, READ = RAISED._replace(ending=False), RAISED._replace(second_hand=True)
+SAME = LATER._replace(reason=RAISED.reason)
+CLOSED = Failure("algo-1", 1, "user", "user", "EOFError: Ran out of input", 0, 0, inside="gather", lost_connection=True)
+KILLED = Failure("algo-2", 137, "user", "infra", "rank 3 was killed by SIGKILL", 3, 1, signal=9)
 GONE = lost("algo-2", "gone")
+WHILE_READ = [("failed", READ, 1.0), ("failed", RESET, 1.1), ("tick", 4.0)]
 
 
 def play(*steps: tuple[object, ...], opaque: str = "") -> list[Decision]:
@@ -47,31 +53,6 @@ def until(finder: RootCauseFinder, now: float) -> list[Decision]:
     return actions
 
 
-def test_the_first_cause_wins() -> None:
-    assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
-
-
-RAISED = Failure("algo-2", 1, "user", "user", "LookupError: no such shard", 3, 1, at=5.0, ending=True)
-
-
-def test_a_symptom_gives_way_to_a_rank_that_has_raised_and_has_not_ended_yet() -> None:
-    lost_one = Secondary(lost=1)
-    assert play(("failed", RAISED, 1.0), ("failed", RESET, 2.0)) == [Announce(RAISED, lost_one)]
-    assert play(("failed", RESET, 1.0), ("failed", RAISED, 2.0)) == [Announce(RAISED, lost_one)]
-    assert play(("failed", CLOSED, 1.0), ("failed", RAISED, 2.0)) == [Announce(RAISED, Secondary(other=1))]
-
-
-def test_a_rank_that_has_raised_fails_when_it_ends_or_another_fails_after_it() -> None:
-    ended = RAISED._replace(ending=False)
-    assert play(("failed", RAISED, 1.0), ("tick", 99.0)) == []
-    assert play(("failed", RAISED, 1.0), ("failed", ended, 3.0)) == [Announce(ended, Secondary())]
-    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0)) == [Announce(RAISED, Secondary(other=1))]
-    assert play(("failed", RAISED, 1.0), ("failed", BOOM, 2.0, 1.5)) == [Announce(BOOM, Secondary())]
-    same = LATER._replace(reason=RAISED.reason)
-    assert play(("failed", RAISED, 1.0), ("failed", same, 2.0)) == [Announce(same, Secondary())]
-    assert ended.is_same_as(RAISED)
-
-
 def test_hosts_are_asked_for_a_rank_that_has_raised_where_nothing_explains_a_symptom() -> None:
     finder = RootCauseFinder(2.0)
     assert finder.failed(RESET, 1.0) == []
@@ -81,13 +62,68 @@ def test_hosts_are_asked_for_a_rank_that_has_raised_where_nothing_explains_a_sym
     assert finder.failed(RAISED, 2.9) == [Announce(RAISED, Secondary(lost=1))]
 
 
-def test_a_symptom_waits_while_the_output_of_a_failed_rank_is_read() -> None:
-    read = RAISED._replace(second_hand=True)
-    ended = RAISED._replace(ending=False)
-    steps = ("failed", read, 1.0), ("failed", RESET, 1.1), ("tick", 4.0)
-    assert play(*steps) == []
-    assert play(*steps, ("failed", ended, 4.1)) == [Announce(ended, Secondary(lost=1))]
-    assert play(*steps, ("tick", 4.5)) == [Announce(RESET, Secondary())]
+HISTORIES: dict[str, tuple[list[tuple[object, ...]], list[Decision]]] = {
+    "the first cause wins": (
+        [("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)], [Announce(BOOM, Secondary())]),
+    "a symptom waits for the cause": (
+        [("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 2.9), ("failed", BOOM, 2.95), ("tick", 9.0)],
+        [Announce(BOOM, Secondary(lost=2))]),
+    "a symptom alone, within the hold": ([("failed", RESET, 1.0), ("tick", 2.99)], []),
+    "a symptom alone, after the hold": ([("failed", RESET, 1.0), ("tick", 3.0)], [Announce(RESET, Secondary())]),
+    # a rank that has raised, and has not ended yet
+    "it comes before a symptom": (
+        [("failed", RAISED, 1.0), ("failed", RESET, 2.0)], [Announce(RAISED, Secondary(lost=1))]),
+    "it comes after a symptom": (
+        [("failed", RESET, 1.0), ("failed", RAISED, 2.0)], [Announce(RAISED, Secondary(lost=1))]),
+    "it comes after a lost connection": (
+        [("failed", CLOSED, 1.0), ("failed", RAISED, 2.0)], [Announce(RAISED, Secondary(other=1))]),
+    "it never ends": ([("failed", RAISED, 1.0), ("tick", 99.0)], []),
+    "it ends": ([("failed", RAISED, 1.0), ("failed", ENDED, 3.0)], [Announce(ENDED, Secondary())]),
+    "another fails after it": (
+        [("failed", RAISED, 1.0), ("failed", BOOM, 2.0)], [Announce(RAISED, Secondary(other=1))]),
+    "another had failed before it": (
+        [("failed", RAISED, 1.0), ("failed", BOOM, 2.0, 1.5)], [Announce(BOOM, Secondary())]),
+    "another fails alike": ([("failed", RAISED, 1.0), ("failed", SAME, 2.0)], [Announce(SAME, Secondary())]),
+    # while the output of a failed rank is read
+    "a symptom waits for it": (WHILE_READ, []),
+    "it ends then": ([*WHILE_READ, ("failed", ENDED, 4.1)], [Announce(ENDED, Secondary(lost=1))]),
+    "nothing comes of it": ([*WHILE_READ, ("tick", 4.5)], [Announce(RESET, Secondary())]),
+    # a lost connection of the program's own is a cause if there is no other
+    "within the hold": ([("failed", CLOSED, 1.0), ("tick", 2.9)], []),
+    "after the hold": ([("failed", CLOSED, 1.0), ("tick", 3.0)], [Announce(CLOSED, Secondary())]),
+    "before a symptom": (
+        [("failed", CLOSED, 1.0), ("failed", RESET, 1.5), ("tick", 3.0)], [Announce(CLOSED, Secondary(lost=1))]),
+    "before a lost host": ([("failed", CLOSED, 1.0), ("lost", "algo-2", GONE)], [Announce(GONE, Secondary(other=1))]),
+    # hosts that don't answer, are cut off, lost or silent
+    "a host that does not answer is waited for": (
+        [("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.4, False)], []),
+    "a host that answers again": (
+        [("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)], [Announce(RESET, Secondary())]),
+    "a host that is cut off is waited for": ([("cut", "algo-2"), ("failed", RESET, 1.0), ("tick", 9.0)], []),
+    "a host that is back": (
+        [("failed", RESET, 1.0), ("cut", "algo-2"), ("tick", 9.0), ("back", "algo-2"), ("tick", 9.1)],
+        [Announce(RESET, Secondary())]),
+    "a host that is lost is the cause": (
+        [("cut", "algo-2"), ("failed", RESET, 1.0), ("failed", ABORT, 2.0), ("lost", "algo-2", GONE)],
+        [Announce(GONE, Secondary(lost=2))]),
+    "a lost host without a failure": ([("cut", "algo-2"), ("lost", "algo-2", GONE), ("tick", 99.0)], []),
+    "a silent host is given up when ranks fail": (
+        [("silent", "algo-2"), ("failed", RESET, 1.0)], [Hurry("algo-2")]),
+    "a host that falls silent then": ([("failed", RESET, 1.0), ("silent", "algo-2")], [Hurry("algo-2")]),
+    "a silent host does not hold up a cause": (
+        [("silent", "algo-3"), ("failed", BOOM, 1.0)], [Announce(BOOM, Secondary())]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    steps, expected = HISTORIES[name]
+    assert play(*steps) == expected
+
+
+def test_what_a_lost_host_is() -> None:
+    assert Failure("algo-2", exit_codes.HOST_LOST, "host", "infra", "muster: host algo-2 was lost: gone") == GONE
+    assert ENDED.is_same_as(RAISED)
 
 
 def first_of(*reports: tuple[Failure, float, float]) -> tuple[str, Secondary] | None:
@@ -118,23 +154,12 @@ def test_a_cause_that_waits_for_another_is_due_soon() -> None:
     assert finder.due is None
 
 
-CLOSED = Failure("algo-1", 1, "user", "user", "EOFError: Ran out of input", 0, 0, inside="gather", lost_connection=True)
-KILLED = Failure("algo-2", 137, "user", "infra", "rank 3 was killed by SIGKILL", 3, 1, signal=9)
-
-
 @pytest.mark.parametrize("age", [0.0, 1.0])
 def test_a_lost_connection_of_the_programs_own_gives_way_to_a_rank_that_ended_without_a_word(age: float) -> None:
     """That one is seen only when it has ended, on a busy machine late; the other told of its exception at once."""
     beside = Secondary(other=1)
     assert first_of((CLOSED, 1.0, 0.9), (KILLED, 1.8, age)) == ("algo-2", beside)
     assert first_of((KILLED, 1.0, age), (CLOSED, 1.04, 9.0)) == ("algo-2", beside)
-
-
-def test_a_lost_connection_of_the_programs_own_is_a_cause_if_there_is_no_other() -> None:
-    assert play(("failed", CLOSED, 1.0), ("tick", 2.9)) == []
-    assert play(("failed", CLOSED, 1.0), ("tick", 3.0)) == [Announce(CLOSED, Secondary())]
-    assert play(("failed", CLOSED, 1.0), ("failed", RESET, 1.5), ("tick", 3.0)) == [Announce(CLOSED, Secondary(lost=1))]
-    assert play(("failed", CLOSED, 1.0), ("lost", "algo-2", GONE)) == [Announce(GONE, Secondary(other=1))]
 
 
 def test_a_rank_that_raised_for_a_lost_connection_of_anothers_program_comes_after_it() -> None:
@@ -167,16 +192,6 @@ def test_clocks_of_hosts_decide_nothing(reports: list[tuple[Kind, float, float]]
     assert cause(times) == found == cause([0.0] * len(times))
 
 
-def test_a_symptom_waits_for_the_cause() -> None:
-    history = [("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 2.9), ("failed", BOOM, 2.95), ("tick", 9.0)]
-    assert play(*history) == [Announce(BOOM, Secondary(lost=2))]
-
-
-def test_a_symptom_alone_is_announced_after_the_hold() -> None:
-    assert play(("failed", RESET, 1.0), ("tick", 2.99)) == []
-    assert play(("failed", RESET, 1.0), ("tick", 3.0)) == [Announce(RESET, Secondary())]
-
-
 @pytest.mark.parametrize(("pause", "announced"), [(1.5, BOOM), (1.99, BOOM), (2.0, RESET)])
 def test_symptoms_that_come_one_by_one_are_waited_for(pause: float, announced: Failure) -> None:
     """On a slow machine the rank that failed may be the last to end; the hold is that between two symptoms."""
@@ -195,47 +210,12 @@ def test_symptoms_without_end_are_waited_for_until_four_holds() -> None:
     assert len(play(*steps)) == 1
 
 
-def test_a_host_that_does_not_answer_is_waited_for() -> None:
-    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.4, False)) == []
-    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)) == [Announce(RESET, Secondary())]
-
-
-def test_a_host_that_is_cut_off_is_waited_for() -> None:
-    assert play(("cut", "algo-2"), ("failed", RESET, 1.0), ("tick", 9.0)) == []
-    assert play(("failed", RESET, 1.0), ("cut", "algo-2"), ("tick", 9.0), ("back", "algo-2"), ("tick", 9.1)) == [
-        Announce(RESET, Secondary())
-    ]
-
-
-def test_a_host_that_is_lost_is_the_cause() -> None:
-    (announced,) = play(("cut", "algo-2"), ("failed", RESET, 1.0), ("failed", ABORT, 2.0), ("lost", "algo-2", GONE))
-    assert isinstance(announced, Announce)
-    assert announced.failure._replace(at=0.0) == Failure(
-        "algo-2", exit_codes.HOST_LOST, "host", "infra", "muster: host algo-2 was lost: gone"
-    )
-    assert announced.secondary == Secondary(lost=2)
-
-
-def test_a_lost_host_without_a_failure_is_no_verdict() -> None:
-    assert play(("cut", "algo-2"), ("lost", "algo-2", GONE), ("tick", 99.0)) == []
-
-
-@pytest.mark.parametrize("silent_first", [True, False])
-def test_a_silent_host_is_given_up_when_ranks_fail(silent_first: bool) -> None:
-    steps = [("silent", "algo-2"), ("failed", RESET, 1.0)]
-    assert play(*(steps if silent_first else reversed(steps))) == [Hurry("algo-2")]
-
-
 def test_a_cut_host_that_falls_silent_when_the_hold_is_over_is_given_up_first() -> None:
     told = play(
         ("cut", "algo-2"), ("failed", RESET, 1.0), ("silent", "algo-2"), ("tick", 9.0), ("lost", "algo-2", GONE)
     )
     assert [type(action) for action in told] == [Hurry, Announce]
     assert told[1].failure.host == "algo-2"  # type: ignore[union-attr]
-
-
-def test_a_silent_host_does_not_hold_up_a_cause() -> None:
-    assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
 
 
 BOTH = "algo-1 algo-2"
@@ -294,16 +274,9 @@ def named(*arguments: object) -> Failure:
 
 
 def test_who_is_silent_while_others_answer_is_lost() -> None:
-    failure = named("algo-1", "algo-2", 15.0, ["algo-3"], [])
-    assert failure.host == "algo-2"
-    assert (
-        failure.reason
-        == "muster: host algo-2 was lost: nothing was heard of it for 15 s, while algo-3 went on answering"
-    )
+    assert named("algo-1", "algo-2", 15.0, ["algo-3"], []).host == "algo-2"
     assert "while 2 other hosts went on" in named("algo-1", "algo-2", 15.0, ["algo-3", "algo-4"], ["algo-5"]).reason
 
 
 def test_who_hears_nobody_is_cut_off_itself() -> None:
-    failure = named("algo-1", "algo-2", 15.0, [], ["algo-3"])
-    assert failure.host == "algo-1"
-    assert failure.reason == "muster: host algo-1 was lost: it has heard none of the other 2 hosts for 15 s"
+    assert named("algo-1", "algo-2", 15.0, [], ["algo-3"]).host == "algo-1"

@@ -11,7 +11,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.connection_log import ConnectionLog
-from musterpoint.core.channel.dial import NOTHING, REFUSED, VANISHED
+from musterpoint.core.channel.dial import NOTHING, REFUSED, VANISHED, Miss
 from musterpoint.core.channel.link import Context, Link, LinkOwner
 from musterpoint.core.channel.session import (
     Action,
@@ -31,8 +31,14 @@ from musterpoint.core.channel.wire import WireError
 Step = tuple[float, Callable[[Session, float], list[Action]]]
 
 
-def heard(session: Session, now: float) -> list[Action]:
-    return session.received(now)
+heard, resumed, job_ending, tick = Session.received, Session.resumed, Session.job_ending, Session.tick
+
+
+def tried(kind: Miss) -> Callable[[Session, float], list[Action]]:
+    return lambda session, now: session.tried(now, kind)
+
+
+refused, vanished, nothing = map(tried, (REFUSED, VANISHED, NOTHING))
 
 
 def closed(session: Session, now: float) -> list[Action]:
@@ -41,30 +47,6 @@ def closed(session: Session, now: float) -> list[Action]:
 
 def broken(session: Session, now: float) -> list[Action]:
     return session.ended(now, False)
-
-
-def refused(session: Session, now: float) -> list[Action]:
-    return session.tried(now, REFUSED)
-
-
-def vanished(session: Session, now: float) -> list[Action]:
-    return session.tried(now, VANISHED)
-
-
-def nothing(session: Session, now: float) -> list[Action]:
-    return session.tried(now, NOTHING)
-
-
-def resumed(session: Session, now: float) -> list[Action]:
-    return session.resumed(now)
-
-
-def job_ending(session: Session, now: float) -> list[Action]:
-    return session.job_ending(now)
-
-
-def tick(session: Session, now: float) -> list[Action]:
-    return session.tick(now)
 
 
 def bye(session: Session, now: float) -> list[Action]:
@@ -202,13 +184,6 @@ def ends() -> Iterator[Ends]:
     made = Ends()
     yield made
     made.close()
-
-
-def test_two_members_share_no_secret(ends: Ends) -> None:
-    other = Ends()
-    drawn = {*ends.member.ticket, *other.member.ticket}
-    assert len(drawn) == 4
-    other.close()
 
 
 def test_a_message_goes_out_and_is_kept_until_it_has_come(ends: Ends) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 from hypothesis import given
@@ -101,64 +101,48 @@ def test_the_roster_of_ten_thousand_hosts_with_all_their_ports_is_read() -> None
     assert len(wire.unpack(payload, compressed=True)["seats"]) == 10_000
 
 
-@pytest.mark.parametrize("payload", [b"1x", b"1" * 30, b"-1"])
+@pytest.mark.parametrize(
+    "payload", [b"1x", b"1" * 30, b"-1", b"1 2", b"1 2 3 4", b"1 2 x", b"1  2", b"1 2 " + b"9" * 19, b"9" * 19]
+)
 def test_what_is_no_beat(payload: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.read_beat(payload)
 
 
-def test_a_beat_counts() -> None:
-    payload = wire.pack_beat(12)[4:]
+@pytest.mark.parametrize("times", [(), (7_000_000, 8_000_000)])
+def test_a_beat_counts_and_may_have_times(times: tuple[int, ...]) -> None:
+    payload = wire.pack_beat(12, *times)[wire.HEAD :]
     assert wire.is_beat(payload)
-    assert wire.read_beat(payload) == wire.Beat(12)
+    assert wire.read_beat(payload) == wire.Beat(12, *times)
 
 
-@pytest.mark.parametrize("value", [None, -1, 2**60, True, "1", 1.5])
-def test_numbers_are_checked(value: object) -> None:
-    with pytest.raises(wire.WireError):
-        wire.number({"t": "m", "n": value}, "n")
+Read = Callable[..., Any]
+WRONG: list[tuple[Read, tuple[int, ...], list[Any]]] = [
+    (wire.number, (), [None, -1, 2**60, True, "1", 1.5]),
+    (wire.number, (255, -64), [-65, 256, True, 1.0, "1"]),
+    (wire.text, (), [None, 1, "x" * 5000]),
+    (wire.texts, (), [None, "ab", [1], ["x"] * 65]),
+    (wire.texts, (1, 300), [["x" * 301]]),
+    (wire.numbers, (1, 9, 3), [
+        None, 1, "12", {"1": 2}, [1.0], [True], [None], ["1"], [[1]], [0], [-1], [10], [float("nan")], [10**400],
+        [1] * 4, [1] * 10**6,
+    ]),
+]  # fmt: skip
+"""How a field is read, with which bounds, and what it is not then."""
+RIGHT: list[tuple[Read, tuple[int, ...], Any, Any]] = [
+    (wire.number, (255, -64), -64, -64),
+    (wire.texts, (1, 300), ["x" * 300], ("x" * 300,)),
+    *((wire.numbers, (1, 9, 3), value, tuple(value)) for value in ([], [1], [9, 1, 9])),
+]
 
 
-@pytest.mark.parametrize("value", [-65, 256, True, 1.0, "1"])
-def test_numbers_below_zero_are_checked(value: object) -> None:
-    assert wire.number({"t": "m", "n": -64}, "n", 255, -64) == -64
-    with pytest.raises(wire.WireError, match="no number from -64 to 255"):
-        wire.number({"t": "m", "n": value}, "n", 255, -64)
+@pytest.mark.parametrize(("read", "bounds", "values"), WRONG)
+def test_fields_are_checked(read: Read, bounds: tuple[int, ...], values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(wire.WireError):
+            read({"t": "m", "n": value}, "n", *bounds)
 
 
-@pytest.mark.parametrize("value", [None, 1, "x" * 5000])
-def test_texts_are_checked(value: object) -> None:
-    with pytest.raises(wire.WireError):
-        wire.text({"t": "m", "n": value}, "n")
-
-
-@pytest.mark.parametrize("value", [None, "ab", [1], ["x"] * 65])
-def test_lists_are_checked(value: object) -> None:
-    with pytest.raises(wire.WireError):
-        wire.texts({"t": "m", "n": value}, "n")
-
-
-def test_lists_of_longer_texts() -> None:
-    assert wire.texts({"t": "m", "n": ["x" * 300]}, "n", 1, 300) == ("x" * 300,)
-    with pytest.raises(wire.WireError):
-        wire.texts({"t": "m", "n": ["x" * 301]}, "n", 1, 300)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [None, 1, "12", {"1": 2}, [1.0], [True], [None], ["1"], [[1]], [0], [-1], [10], [float("nan")], [10**400], [1] * 4],
-    ids=repr,
-)
-def test_lists_of_numbers_are_checked(value: object) -> None:
-    with pytest.raises(wire.WireError):
-        wire.numbers({"t": "m", "n": value}, "n", 1, 9, 3)
-
-
-def test_a_million_numbers_are_refused_by_their_count() -> None:
-    with pytest.raises(wire.WireError, match="no list of at most 64 numbers"):
-        wire.numbers({"t": "m", "n": [1] * 10**6}, "n", 1, 9, 64)
-
-
-@pytest.mark.parametrize("value", [[], [1], [9, 1, 9]])
-def test_lists_of_numbers(value: list[int]) -> None:
-    assert wire.numbers({"t": "m", "n": value}, "n", 1, 9, 3) == tuple(value)
+@pytest.mark.parametrize(("read", "bounds", "value", "found"), RIGHT)
+def test_fields_are_read(read: Read, bounds: tuple[int, ...], value: Any, found: Any) -> None:
+    assert read({"t": "m", "n": value}, "n", *bounds) == found

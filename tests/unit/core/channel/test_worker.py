@@ -18,7 +18,6 @@ from musterpoint.core.channel.peers import (
     PeerLost,
     PeerSilent,
     StartAsked,
-    Started,
     StartEnded,
     StopAll,
 )
@@ -68,15 +67,6 @@ def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
         assert not host.has(PeerLost)
 
 
-def test_silence_ends_after_its_time(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=1.5)
-    cable.freeze()
-    lost = worker.event(PeerLost)
-    assert (lost.host, lost.apart_from) == ("algo-1", "algo-2")
-    assert "nothing came through for 1.5 s" in lost.why
-    assert leader.event(PeerLost).host == "algo-2"
-
-
 def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start, cable: Any) -> None:
     _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
     worker.say("arrive", "x")
@@ -111,34 +101,25 @@ def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) ->
     assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
 
 
-def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
-    cable.freeze()
-    worker.event(PeerSilent)
-    worker.say("failed", RESET)
-    assert worker.event(JobFailed).failure.host == "algo-1"
-
-
-def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_leader(start: Start) -> None:
-    leader, worker = start(1, 2), start(2, 2, timeouts=TIMEOUTS._replace(silence=2.0))
-    leader.gathered()
-    worker.gathered()
+@pytest.mark.parametrize("still", ["leader", "worker"])
+def test_a_failure_right_after_a_standstill_of_a_host_is_no_silence_of_the_other(start: Start, still: str) -> None:
+    failure = RESET if still == "worker" else BOOM._replace(host="algo-1")
+    short = {still: {"timeouts": TIMEOUTS._replace(silence=2.0)}}
+    hosts = {name: start(place, 2, **short.get(name, {})) for place, name in ((1, "leader"), (2, "worker"))}
+    for host in hosts.values():
+        host.gathered()
 
     def stand_still(peers: Any) -> None:
         time.sleep(3.0)
-        peers.failed(RESET)
+        peers.failed(failure)
 
-    worker.ask(stand_still)
-    assert worker.event(JobFailed) == JobFailed(RESET)
-
-
-def test_who_is_done_does_not_mind_a_silent_leader(start: Start, cable: Any) -> None:
-    """It may have ended well, and its last word is on its way for ever."""
-    _leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=1.5)
-    worker.say("done", 0)
-    cable.freeze()
-    worker.event(AllDone)
-    assert not worker.has(PeerLost)
+    hosts[still].ask(stand_still)
+    for host in hosts.values():
+        assert host.event(JobFailed).failure == failure
+        host.say("done", 1)
+    for host in hosts.values():
+        host.event(AllDone)
+        assert "connection-ended" not in host.moments
 
 
 def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable: Any) -> None:
@@ -165,48 +146,6 @@ def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: St
     assert (verdict.failure.host, verdict.failure.code) == ("algo-2", exit_codes.HOST_LOST)
     cable.plug()
     assert worker.event(JobFailed).failure == verdict.failure
-
-
-def test_start_requests_across_broken_connections_come_once_and_in_order(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
-    for round_ in range(5):
-        leader.say("start", "algo-2", round_, ("orted", str(round_)))
-        cable.snap()
-        leader.say("start", "algo-2", 10 + round_, ("orted", str(10 + round_)))
-        worker.wait(lambda round_=round_: len(worker.heard(StartAsked)) == 2 * round_ + 2)
-        worker.say("started", round_)
-        worker.say("start_ended", 10 + round_, round_)
-        cable.snap()
-        worker.say("start_ended", round_, 0, "said")
-        leader.wait(lambda round_=round_: len(leader.heard(Started, StartEnded)) == 3 * round_ + 3)
-    asked = [number for round_ in range(5) for number in (round_, 10 + round_)]
-    assert worker.heard(StartAsked) == [StartAsked(number, ("orted", str(number))) for number in asked]
-    assert leader.heard(Started, StartEnded) == [
-        event
-        for round_ in range(5)
-        for event in (
-            Started("algo-2", round_),
-            StartEnded("algo-2", 10 + round_, round_),
-            StartEnded("algo-2", round_, 0, "said"),
-        )
-    ]
-    assert not leader.has(PeerLost)
-
-
-def test_what_is_asked_and_answered_in_silence_arrives_afterwards(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
-    leader.say("start", "algo-2", 1, ("orted",))
-    worker.event(StartAsked)
-    cable.freeze()
-    worker.event(PeerSilent)
-    leader.event(PeerSilent)
-    worker.say("started", 1)
-    leader.say("start", "algo-2", 2, ("orted",))
-    cable.plug()
-    assert leader.event(Started) == Started("algo-2", 1)
-    worker.wait(lambda: len(worker.heard(StartAsked)) == 2)
-    assert [event.number for event in worker.heard(StartAsked)] == [1, 2]
-    assert not leader.has(StartEnded)
 
 
 def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
@@ -307,32 +246,6 @@ def test_start_requests_without_end_end_with_the_connection(
     leader.ask(lambda peers: [peers._members["algo-2"].post(one) for one in data])
     worker.wait(lambda: any("more start requests than can wait" in text for text in worker.said))
     worker.wait(lambda: len(worker.heard(StartAsked)) == 5)
-
-
-@pytest.mark.parametrize("kind", ["stop", "failure", "its own failure"])
-def test_a_silent_leader_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
-    if kind == "failure":
-        leader.say("failed", BOOM)
-        worker.event(JobFailed)
-    cable.freeze()
-    if kind == "stop":
-        worker.say("stopping", 15)
-    elif kind == "its own failure":
-        worker.say("failed", BOOM)
-        assert worker.event(JobFailed).failure == BOOM
-    worker.say("done", 7)
-    worker.event(AllDone)
-    assert not worker.has(PeerLost), "how it ends is known"
-
-
-def test_a_stop_from_a_leader_that_then_freezes(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
-    leader.say("stopping", 15)
-    worker.event(StopAll)
-    cable.freeze()
-    worker.say("done", 143)
-    worker.event(AllDone)
 
 
 def test_both_ends_of_a_cut_name_both_in_the_same_words(start: Start, cable: Any) -> None:

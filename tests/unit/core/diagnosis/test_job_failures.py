@@ -21,7 +21,6 @@ from musterpoint.core.diagnosis.failures import (
     unplanned_rank,
     wrong_world,
 )
-from musterpoint.core.diagnosis.program_output import abort_code
 from musterpoint.core.launch.plan import Argument, ProcessPlan
 from musterpoint.core.supervise.program_files import CodeDirectory
 
@@ -103,25 +102,17 @@ def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
     assert len(reason.encode()) <= 900
 
 
-def test_another_world_than_the_one_planned() -> None:
-    failure = wrong_world(3, 2, 4, HERE)
-    assert failure.reason == "muster: rank 3 on algo-2 got a world of 2 rank(s), but 4 were planned"
-    assert (failure.code, failure.cause) == (72, "muster")
-
-
-def test_a_rank_where_none_was_planned() -> None:
-    failure = unplanned_rank(3, 2, 2, HERE)
-    assert failure.reason == (
-        "muster: the launcher started rank 3 (local rank 2) on algo-2, where 2 rank(s) were planned: "
-        "it put ranks on other hosts than the plan says"
-    )
-    assert (failure.code, failure.cause, failure.kind) == (72, "muster", "infra")
-
-
-def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
-    failure = daemon_refused("algo-7", "orted is not there, hush\n", HERE)
-    assert failure.reason == "muster: mpirun's daemon could not be started on algo-7: orted is not there, ***"
-    assert (failure.host, failure.code, failure.kind) == ("algo-7", 72, "infra")
+@pytest.mark.parametrize(
+    ("failure", "host", "words"),
+    [
+        (wrong_world(3, 2, 4, HERE), "algo-2", "rank 3 on algo-2 got a world of 2 rank(s), but 4 were planned"),
+        (unplanned_rank(3, 2, 2, HERE), "algo-2", "rank 3 (local rank 2) on algo-2, where 2 rank(s) were planned"),
+        (daemon_refused("algo-7", "orted is not there, hush\n", HERE), "algo-7", "on algo-7: orted is not there, ***"),
+    ],
+)
+def test_what_a_launcher_or_a_daemon_does_otherwise_than_planned(failure: Failure, host: str, words: str) -> None:
+    assert words in failure.reason
+    assert (failure.host, failure.code, failure.cause, failure.kind) == (host, 72, "muster", "infra")
 
 
 @pytest.mark.parametrize(
@@ -129,29 +120,10 @@ def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
 )
 def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: int, kind: str) -> None:
     """Unless nothing ran yet, or somebody killed it."""
-    assert (
-        failure_of_service_or_launcher(
-            ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True), HERE
-        ).kind
-        == kind
-    )
-    assert (
-        failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE).kind
-        == "infra"
-    )
-
-
-def test_a_service_of_the_users_fails_as_a_rank_does() -> None:
-    end = ServiceOrLauncherEnd("ps 0", "service", 3, 0, b"OSError: the hush disk is full\n", users=True)
-    failure = failure_of_service_or_launcher(end, HERE)
-    assert failure.reason == "OSError: the *** disk is full\nps 0 on algo-2, exit code 3"
-    assert (failure.code, failure.cause) == (3, "user")
-
-
-def test_the_code_of_an_abort() -> None:
-    line = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0"
-    assert abort_code(line, 0) == 5
-    assert abort_code(b"Abort(5)", 5) is None
+    end = ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True)
+    assert failure_of_service_or_launcher(end, HERE).kind == kind
+    assert failure_of_service_or_launcher(end._replace(mpi=False), HERE).kind == "infra"
+    assert failure_of_service_or_launcher(end._replace(users=True), HERE).cause == "user"
 
 
 def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:

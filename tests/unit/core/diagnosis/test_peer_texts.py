@@ -18,15 +18,6 @@ def test_each_text_is_a_symptom_and_says_where_it_comes_from(text: PeerText) -> 
     assert re.match(r"seen\b|[\w-]+/[\w-]+: [\w./]+/", text.source)
 
 
-@pytest.mark.parametrize(
-    "library",
-    ["Gloo", "torch", "torchrun", "NCCL", "TensorFlow", "Horovod", "Open MPI 4, 5", "MPICH, Intel MPI", "JAX", "Ray",
-     "XGBoost"],
-)  # fmt: skip
-def test_the_table_knows_every_library_that_ranks_meet_by(library: str) -> None:
-    assert any(text.library == library for text in TEXTS)
-
-
 OWN = [
     "google.api_core.exceptions.Forbidden: Failed to connect to GCS bucket data: 403",
     "requests.exceptions.ConnectionError: Connection closed by peer",

@@ -138,13 +138,6 @@ def test_a_rank_that_still_runs_has_raised_only_what_nothing_caught(text: str, f
     assert ends_with_exception(end(None, tail.encode()), HERE) == ends
 
 
-def test_a_hint_stands_between_who_and_where() -> None:
-    lines = of("tf_keras3_fit").reason.split("\n")
-    assert lines[6] == "rank 5 (local rank 1) on algo-3, exit code 1"
-    assert "TF_USE_LEGACY_KERAS=1" in lines[7]
-    assert lines[8:] == ['  File "train.py", line 12, in <module>', "    h = m.fit(ds, epochs=2, verbose=2)"]
-
-
 def test_stdout_is_read_where_stderr_says_nothing() -> None:
     only_out = RankEnd(0, 0, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
     assert failure_of_rank(only_out, DiagnosisContext("algo-1")).reason.startswith(
@@ -228,33 +221,20 @@ def test_ends_that_an_mpi_makes(name: str, status: int, given_up: bool, kind: st
     assert of_mpi(name, status, given_up).kind == kind
 
 
-@pytest.mark.parametrize(("status", "kind"), [(7, "peer"), (15, "peer"), (1, "peer")])
-def test_ranks_that_mpich_gave_up_end_with_anything(status: int, kind: str) -> None:
-    assert of_mpi("during", status, given_up=True, hydra=True).kind == kind
-
-
-def test_the_same_status_means_nothing_elsewhere() -> None:
-    assert of("quiet", 14).kind == "user"
+def test_ranks_that_mpich_gave_up_end_with_anything() -> None:
+    assert [of_mpi("during", status, True, hydra=True).kind for status in (7, 15, 1)] == ["peer"] * 3
+    assert of("quiet", 14).kind == "user", "it means nothing elsewhere"
 
 
 def test_a_service_of_the_users_fails_by_its_own_name() -> None:
-    tail = (TAILS / "missing.txt").read_bytes()
-    failure = failure_of_service(
-        ServiceOrLauncherEnd("ps 0", "service", 127, 0, tail, users=True), DiagnosisContext("algo-2")
-    )
-    assert failure.reason.split("\n") == [
-        "missing.sh: line 3: torchrunn: command not found", "ps 0 on algo-2, exit code 127",
-    ]  # fmt: skip
-    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 127, "user", "user")
+    end = ServiceOrLauncherEnd("ps 0", "service", 127, 0, (TAILS / "missing.txt").read_bytes(), users=True)
+    failure = failure_of_service(end, HERE)
+    words = ["missing.sh: line 3: torchrunn: command not found", "ps 0 on algo-3, exit code 127"]
+    assert failure.reason.split("\n") == words
+    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-3", 127, "user", "user")
     assert (failure.rank, failure.local_rank) == (None, None)
-
-
-def test_a_service_that_the_kernel_killed_for_its_memory() -> None:
-    failure = failure_of_service(
-        ServiceOrLauncherEnd("ps 0", "service", -9, 0, users=True, oom=True), DiagnosisContext("algo-2")
-    )
-    assert failure.reason == "ps 0 on algo-2, killed by the kernel's out-of-memory killer (OOM; exit code 137)"
-    assert (failure.kind, failure.signal) == ("oom", 9)
+    killed = failure_of_service(end._replace(status=-9, oom=True), HERE)
+    assert (killed.code, killed.kind, killed.signal) == (137, "oom", 9)
 
 
 def test_a_mistake_of_ours_about_the_words_costs_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,27 +173,6 @@ def test_colours_change_nothing(tmp_path: Path) -> None:
     assert 'File "train.py", line 6, in fail' in failure.reason
 
 
-WENT_ON = {
-    "flat": "try:\n    fail()\nexcept Exception: traceback.print_exc()\n",
-    "in a function": "def main():\n    try: fail()\n    except ValueError: traceback.print_exc()\nmain()\n",
-    "logged": "def main():\n    try: fail()\n    except Exception: logging.exception('retrying')\nmain()\n",
-    "in a loop": "for n in range(3):\n    try: fail()\n    except ValueError as error: logging.exception('again')\n",
-    "an own class": "class Own(ValueError): pass\ntry: fail(Own)\nexcept ValueError: traceback.print_exc()\n",
-    "in a case": "match 1:\n  case 1:\n    try: fail()\n    except ValueError: traceback.print_exc()\n",
-    "asked for": "try: fail()\nexcept ValueError as error: traceback.print_exception(type(error), error, None)\n",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("end", ["sys.exit('no more data')", "os.kill(os.getpid(), 9)", "sys.exit(3)"])
-@pytest.mark.parametrize("name", WENT_ON)
-def test_a_traceback_is_old_news_where_the_program_went_on(tmp_path: Path, name: str, end: str) -> None:
-    start = "import logging, os, sys, traceback\ndef fail(one=ValueError): raise one('old')\n"
-    steps = "for n in range(2000): print('step', n, 'loss', 1 / (n + 1), flush=True)\n"
-    failure = failure_of_rank(ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"), below(tmp_path))
-    assert "old" not in failure.reason
-    assert ("no more data" in failure.reason) == ("more" in end)
-
-
 SAID = {
     "the user's words": ("sys.exit('no data in /opt/ml/input')", "no data in /opt/ml/input\nrank 5"),
     "after steps": ("[print('step', n) for n in range(50)]; sys.exit('stopped at 50')", "stopped at 50\nrank 5"),
@@ -219,22 +198,6 @@ SAID = {
 def test_what_sys_exit_was_given_leads(tmp_path: Path, name: str) -> None:
     body, lead = SAID[name]
     assert failure_of_rank(ran(tmp_path, f"import sys\n{body}\n"), below("")).reason.startswith(lead)
-
-
-AT_EXIT = "import atexit, sys\natexit.register(lambda: [print('releasing buffer', n) for n in range({})])\n"
-ENDS = {
-    "plain": "sys.exit('no column in the table')",
-    "formatted": "name = 'label'\nsys.exit(f'no column {name!r} in the table')",
-    "raised": "raise SystemExit(\n    'no column %s in the table' % 'label')",
-    "lines": 'sys.exit("""no column:\n  label\n""")',
-}
-
-
-@pytest.mark.parametrize("noise", [1, 70, 2500])
-@pytest.mark.parametrize("name", ENDS)
-def test_it_leads_whatever_is_printed_at_exit(tmp_path: Path, name: str, noise: int) -> None:
-    end = ran(tmp_path, f"{AT_EXIT.format(noise)}print('step 1')\n{ENDS[name]}\n")
-    assert failure_of_rank(end, below(tmp_path)).reason.startswith("no column")
 
 
 def test_an_error_that_was_printed_leads_where_nothing_was_given_to_sys_exit(tmp_path: Path) -> None:

@@ -36,6 +36,14 @@ PRINTED = {
         "import traceback\ndef up():\n    try: raise ConnectionError('old news')\n"
         "    except Exception:\n        traceback.print_exc()\n        return None\nup()"
     ),
+    "logged in a loop": (
+        "import logging\nclass Own(ValueError): pass\nfor n in range(3):\n    try: raise Own('old news')\n"
+        "    except ValueError: logging.exception('again')"
+    ),
+    "printed in a case": (
+        "import traceback\nmatch 1:\n  case 1:\n    try: raise ValueError('old news')\n"
+        "    except ValueError: traceback.print_exc()"
+    ),
     "at exit": "import atexit\ndef save(): raise OSError('old news')\natexit.register(save)",
     "an optional import": (
         "import logging\nlogging.basicConfig()\ntry: import old_news_extras\n"
@@ -77,6 +85,8 @@ NO_DATA = "no data for the validation set"
 ENDS = {
     "exit with a text": (f"sys.exit('{NO_DATA}')", NO_DATA),
     "raised with a text": (f"raise SystemExit('{NO_DATA}')", NO_DATA),
+    "exit with lines": ('sys.exit("""no column:\n  label\n""")', "no column:"),
+    "exit with a format": ("name = 'validation'\nsys.exit(f'no data for the {name} set')", NO_DATA),
     "exit with a value": (f"found = '{NO_DATA}'\nsys.exit(found)", NO_DATA),
     "an error line": (f"print('ERROR: {NO_DATA}', file=sys.stderr)\nsys.exit(3)", f"ERROR: {NO_DATA}"),
     "a logged error": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -63,13 +64,15 @@ class Listening:
         for _ in range(rounds):
             self.loop.turn(0.2)
 
+    def close(self) -> None:
+        self.control_socket.close()
+        self.loop.close()
+
 
 @pytest.fixture
 def listening() -> Iterator[Listening]:
-    listening = Listening()
-    yield listening
-    listening.control_socket.close()
-    listening.loop.close()
+    with contextlib.closing(Listening()) as listening:
+        yield listening
 
 
 def test_lines_come_whole_however_they_travel(listening: Listening) -> None:
@@ -136,14 +139,24 @@ def test_a_line_without_an_end_is_not_collected_for_ever(listening: Listening) -
 
 def test_the_address_is_nobodys_afterwards() -> None:
     listening = Listening()
-    listening.control_socket.close()
+    listening.close()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, pytest.raises(OSError):
         sock.connect(address_of(listening.control_socket.address))
-    listening.loop.close()
 
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def at_most(descriptors: int) -> Iterator[None]:
+    resource = pytest.importorskip("resource")
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, old)
 
 
 TOKENLESS = {
@@ -231,8 +244,7 @@ def test_an_unidentified_connection_that_sends_nothing_is_not_waited_for(monkeyp
         listening.until(both_ended)
         sock.sendall(b"still here\n")
         listening.until(lambda: listening.said == ["still here"])
-    listening.control_socket.close()
-    listening.loop.close()
+    listening.close()
 
 
 def test_many_connections_at_once_delay_nothing_else(listening: Listening) -> None:
@@ -253,34 +265,27 @@ def test_many_connections_at_once_delay_nothing_else(listening: Listening) -> No
 
 
 def test_without_a_descriptor_for_it_a_connection_waits(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
     monkeypatch.setattr(module, "ACCEPT_PAUSE", 0.05)
     sock = listening.connect()
     sock.sendall(listening.control_socket.token.encode() + b"\nwaited\n")
-    old = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, old[1]))
+    taken = os.open(os.devnull, os.O_RDONLY)
+    with at_most(taken + 1):
         began = time.process_time()
         for _ in range(10):
             listening.loop.turn(0.05)
         assert time.process_time() - began < 0.3, "it doesn't spin"
         assert (len(listening.warned), listening.said) == (1, [])
         assert "Too many open files" in listening.warned[0]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, old)
-        os.close(taken[0])
+    os.close(taken)
     listening.until(lambda: listening.said == ["waited"])
     sock.close()
 
 
 def test_without_a_descriptor_unidentified_connections_give_theirs_up(listening: Listening) -> None:
-    resource = pytest.importorskip("resource")
     other = listening.connect()
     listening.turn(2)
     sock = listening.connect()
     sock.sendall(listening.control_socket.token.encode() + b"\nhere\n")
-    old = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     taken = []
     while True:
@@ -288,13 +293,10 @@ def test_without_a_descriptor_unidentified_connections_give_theirs_up(listening:
         if taken[-1] > highest:
             os.close(taken.pop())
             break
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, old[1]))
+    with at_most(highest + 1):
         listening.until(lambda: listening.said == ["here"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, old)
-        for fd in taken:
-            os.close(fd)
+    for fd in taken:
+        os.close(fd)
     assert other.recv(1) == b""
     other.close()
     sock.close()
@@ -326,9 +328,7 @@ def test_descriptors_that_nobody_asked_for_are_closed(listening: Listening, when
     token = listening.control_socket.token.encode() + b"\n"
     read, write = os.pipe()
     with listening.connect() as sock:
-        before, after = {"before the token": (b"", token), "with the token": (b"", token), "after it": (token, b"")}[
-            when
-        ]
+        before, after = (token, b"") if when == "after it" else (b"", token)
         sock.sendall(before)
         listening.turn(2)
         held = descriptors()
@@ -361,8 +361,7 @@ def test_what_a_killed_job_has_left_is_removed_and_what_lives_is_not(listening: 
     assert not left.exists()
     assert not left.with_suffix(".token").exists()
     listening.identified().close()
-    other.control_socket.close()
-    other.loop.close()
+    other.close()
 
 
 def test_without_a_directory_it_has_a_name_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -370,8 +369,7 @@ def test_without_a_directory_it_has_a_name_only(monkeypatch: pytest.MonkeyPatch,
     listening = Listening()
     assert listening.control_socket.address.startswith("@")
     listening.identified().close()
-    listening.control_socket.close()
-    listening.loop.close()
+    listening.close()
 
 
 def test_a_token_that_is_known_already_is_used() -> None:

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING, Signals
 
+CAUGHT = (*STOPPING, *PASSED_ON)
 
-@pytest.mark.parametrize("signo", [*STOPPING, *PASSED_ON, signal.SIGCHLD])
-def test_each_is_heard_once_in_the_loop(loop: Loop, signo: int) -> None:
-    received: list[int] = []
-    signals = Signals(loop, received.append)
-    try:
-        os.kill(os.getpid(), signo)
-        os.kill(os.getpid(), signo)
-        assert received == []
-        loop.turn(1)
-        loop.turn(0)
-    finally:
-        signals.close()
+
+@pytest.fixture
+def received() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def signals(loop: Loop, received: list[int]) -> Iterator[Signals]:
+    with contextlib.closing(Signals(loop, received.append)) as signals:
+        yield signals
+
+
+@pytest.mark.parametrize("signo", [*CAUGHT, signal.SIGCHLD])
+def test_each_is_heard_once_in_the_loop(loop: Loop, signals: Signals, received: list[int], signo: int) -> None:
+    os.kill(os.getpid(), signo)
+    os.kill(os.getpid(), signo)
+    assert received == []
+    loop.turn(1)
+    loop.turn(0)
     assert received == [signo]
 
 
-def test_what_came_before_anybody_listened_is_kept(loop: Loop) -> None:
-    received: list[int] = []
-    signals = Signals(loop, lambda signo: None)
+def test_what_came_before_anybody_listened_is_kept(loop: Loop, signals: Signals) -> None:
+    later: list[int] = []
     os.kill(os.getpid(), signal.SIGTERM)
-    signals.route_to(received.append)
+    signals.route_to(later.append)
     loop.turn(1)
-    signals.close()
-    assert received == [signal.SIGTERM]
+    assert later == [signal.SIGTERM]
 
 
-def test_what_is_kept_goes_to_the_next_handler_in_the_loop(loop: Loop) -> None:
-    received: list[int] = []
-    signals = Signals(loop, lambda signo: signals.keep(signo))
+def test_what_is_kept_goes_to_the_next_handler_in_the_loop(loop: Loop, signals: Signals, received: list[int]) -> None:
+    signals.route_to(signals.keep)
     os.kill(os.getpid(), signal.SIGTERM)
     loop.turn(1)
     signals.route_to(received.append)
@@ -47,21 +53,20 @@ def test_what_is_kept_goes_to_the_next_handler_in_the_loop(loop: Loop) -> None:
     loop.turn(1)
     signals.route_to(lambda signo: None)
     loop.turn(0)
-    signals.close()
     assert received == [signal.SIGTERM], "once"
 
 
 def test_handlers_are_as_they_were_afterwards(loop: Loop) -> None:
-    before = [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)]
+    before = [signal.getsignal(signo) for signo in CAUGHT]
     signals = Signals(loop, lambda signo: None)
-    assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] != before
+    assert [signal.getsignal(signo) for signo in CAUGHT] != before
     signals.close()
     signals.close()
-    assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] == before
+    assert [signal.getsignal(signo) for signo in CAUGHT] == before
 
 
 def test_a_process_that_ends_is_asked_in_vain(loop: Loop) -> None:
-    before = {signo: signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)}
+    before = {signo: signal.getsignal(signo) for signo in CAUGHT}
     Signals(loop, lambda signo: None).close(ends=True)
     try:
         for signo in before:
@@ -81,24 +86,20 @@ def test_nohup_is_respected(loop: Loop) -> None:
         signal.signal(signal.SIGHUP, old)
 
 
-def test_a_signal_that_came_another_way_is_delivered_alike(loop: Loop) -> None:
-    received: list[int] = []
-    signals = Signals(loop, received.append)
+def test_a_signal_that_came_another_way_is_delivered_alike(signals: Signals, received: list[int]) -> None:
     signals.deliver(signal.SIGTERM)
-    signals.close()
     assert received == [signal.SIGTERM]
 
 
 def test_none_is_lost_while_handlers_are_set(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each comes as soon as its handler is there, before the next step."""
     received: list[int] = []
-    caught = (*STOPPING, *PASSED_ON)
     set_handler = signal.signal
     hang_up = set_handler(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, where it isn't caught
 
     def set_and_send(signo: int, handler: Any) -> Any:
         before = set_handler(signo, handler)
-        if signo in caught:
+        if signo in CAUGHT:
             os.kill(os.getpid(), signo)
         return before
 
@@ -108,7 +109,7 @@ def test_none_is_lost_while_handlers_are_set(loop: Loop, monkeypatch: pytest.Mon
     loop.turn(1)
     signals.close()
     set_handler(signal.SIGHUP, hang_up)
-    assert sorted(received) == sorted(caught)
+    assert sorted(received) == sorted(CAUGHT)
 
 
 def test_none_is_lost_while_handlers_are_set_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,10 @@ class Bench:
         while line not in self.lines:
             self.loop.turn()
 
+    def wait(self) -> None:
+        while not self.codes:
+            self.loop.turn()
+
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
@@ -71,8 +75,7 @@ def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> No
     bench.until("heard a word")
     assert bench.sidecars.pids == {pid}
     bench.sidecar.dismiss()
-    while not bench.codes:
-        bench.loop.turn()
+    bench.wait()
     assert (bench.codes, bench.sidecar.code, bench.sidecars.pids) == ([3], 3, set())
     bench.sidecar.send("nobody is there")
 
@@ -99,8 +102,7 @@ def test_it_ends_while_lines_wait(bench: Bench) -> None:
     bench.until("here")
     bench.sidecar.send("x" * 1024**2)
     os.kill(bench.sidecar.pid, 9)
-    while not bench.codes:
-        bench.loop.turn()
+    bench.wait()
     bench.sidecar.send("nobody is there")
     assert bench.lines == ["here"]
 
@@ -112,8 +114,7 @@ def test_one_that_never_reads_is_killed(bench: Bench, monkeypatch: pytest.Monkey
     bench.until("here")
     for _ in range(3):
         bench.sidecar.send("x" * 1024**2)
-    while not bench.codes:
-        bench.loop.turn()
+    bench.wait()
     assert (bench.codes, bench.lines) == ([-9], ["here", "it doesn't read what it is told: 2 MiB wait"])
 
 
@@ -143,7 +144,6 @@ def test_a_program_that_is_not_there(bench: Bench) -> None:
 def test_a_pid_that_is_used_again_is_another_process(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.sidecar.dismiss()
-    while not bench.codes:
-        bench.loop.turn()
+    bench.wait()
     assert not bench.sidecars.ended(pid, 9)
     assert bench.codes == [3]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -130,25 +131,31 @@ SHELLS = {
 }
 
 
-@pytest.mark.parametrize("how", SHELLS)
-def test_a_program_is_told_once_whatever_its_shell_does(how: str) -> None:
+def send(process: subprocess.Popen[Any]) -> str | bytes:
+    """Tells a process to end, once, until it has; what it printed then."""
     loop = Loop()
     once = SignalOnce(loop)
-    with subprocess.Popen(
-        ["bash", "-c", SHELLS[how], "bash", sys.executable, "-c", TOLD],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        once.send(process.pid, signal.SIGTERM)
-        end = os.pidfd_open(process.pid)
-        loop.watch(end, READ, lambda _ready: loop.stop())
-        loop.run()
-        said = process.stdout.read().split("\n")[:-1]
+    once.send(process.pid, signal.SIGTERM)
+    end = os.pidfd_open(process.pid)
+    loop.watch(end, READ, lambda _ready: loop.stop())
+    loop.run()
+    assert process.stdout is not None
+    said: str | bytes = process.stdout.read()
     once.close()
     loop.forget(end)
     os.close(end)
     loop.close()
+    return said
+
+
+@pytest.mark.parametrize("how", SHELLS)
+def test_a_program_is_told_once_whatever_its_shell_does(how: str) -> None:
+    with subprocess.Popen(
+        ["bash", "-c", SHELLS[how], "bash", sys.executable, "-c", TOLD],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        said = str(send(process)).split("\n")[:-1]
     assert said[:2] == ["told", "saved"]
     assert said[2:] == (["cleaned"] if "cleaned" in SHELLS[how] else [])
 
@@ -184,22 +191,12 @@ NEXT = 'trap "exit 7" TERM; "$@"; echo next; exec sleep 600'
 
 
 def test_what_a_shell_starts_next_is_told_too() -> None:
-    loop = Loop()
-    once = SignalOnce(loop)
     with subprocess.Popen(
         ["bash", "-c", NEXT, "bash", sys.executable, "-c", TOLD], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        once.send(process.pid, signal.SIGTERM)
-        end = os.pidfd_open(process.pid)
-        loop.watch(end, READ, lambda _ready: loop.stop())
-        loop.run()
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        send(process)
         assert process.wait() in (7, -15)
-    once.close()
-    loop.forget(end)
-    os.close(end)
-    loop.close()
 
 
 def test_one_that_has_ended_is_no_error() -> None:

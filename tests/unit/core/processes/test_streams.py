@@ -160,16 +160,6 @@ def test_stdout_and_stderr_are_one_where_ours_are(ends: tuple[int, int]) -> None
     assert apart.stream(0, 0, "", "stderr", 64).sink is apart.err
 
 
-def test_hidden_ranks_have_no_outlet_but_their_file(ends: tuple[int, int], tmp_path: Path) -> None:
-    some = outlets(ends, OutputOptions(log_ranks={0}, log_dir=str(tmp_path / "logs")))
-    assert [some.forwards(rank) for rank in (0, 1, None)] == [True, False, True]
-    hidden, shown, launcher = (some.stream(0, rank, name, "both", 64) for rank, name in ((1, ""), (0, ""), (None, "x")))
-    assert hidden.sink is None
-    assert shown.sink is launcher.sink is some.out
-    some.close()
-    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["rank-0.log", "rank-1.log", "x.log"]
-
-
 def test_streams_of_one_process_share_its_file_and_have_its_prefix(ends: tuple[int, int], tmp_path: Path) -> None:
     both = outlets(ends, OutputOptions("rank", log_dir=str(tmp_path)))
     out, err = both.stream(0, 3, "", "stdout", 64), both.stream(0, 3, "", "stderr", 64)

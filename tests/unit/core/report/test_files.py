@@ -50,31 +50,21 @@ def report(outcome: Outcome, paths: Paths, output: OutputDirectory) -> list[str]
     return problems
 
 
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [(FAILED, {"failure": "ValueError: naïve\nrank 3"}), (DONE, {"success": ""}), (STOPPED, {})],
+    ids=["failed", "done", "stopped"],
+)
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_failure(paths: Paths, output: OutputDirectory, reserved: bool) -> None:
+def test_what_each_end_leaves(
+    paths: Paths, output: OutputDirectory, reserved: bool, outcome: Outcome, told: dict[str, str]
+) -> None:
     if reserved:
         output.reserve()
-    assert report(FAILED, paths, output) == []
+    assert report(outcome, paths, output) == []
     found = written(paths)
-    assert sorted(found) == ["failure", "outcome.json", "timeline.json"]
-    assert found["failure"] == "ValueError: naïve\nrank 3"
-    assert json.loads(found["outcome.json"])["class"] == "user"
-
-
-@pytest.mark.parametrize("reserved", [True, False])
-def test_a_success_is_an_empty_file(paths: Paths, output: OutputDirectory, reserved: bool) -> None:
-    if reserved:
-        output.reserve()
-    assert report(DONE, paths, output) == []
-    found = written(paths)
-    assert sorted(found) == ["outcome.json", "success", "timeline.json"]
-    assert found["success"] == ""
-
-
-def test_a_stop_is_neither(paths: Paths, output: OutputDirectory) -> None:
-    output.reserve()
-    assert report(STOPPED, paths, output) == []
-    assert sorted(written(paths)) == ["outcome.json", "timeline.json"]
+    assert json.loads(found.pop("outcome.json"))["code"] == outcome.code
+    assert found.pop("timeline.json") and found == told
 
 
 @pytest.mark.parametrize(("text", "kept"), [("my own words", True), ("", False)])

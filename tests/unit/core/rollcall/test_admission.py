@@ -49,148 +49,116 @@ def turned(changes: list[Change]) -> list[Call]:
     return [change.call for change in changes if isinstance(change, TurnedAway)]
 
 
-@pytest.mark.parametrize("address", [HERE, "fd00::2"])
-def test_any_address_of_the_name_takes_the_seat(address: str) -> None:
-    one = call(address)
+CALLS = {
+    "host": call(HERE), "host by IPv6": call("fd00::2"), "host, 9 s": call(HERE, 9.0), "host, 30 s": call(HERE, 30.0),
+    "stranger": call(ELSEWHERE), "stranger, 5 s": call(ELSEWHERE, 5.0),
+    "another stranger": call(ELSEWHERE, incarnation="two"),
+    "algo-3": call("10.0.0.3", name="algo-3"),
+    "host again, 20 s": call(HERE, 20.0), "new host, 20 s": call(HERE, 20.0, incarnation="two"),
+    "new host, 24 s": call(HERE, 24.0, incarnation="two"), "third host, 21 s": call(HERE, 21.0, incarnation="three"),
+    "new stranger, 20 s": call(ELSEWHERE, 20.0, incarnation="two"),
+    "new stranger, 5 s": call(ELSEWHERE, 5.0, incarnation="two"),
+}  # fmt: skip
+Steps = tuple[tuple[Any, ...], ...]
+TAKEN: Steps = (("claim", "host"), ("tick", 10.0), ("claim", "new host, 20 s"))
+"""A host that holds its seat, and a later caller that says it is that host."""
+BY_WAITING: Steps = (("claim", "stranger"), ("tick", 10.0), ("claim", "new stranger, 20 s"))
+ASKED, STRANGER_ASKED = "new host, 20 s asks host", "new stranger, 20 s asks stranger"
+
+HISTORIES: dict[str, tuple[Check, Steps, list[str]]] = {
+    "an address of the name": ("warn", (("claim", "host"),), ["host sits"]),
+    "the other address of the name": ("warn", (("claim", "host by IPv6"),), ["host by IPv6 sits"]),
+    "a mismatch, for a while": ("warn", (("claim", "stranger, 5 s"), ("tick", 14.9)), []),
+    "a mismatch, later": ("warn", (("claim", "stranger, 5 s"), ("tick", 15.0)), ["stranger, 5 s sits"]),
+    "a match in time beats a mismatch": (
+        "warn", (("claim", "stranger"), ("claim", "host, 9 s"), ("tick", 99.0)), ["host, 9 s sits", "stranger goes"]),
+    "a match even takes the seat from a mismatch": (
+        "warn", (("claim", "stranger"), ("tick", 10.0), ("claim", "host, 30 s")),
+        ["stranger sits", "host, 30 s sits", "stranger goes"]),
+    "a mismatch takes nobody's seat": (
+        "warn", (("claim", "host"), ("claim", "another stranger")), ["host sits", "another stranger goes"]),
+    "the name resolves late": (
+        "warn", (("claim", "algo-3"), ("resolved", "algo-3", ("10.0.0.4",)),
+                 ("resolved", "algo-3", ("10.0.0.4", "10.0.0.3"))), ["algo-3 sits"]),
+    "strict": ("strict", (("claim", "stranger"), ("tick", 1e6)), []),
+    "strict, with a proof": ("strict", (("claim", "stranger", True),), ["stranger sits"]),
+    "off": ("off", (("claim", "stranger"),), ["stranger sits"]),
+    # a later start against an earlier one
+    "the holder does not answer": (
+        "warn", (*TAKEN, ("tick", 24.9), ("tick", 25.0), ("tick", 99.0)),
+        ["host sits", ASKED, "new host, 20 s sits", "host goes"]),
+    "the holder does not answer, not in time": ("warn", (*TAKEN, ("tick", 24.9)), ["host sits", ASKED]),
+    "the holder answers": (
+        "warn", (*TAKEN, ("answered", "host"), ("answered", "host"), ("tick", 99.0)),
+        ["host sits", ASKED, "new host, 20 s goes"]),
+    "the holder goes": ("warn", (*TAKEN, ("left", "host")), ["host sits", ASKED, "new host, 20 s sits"]),
+    "a holder by waiting does not answer": (
+        "warn", (*BY_WAITING, ("tick", 25.0)),
+        ["stranger sits", STRANGER_ASKED, "new stranger, 20 s sits", "stranger goes"]),
+    "a holder by waiting answers": (
+        "warn", (*BY_WAITING, ("answered", "stranger"), ("tick", 99.0)),
+        ["stranger sits", STRANGER_ASKED, "new stranger, 20 s goes"]),
+    "a holder by waiting goes": (
+        "warn", (*BY_WAITING, ("left", "stranger")), ["stranger sits", STRANGER_ASKED, "new stranger, 20 s sits"]),
+    "who wanted the seat goes": ("warn", (*TAKEN, ("left", "new host, 20 s"), ("tick", 99.0)), ["host sits", ASKED]),
+    "one asks at a time, and calling again gains no time": (
+        "warn", (*TAKEN, ("claim", "third host, 21 s"), ("claim", "new host, 24 s"), ("tick", 25.0)),
+        ["host sits", ASKED, "third host, 21 s goes", "new host, 20 s goes", "new host, 24 s asks host",
+         "new host, 24 s sits", "host goes"]),
+    "certainly a later start": (
+        "warn", (("claim", "host"), ("claim", "new host, 20 s", True)),
+        ["host sits", "new host, 20 s sits", "host goes"]),
+    "certainly the same": (
+        "warn", (("claim", "host"), ("claim", "host again, 20 s")),
+        ["host sits", "host again, 20 s sits", "host goes"]),
+    "a later start replaces one that waits": (
+        "warn", (("claim", "stranger"), ("claim", "new stranger, 5 s"), ("tick", 15.0)),
+        ["stranger goes", "new stranger, 5 s sits"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    check, steps, expected = HISTORIES[name]
+    table, names = seats(check), {id(each): name for name, each in CALLS.items()}
+    told: list[str] = []
+    for step, *words in steps:
+        if step != "resolved":
+            words = [CALLS.get(each, each) for each in words]
+        changes: list[Change] = getattr(table, step)(*words)
+        told += [f"{names[id(change.call)]} sits" for change in changes if isinstance(change, Seated)]
+        told += [f"{names[id(change.call)]} goes" for change in changes if isinstance(change, TurnedAway)]
+        told += [
+            f"{names[id(change.call)]} asks {names[id(change.holder)]}"
+            for change in changes
+            if isinstance(change, Contested)
+        ]
+    assert told == expected
+
+
+def test_who_sits_by_a_mismatch_is_warned_about() -> None:
     table = seats()
-    assert table.claim(one) == [Seated(one)]
-    assert table.taken == {"algo-2": one}
-    assert table.missing() == {"algo-3"}
-    assert not table.filled
+    table.claim(CALLS["stranger"])
+    (change,) = table.tick(10.0)
+    assert isinstance(change, Seated)
+    assert all(fact in change.warning for fact in ("algo-2", ELSEWHERE, HERE, "fd00::2"))
 
 
-def test_a_mismatch_waits_then_sits_with_a_warning() -> None:
-    one = call(ELSEWHERE, 5.0)
-    table = seats()
-    assert table.claim(one) == []
-    assert table.tick(14.9) == []
-    (change,) = table.tick(15.0)
-    assert change == Seated(one, "algo-2 calls from 10.9.9.9, but its name resolves to 10.0.0.2, fd00::2 on this host")
-
-
-def test_a_match_in_time_beats_a_mismatch() -> None:
-    stranger, host = call(ELSEWHERE), call(HERE, 9.0)
-    table = seats()
-    table.claim(stranger)
-    changes = table.claim(host)
-    assert seated(changes) == [host]
-    assert turned(changes) == [stranger]
-    assert table.tick(99.0) == []
-
-
-def test_a_match_even_takes_the_seat_from_a_mismatch() -> None:
-    stranger, host = call(ELSEWHERE), call(HERE, 30.0)
-    table = seats()
-    table.claim(stranger)
-    table.tick(10.0)
-    changes = table.claim(host)
-    assert (seated(changes), turned(changes)) == ([host], [stranger])
-
-
-def test_a_mismatch_takes_nobodys_seat() -> None:
-    host, stranger = call(HERE), call(ELSEWHERE)
-    table = seats()
+def test_who_sits_and_who_is_missing() -> None:
+    table, host = seats(), CALLS["host"]
     table.claim(host)
-    again = stranger._replace(hello=stranger.hello._replace(incarnation="two"))
-    assert turned(table.claim(again)) == [again]
-
-
-def test_the_name_resolves_late() -> None:
-    one = call("10.0.0.3", name="algo-3")
-    table = seats()
-    assert table.claim(one) == []
-    assert table.resolved("algo-3", ("10.0.0.4",)) == []
-    assert seated(table.resolved("algo-3", ("10.0.0.4", "10.0.0.3"))) == [one]
-
-
-def test_strict_never_seats_a_mismatch_and_off_always() -> None:
-    strict = seats("strict")
-    strict.claim(call(ELSEWHERE))
-    assert strict.tick(1e6) == []
-    assert seated(seats("off").claim(call(ELSEWHERE)))
-
-
-def test_a_proof_needs_no_address() -> None:
-    assert seated(seats("strict").claim(call(ELSEWHERE), proved=True))
-
-
-def taken_from(address: str) -> tuple[Seats, Call, Call]:
-    """A host that holds its seat, and a later caller that says it is that host."""
-    early, late = call(address, 0.0), call(address, 20.0, incarnation="two")
-    table = seats()
-    table.claim(early)
-    table.tick(10.0)
-    assert table.claim(late) == [Contested(late, early)]
-    assert table.taken == {"algo-2": early}
-    return table, early, late
-
-
-@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
-def test_a_later_start_replaces_an_earlier_that_does_not_answer(address: str) -> None:
-    table, early, late = taken_from(address)
-    assert table.tick(24.9) == []
-    changes = table.tick(25.0)
-    assert (seated(changes), turned(changes)) == ([late], [early])
-    assert table.tick(99.0) == []
-
-
-@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
-def test_a_holder_that_answers_keeps_its_seat(address: str) -> None:
-    table, early, late = taken_from(address)
-    assert turned(table.answered(early)) == [late]
-    assert table.answered(early) == []
-    assert table.tick(99.0) == []
-    assert table.taken == {"algo-2": early}
-
-
-@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
-def test_a_holder_that_goes_leaves_its_seat_to_the_later(address: str) -> None:
-    table, early, late = taken_from(address)
-    assert seated(table.left(early)) == [late]
-    assert table.taken == {"algo-2": late}
-
-
-def test_who_wanted_the_seat_and_goes_changes_nothing() -> None:
-    table, early, late = taken_from(HERE)
-    assert table.left(late) == []
-    assert table.tick(99.0) == []
-    assert table.taken == {"algo-2": early}
-
-
-def test_one_asks_at_a_time_and_calling_again_gains_no_time() -> None:
-    table, early, late = taken_from(HERE)
-    other, again = call(HERE, 21.0, incarnation="three"), call(HERE, 24.0, incarnation="two")
-    assert turned(table.claim(other)) == [other]
-    assert turned(table.claim(again)) == [late]
-    assert seated(table.tick(25.0)) == [again]
-    assert not table.filled
-    assert early not in table.taken.values()
-
-
-@pytest.mark.parametrize("proved", [True, False])
-def test_who_is_certainly_the_same_or_a_later_start_takes_its_seat_at_once(proved: bool) -> None:
-    early, late = call(HERE), call(HERE, 20.0, incarnation="two" if proved else "one")
-    table = seats()
-    table.claim(early)
-    changes = table.claim(late, proved)
-    assert (seated(changes), turned(changes)) == ([late], [early])
+    assert (table.taken, table.missing(), table.filled) == ({"algo-2": host}, {"algo-3"}, False)
 
 
 def test_while_a_seat_is_contested_the_table_is_not_full() -> None:
-    table, early, _late = taken_from(HERE)
+    table, early = seats(), CALLS["host"]
+    table.claim(early)
+    table.claim(CALLS["new host, 20 s"])
     table.resolved("algo-3", ("10.0.0.3",))
-    table.claim(call("10.0.0.3", name="algo-3"))
+    table.claim(CALLS["algo-3"])
     assert not table.filled
     table.answered(early)
     assert table.filled
-
-
-def test_a_later_start_replaces_one_that_waits() -> None:
-    early, late = call(ELSEWHERE, 0.0), call(ELSEWHERE, 5.0, incarnation="two")
-    table = seats()
-    table.claim(early)
-    assert turned(table.claim(late)) == [early]
-    assert seated(table.tick(15.0)) == [late]
 
 
 def test_who_leaves_frees_the_seat() -> None:

@@ -134,16 +134,13 @@ GONE = "the name does not resolve (no such name)"
 QUIET = "has not called yet"
 
 
-def test_everybody_is_here() -> None:
-    assert sentence(3, []) == "3 of 3 hosts here"
-
-
 def test_hosts_with_one_trouble_share_it() -> None:
     rows = [Row("algo-7", "name", GONE), Row("algo-8", "connect", QUIET), Row("algo-9", "connect", QUIET)]
     assert sentence(1000, rows) == (
         "997 of 1000 hosts here; waiting for algo-7 (the name does not resolve (no such name)), "
         "algo-8, algo-9 (has not called yet)"
     )
+    assert sentence(3, []) == "3 of 3 hosts here"
 
 
 def test_a_line_stays_a_line() -> None:

@@ -30,38 +30,25 @@ def test_a_bad_hello_is_a_wire_error(key: str, value: object) -> None:
         Hello.from_wire({**as_sent(HELLO.pack()), key: value})
 
 
-@pytest.mark.parametrize(
-    "ports",
-    ["7777", 7777, [7777.0], [True], [-1], [0], [65536], [70000], [None], [[7777]], ["7777"], [21000] * 65],
-    ids=repr,
-)
-def test_ports_that_are_none(ports: object) -> None:
-    with pytest.raises(wire.WireError, match="ports"):
-        Hello.from_wire({**as_sent(HELLO.pack()), "ports": ports})
+OFFERED: list[tuple[str, dict[str, Any], list[Any]]] = [
+    ("ports", {"ports": (7777,)}, [
+        "7777", 7777, [7777.0], [True], [-1], [0], [65536], [70000], [None], [[7777]], ["7777"], [21000] * 65,
+    ]),
+    ("ssh_key", {"ssh_key": "ssh-ed25519 AAAAC3Nz+/="},
+     ["ssh-rsa AAAA", "ssh-ed25519 A\ncommand=x", 7, "ssh-ed25519 " + "A" * 300]),
+    ("libraries", {"libraries": ("NCCL=2.27.3",)}, ["NCCL", [1], ["x" * 129], ["NCCL=1"] * 17, None]),
+    ("place_in_network", {"place": "s0.s4.algo-2"}, ["x" * 513, 7, None]),
+]  # fmt: skip
+"""A key of the message, what an offer may have there, and what none has."""
 
 
-def test_a_key_for_ssh_survives_the_wire_and_others_are_refused() -> None:
-    told = HELLO._replace(offer=HELLO.offer._replace(ssh_key="ssh-ed25519 AAAAC3Nz+/="))
+@pytest.mark.parametrize(("key", "right", "wrong"), OFFERED)
+def test_what_is_offered_survives_the_wire_and_else_is_refused(key: str, right: Any, wrong: list[Any]) -> None:
+    told = HELLO._replace(offer=HELLO.offer._replace(**right))
     assert Hello.from_wire(as_sent(told.pack())) == told
-    for key in ("ssh-rsa AAAA", "ssh-ed25519 A\ncommand=x", 7, "ssh-ed25519 " + "A" * 300):
-        with pytest.raises(wire.WireError, match="ssh_key"):
-            Hello.from_wire({**as_sent(HELLO.pack()), "ssh_key": key})
-
-
-def test_libraries_survive_the_wire_and_others_are_refused() -> None:
-    told = HELLO._replace(offer=HELLO.offer._replace(libraries=("NCCL=2.27.3",)))
-    assert Hello.from_wire(as_sent(told.pack())) == told
-    for libraries in ("NCCL", [1], ["x" * 129], ["NCCL=1"] * 17, None):
-        with pytest.raises(wire.WireError, match="libraries"):
-            Hello.from_wire({**as_sent(HELLO.pack()), "libraries": libraries})
-
-
-def test_a_place_in_the_network_survives_the_wire() -> None:
-    told = HELLO._replace(offer=HELLO.offer._replace(place="s0.s4.algo-2"))
-    assert Hello.from_wire(as_sent(told.pack())) == told
-    for place in ("x" * 513, 7, None):
-        with pytest.raises(wire.WireError, match="place_in_network"):
-            Hello.from_wire({**as_sent(HELLO.pack()), "place_in_network": place})
+    for value in wrong:
+        with pytest.raises(wire.WireError, match=key):
+            Hello.from_wire({**as_sent(HELLO.pack()), key: value})
 
 
 def test_a_million_ports_are_no_hello() -> None:
@@ -87,6 +74,7 @@ PLAIN = Hello("algo-2", OFFER, "one")
     ("changes", "words"),
     [
         ({}, ""),
+        ({"secret": True}, "algo-1 has a secret and algo-2 has none (--secret, MUSTER_SECRET)"),
         ({"stop": 15}, ""),
         ({"protocol": 999}, "algo-2 speaks protocol 999, algo-1 protocol"),
         ({"host": "algo-1"}, "algo-1 is the leader itself: two hosts have this name"),
@@ -100,14 +88,9 @@ PLAIN = Hello("algo-2", OFFER, "one")
 )
 def test_what_is_said(changes: dict[str, object], words: str) -> None:
     others, grouped = frozenset({"algo-2", "algo-3"}), frozenset({"algo-1", "algo-2"})
-    said = validate(PLAIN._replace(**changes), "algo-1", OFFER, others, grouped, secret=False)
+    hello = PLAIN._replace(**{key: value for key, value in changes.items() if key != "secret"})
+    said = validate(hello, "algo-1", OFFER, others, grouped, "secret" in changes)
     assert (said.reason if said else "").startswith(words) and bool(said) == bool(words)
-
-
-def test_a_secret_that_only_the_leader_has() -> None:
-    said = validate(PLAIN, "algo-1", OFFER, frozenset({"algo-2"}), frozenset(), secret=True)
-    assert said is not None
-    assert said.reason == "algo-1 has a secret and algo-2 has none (--secret, MUSTER_SECRET)"
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "a\nmusterpoint: all is well", "\u202e", "x" * 300])

@@ -38,23 +38,6 @@ def test_strict_keeps_it_out(start: Start) -> None:
     assert lines[2] == f"algo-2  hello    {expected}"
 
 
-def test_no_check_takes_anybody_at_once(start: Start) -> None:
-    leader = start(1, 2, addresses=NAMES, rollcall_check="off")
-    start(2, 2, addresses=ELSEWHERE)
-    assert leader.gathered().seats[1].address == "127.0.0.9"
-    assert leader.warnings == []
-
-
-def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Start) -> None:
-    leader = start(1, 3, addresses=NAMES)
-    impostor = start(2, 3, addresses=ELSEWHERE)
-    host = start(2, 3, addresses=NAMES)
-    assert "refused algo-2: another process has the seat of this host" in str(impostor.failed())
-    start(3, 3, addresses=NAMES)
-    assert leader.gathered().seats[1].address == "127.0.0.2"
-    host.gathered()
-
-
 def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
     views = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",)}
     leader = start(1, 2, addresses={**views, "algo-1": ("203.0.113.1",)}, secret="an example of a secret")

@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import Resume
-from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
+from musterpoint.core.rollcall.hello import ANOTHER_SECRET, Hello
 from musterpoint.core.rollcall.listener import raise_file_limit
 from musterpoint.core.rollcall.roster import Offer
 
@@ -77,14 +77,6 @@ def test_another_protocol_is_refused_by_name(start: Start, port: int) -> None:
     speaks = f"algo-2 speaks protocol 99, algo-1 protocol {wire.PROTOCOL}: install the same version"
     assert reply["reason"].startswith(speaks)
     assert reply["reason"] in str(leader.failed())
-
-
-def test_who_claims_to_be_the_leader_is_refused(start: Start, port: int) -> None:
-    start(1, 2)
-    with connect(port) as double:
-        double.sendall(HELLO._replace(host="algo-1").pack())
-        (reply,) = replies(double)
-    assert reply["reason"] == NO_SEAT
 
 
 def test_a_session_of_an_earlier_leader_is_over(start: Start, port: int) -> None:

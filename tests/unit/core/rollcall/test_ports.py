@@ -28,10 +28,6 @@ def test_a_port_in_use_is_not_free(taken: int) -> None:
     assert not is_free(taken)
 
 
-def test_a_port_without_a_listener_is_free() -> None:
-    assert is_free(any_free())
-
-
 def test_a_port_whose_connections_have_just_ended_is_free() -> None:
     port = any_free()
     with socket.socket() as listener:
@@ -64,7 +60,9 @@ def held() -> Iterator[tuple[int, int]]:
 
 
 def test_any_free_port_is_none_that_connections_are_given() -> None:
-    assert all(20000 <= any_free() < 32000 for _ in range(50))
+    ports = [any_free() for _ in range(50)]
+    assert all(20000 <= port < 32000 for port in ports)
+    assert is_free(ports[0])
 
 
 def test_a_wanted_port_is_offered_where_it_is_free(taken: int, ports: Ports) -> None:
@@ -77,16 +75,14 @@ def test_a_wanted_port_is_offered_where_it_is_free(taken: int, ports: Ports) -> 
 
 
 def test_each_wish_gets_a_port_of_its_own(ports: Ports) -> None:
+    """The port after the last one is none; nothing wanted is nothing offered."""
     wanted = any_free()
-    ports = offered((wanted, wanted, 0, wanted, 0), ports)
-    assert ports[0] == wanted
-    assert len(set(ports)) == 5
-
-
-def test_the_port_after_the_last_is_none(ports: Ports) -> None:
+    found = offered((wanted, wanted, 0, wanted, 65536), ports)
+    assert found[0] == wanted
+    assert len(set(found)) == 5
+    assert 20000 <= found[-1] < 32000
     assert not is_free(65536)
-    (port,) = offered((65536,), ports)
-    assert 20000 <= port < 32000
+    assert offered((), ports) == ()
 
 
 def test_a_wish_that_allows_no_other_port(taken: int, ports: Ports) -> None:
@@ -94,10 +90,6 @@ def test_a_wish_that_allows_no_other_port(taken: int, ports: Ports) -> None:
     assert offered((free,), ports, "--tf-port") == (free,)
     with pytest.raises(UsageError, match=f"--tf-port {taken}: something listens on port {taken} here"):
         offered((free, taken), ports, f"--tf-port {taken}")
-
-
-def test_nothing_wanted_is_nothing_offered(ports: Ports) -> None:
-    assert offered((), ports) == ()
 
 
 def test_a_port_that_another_job_holds(held: tuple[int, int], ports: Ports) -> None:

@@ -109,15 +109,10 @@ def stranger(port: int) -> socket.socket:
 def kinds(sock: socket.socket, beats: int) -> list[str]:
     """The kinds of messages until ``beats`` of the leader's beats came, or the end."""
     found: list[str] = []
-    data = b""
-    while found.count("beat") < beats:
-        more = sock.recv(65536)
-        if not more:
-            return found
-        data += more
-        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
-            size = int.from_bytes(data[:4], "big")
-            payload, data = data[4 : 4 + size], data[4 + size :]
+    frames = wire.Frames(wire.LEADER_LIMIT)
+    while found.count("beat") < beats and (data := sock.recv(65536)):
+        frames.feed(data)
+        while (payload := frames.next()) is not None:
             found.append("beat" if wire.is_beat(payload) else str(wire.unpack(payload)["t"]))
     return found
 

@@ -27,16 +27,6 @@ def test_a_rough_network_delays_nobody_for_long(end: End) -> None:
     assert (played.begun > played.told) == (end == "restarts")
 
 
-def test_the_same_conditions_lead_to_the_same_job() -> None:
-    assert len({play_crowd(ROUGH._replace(hosts=60)) for _ in range(2)}) == 1
-
-
-@pytest.mark.parametrize("end", ["fails", "stops", "restarts"])
-def test_a_host_that_has_the_roster_of_another_is_as_one_that_reads_it(end: End) -> None:
-    given = ROUGH._replace(hosts=40)
-    assert play_crowd(given._replace(readers=1), end=end) == play_crowd(given._replace(readers=0), end=end)
-
-
 def test_hosts_that_find_the_port_full_call_again_at_different_times() -> None:
     """Each call at the same time, again and again, would take 22 s: ten hosts a second."""
     played = play_crowd(FULL)

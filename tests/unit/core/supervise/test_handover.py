@@ -36,21 +36,26 @@ PLAN = LaunchPlan(
 )  # fmt: skip
 
 
+Above = Callable[[Callable[[Connection, str], None]], dict[str, str]]
+
+
 @pytest.fixture
-def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], ControlSocket]]:
-    """A control_socket in a thread of its own; it answers each line with the function it is made with."""
+def above() -> Iterator[Above]:
+    """A control socket in a thread of its own, which answers each line with the function it is made with; what a job's
+    processes have in their environment.
+    """
     loop = Loop()
     loop.prepare_posts()
     desks: list[ControlSocket] = []
     thread = threading.Thread(target=loop.run)
 
-    def make(answer: Callable[[Connection, str], None]) -> ControlSocket:
+    def make(answer: Callable[[Connection, str], None]) -> dict[str, str]:
         def take_connection(connection: Connection) -> None:
             connection.route_to(lambda words, line: answer(connection, line))
 
         desks.append(ControlSocket(loop, take_connection))
         thread.start()
-        return desks[0]
+        return {OUTER: desks[0].address, SOCKET_TOKEN: desks[0].token}
 
     yield make
     loop.post(loop.stop)
@@ -59,9 +64,10 @@ def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], C
     loop.close()
 
 
-def above(control_socket: ControlSocket) -> dict[str, str]:
-    """What a job's processes have in their environment."""
-    return {OUTER: control_socket.address, SOCKET_TOKEN: control_socket.token}
+def found(environ: dict[str, str]) -> Outer:
+    outer = Outer.find(environ)
+    assert outer is not None
+    return outer
 
 
 def test_a_plan_survives_the_journey() -> None:
@@ -78,7 +84,7 @@ def test_what_is_no_plan_says_so(line: str) -> None:
         plan_from(line)
 
 
-def test_the_whole_handover(control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket]) -> None:
+def test_the_whole_handover(above: Above) -> None:
     said: list[str] = []
 
     def answer(connection: Connection, line: str) -> None:
@@ -88,32 +94,29 @@ def test_the_whole_handover(control_socket: Callable[[Callable[[Connection, str]
         else:
             connection.send("code 7")
 
-    outer = Outer.find(above(control_socket(answer)))
-    assert outer is not None
+    outer = found(above(answer))
     assert outer.offer() == ROSTER
     assert outer.hand_over(PLAN, {"PATH": "/bin"}) == 7
     assert json.loads(said[1])["environ"] == {"PATH": "/bin"}
     outer.close()
 
 
-def test_an_outer_one_that_takes_no_plans(
-    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket],
-) -> None:
-    outer = Outer.find(above(control_socket(lambda connection, line: connection.close())))
-    assert outer is not None
+def test_an_outer_one_that_takes_no_plans_or_goes_away(above: Above) -> None:
+    environ = above(lambda connection, line: connection.close())
+    outer = found(environ)
     assert outer.offer() is None
+    outer.close()
+    outer = found(environ)
+    assert outer.hand_over(PLAN, {}) is None
     outer.close()
 
 
 @pytest.mark.parametrize("token", [None, "", "0" * 32, "\udcff" * 32])
-def test_an_outer_one_hears_nobody_without_its_token(
-    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket], token: str | None
-) -> None:
+def test_an_outer_one_hears_nobody_without_its_token(above: Above, token: str | None) -> None:
     said: list[str] = []
-    environ = above(control_socket(lambda connection, line: said.append(line)))
+    environ = above(lambda connection, line: said.append(line))
     del environ[SOCKET_TOKEN]
-    outer = Outer.find(environ if token is None else {**environ, SOCKET_TOKEN: token})
-    assert outer is not None
+    outer = found(environ if token is None else {**environ, SOCKET_TOKEN: token})
     assert (outer.offer(), said) == (None, [])
     outer.close()
 
@@ -135,27 +138,15 @@ def test_an_outer_one_that_hangs_up_at_once_is_still_above_us() -> None:
     outer.close()
 
 
-def test_an_outer_one_that_goes_away(
-    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket],
-) -> None:
-    outer = Outer.find(above(control_socket(lambda connection, line: connection.close())))
-    assert outer is not None
-    assert outer.hand_over(PLAN, {}) is None
-    outer.close()
-
-
 @pytest.mark.parametrize("code", sorted(OWN_CODES))
-def test_a_failure_is_reported_before_the_launcher_ends(
-    code: int, control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket]
-) -> None:
+def test_a_failure_is_reported_before_the_launcher_ends(code: int, above: Above) -> None:
     said: list[str] = []
 
     def answer(connection: Connection, line: str) -> None:
         said.append(line)
         connection.send("heard")
 
-    outer = Outer.find(above(control_socket(answer)))
-    assert outer is not None
+    outer = found(above(answer))
     failure = Failure("algo-1", code, "muster", "user", "muster: no such file\non algo-1", at=1.5)
     outer.report(failure)
     assert [failure_from(line) for line in said] == [failure], "it was heard when this returns"

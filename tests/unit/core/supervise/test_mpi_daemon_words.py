@@ -88,24 +88,13 @@ def test_recorded(which: str) -> None:
 @pytest.mark.parametrize(
     ("word", "argument"),
     [
-        ('"a b"', "a b"),
-        ('"q"r"', 'q"r'),
-        ('"$(id);`id`"', "$(id);`id`"),
-        ('"it\'s"', "it's"),
-        ('"two\nlines"', "two\nlines"),
-        ('""', ""),
-        ("a b", "a b"),
-        ("[2:10].77.1.2@0", "[2:10].77.1.2@0"),
-        ("--daemonized", "--daemonized"),
-        ("*", "*"),
+        ('"a b"', "a b"), ('"q"r"', 'q"r'), ('"$(id);`id`"', "$(id);`id`"), ('"it\'s"', "it's"),
+        ('"two\nlines"', "two\nlines"), ('""', ""), ("a b", "a b"), ("[2:10].77.1.2@0", "[2:10].77.1.2@0"),
+        ("--daemonized", "--daemonized"), ("-daemonize", "-daemonize"), ("*", "*"),
     ],
-)
-def test_arguments_arrive_byte_for_byte(word: str, argument: str) -> None:
-    assert read_daemon(["orted", word], KNOWN).arguments == (argument,)
-
-
-def test_only_the_exact_word_daemonize_is_dropped() -> None:
-    assert read_daemon(["orted", "--daemonize", '"--daemonize"', "-daemonize"], KNOWN).arguments == ("-daemonize",)
+)  # fmt: skip
+def test_arguments_arrive_byte_for_byte_but_for_daemonize(word: str, argument: str) -> None:
+    assert read_daemon(["orted", "--daemonize", word, '"--daemonize"'], KNOWN).arguments == (argument,)
 
 
 def test_a_prefix_with_a_blank() -> None:
@@ -117,61 +106,37 @@ def test_a_prefix_with_a_blank() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        [""],
-        ["sh", "-c", "orted"],
-        ["exec orted"],
-        ["id;orted"],
-        ["orted;id"],
-        ["orted", "a;id"],
-        ["orted", ";", "id"],
-        ["orted", "$(id)"],
-        ["orted", "`id`"],
-        ["orted", "|", "sh"],
-        ["orted", ">", "/etc/passwd"],
-        ["orted", "<x"],
-        ["orted", "&"],
-        ["orted", "a\nid"],
-        ["orted", "it's"],
-        ["orted", '"half'],
-        ["orted", "\\x"],
-        ["orted", '"a\0b"'],
-        ["orted && id"],
-        ["PATH=$(id);orted"],
-        ["PATH=`id` ; orted"],
-        ["PATH=$HOME;orted"],
-        ["PATH=/x orted"],
-        ["LD_PRELOAD=/tmp/evil.so ; export LD_PRELOAD ; orted"],
-        ["export PATH=/x;orted"],
-        ["set path = ( $(id) $path ) ; orted"],
-        ["setenv LD_PRELOAD /tmp/evil.so;orted"],
-        ["./orted-evil"],
-        ["(", "orted", ")"],
-        [*PROFILE, "orted"],
+        [], [""], ["sh", "-c", "orted"], ["exec orted"], ["id;orted"], ["orted;id"], ["orted", "a;id"],
+        ["orted", ";", "id"], ["orted", "$(id)"], ["orted", "`id`"], ["orted", "|", "sh"],
+        ["orted", ">", "/etc/passwd"], ["orted", "<x"], ["orted", "&"], ["orted", "a\nid"], ["orted", "it's"],
+        ["orted", '"half'], ["orted", "\\x"], ["orted", '"a\0b"'], ["orted && id"], ["PATH=$(id);orted"],
+        ["PATH=`id` ; orted"], ["PATH=$HOME;orted"], ["PATH=/x orted"],
+        ["LD_PRELOAD=/tmp/evil.so ; export LD_PRELOAD ; orted"], ["export PATH=/x;orted"],
+        ["set path = ( $(id) $path ) ; orted"], ["setenv LD_PRELOAD /tmp/evil.so;orted"], ["./orted-evil"],
+        ["(", "orted", ")"], [*PROFILE, "orted"],
     ],
-)
+)  # fmt: skip
 def test_what_no_mpirun_says_is_refused(words: list[str]) -> None:
     with pytest.raises(NotADaemon):
         read_daemon(words, KNOWN)
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("words", "named"),
     [
-        (["/bin/sh", "-c", "x"], r"'/bin/sh' is not what this job's mpirun starts on other hosts \(orted or prted\)"),
-        (["rm -rf /;orted"], r"'rm -rf /' is none of the settings that an mpirun puts before its daemon"),
-        (["orted", "$(id)"], r"the argument '\$\(id\)' would mean something to a shell, and there is none here"),
-        (["orted", "x" * 500 + ";"], r"the argument 'x{77}…' would"),
-        ([], "no command was given"),
+        (["/bin/sh", "-c", "x"], r"'/bin/sh' .*\(orted or prted\)"),
+        (["rm -rf /;orted"], "'rm -rf /'"),
+        (["orted", "$(id)"], r"'\$\(id\)'"),
+        (["orted", "x" * 500 + ";"], "'x{77}…'"),
     ],
 )
-def test_a_refusal_names_the_word(words: list[str], text: str) -> None:
-    with pytest.raises(NotADaemon, match=text):
+def test_a_refusal_names_the_word(words: list[str], named: str) -> None:
+    with pytest.raises(NotADaemon, match=named):
         read_daemon(words, ("orted", "prted"))
 
 
 def test_a_plan_without_daemons_starts_none() -> None:
-    with pytest.raises(NotADaemon, match=r"\(nothing\)"):
+    with pytest.raises(NotADaemon):
         read_daemon(["orted"], ())
 
 

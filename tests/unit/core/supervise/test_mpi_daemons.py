@@ -91,13 +91,15 @@ class Host:
         self.processes.start(plan, self.environ)
         self.daemons.plan_started()
 
-    def agent(self, host: str, *words: str, session: int = 0) -> socket.socket:
+    def agent(self, host: str, *words: str) -> socket.socket:
+        return self.connected("start 0 " + " ".join(word.encode().hex() or "-" for word in (host, *words)))
+
+    def connected(self, line: str) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(500)
         self.agents.append(sock)
         sock.connect(address_of(self.processes.control_socket.address))
-        text = " ".join(word.encode().hex() or "-" for word in (host, *words))
-        sock.sendall(f"{self.processes.control_socket.token}\nstart {session} {text}\n".encode())
+        sock.sendall(f"{self.processes.control_socket.token}\n{line}\n".encode())
         self.turn()
         return sock
 
@@ -199,50 +201,24 @@ def test_a_daemon_that_never_ran_ends_the_job_with_what_was_said_about_it(host: 
 
 def test_a_host_that_is_none_of_the_jobs(host: Host) -> None:
     host.open()
-    status, text = said(host.hear(host.agent("elsewhere", "orted")))
-    assert (status, text) == (255, "elsewhere is none of this job's hosts")
-    assert host.peers.said == []
-    assert len(host.broken) == 1
+    assert said(host.hear(host.agent("elsewhere", "orted")))[0] == 255
+    assert (host.peers.said, len(host.broken)) == ([], 1)
 
 
 def test_words_that_cannot_be_sent(host: Host) -> None:
     host.open()
     assert said(host.hear(host.agent("algo-2", ""))) == (255, "no words")
-
-
-def test_words_that_are_no_text(host: Host) -> None:
-    host.open()
-    sock = host.agent("algo-2", "orted")
-    sock.close()
-    raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    raw.settimeout(500)
-    host.agents.append(raw)
-    raw.connect(address_of(host.processes.control_socket.address))
-    raw.sendall(host.processes.control_socket.token.encode() + b"\nstart 0 616c676f2d32 ff\n")
-    assert said(host.hear(raw))[0] == 255
+    assert said(host.hear(host.connected("start 0 616c676f2d32 ff")))[0] == 255, "no text"
 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "start",
-        "start 0",
-        "start 0 aa",
-        "start x aa bb",
-        "start 65536 aa bb",
-        f"start {'9' * 5000} aa bb",
-        "stop 0 aa bb",
-    ],
-)
+    ["start", "start 0", "start 0 aa", "start x aa bb", "start 65536 aa bb", f"start {'9' * 5000} aa bb",
+     "stop 0 aa bb"],
+)  # fmt: skip
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(500)
-    host.agents.append(sock)
-    sock.connect(address_of(host.processes.control_socket.address))
-    sock.sendall(f"{host.processes.control_socket.token}\n{line}\n".encode())
-    host.turn()
-    assert sock.recv(10) == b""
+    assert host.connected(line).recv(10) == b""
 
 
 def test_an_agent_may_have_left_before_its_answer(host: Host) -> None:
@@ -316,21 +292,18 @@ def test_other_programs_are_refused(host: Host) -> None:
 
 
 def test_a_daemon_that_is_not_installed(host: Host) -> None:
-    plan = PLAN._replace(daemons=("no-such-daemon",))
-    host.open(plan)
+    host.open(PLAN._replace(daemons=("no-such-daemon",)))
     host.daemons.start_asked(StartAsked(0, ("/opt/mpi/bin/no-such-daemon",)))
-    _ended, _number, status, text = host.peers.said[0]
-    assert status == 127
-    assert text.startswith(f"no-such-daemon is not on this host's PATH ({host.bin}:")
+    assert host.peers.said[0][2] == 127
+    assert f"no-such-daemon is not on this host's PATH ({host.bin}:" in host.peers.said[0][3]
 
 
 def test_a_daemon_that_cannot_be_executed(host: Host) -> None:
     host.daemon("").write_text("#!/nonexistent/interpreter\n")
     host.open()
     host.daemons.start_asked(StartAsked(0, ("orted",)))
-    _ended, _number, status, text = host.peers.said[0]
-    assert status == 126
-    assert text.startswith(f"{host.bin}/orted can't be executed: ")
+    assert host.peers.said[0][2] == 126
+    assert f"{host.bin}/orted" in host.peers.said[0][3]
 
 
 SETTINGS = "PATH={0}:$PATH ; export PATH ; LD_LIBRARY_PATH={0}/lib:${{LD_LIBRARY_PATH:-}} ; {0}/orted"
@@ -350,12 +323,11 @@ def test_the_leaders_agent_becomes_this_hosts_own(host: Host) -> None:
     """Open MPI 4's daemon ends if the agent that mpirun was given isn't there on its own host."""
     host.daemon('test -x "$2" && echo "$@"')
     host.open()
-    host.daemons.start_asked(
-        StartAsked(0, ("orted", "plm_rsh_agent", '"/proc/999999/fd/7"', "/proc/x/fd/7", "/proc/1"))
-    )
-    words = host.until("ended")[3].split()
-    assert words[1].startswith(f"/proc/{os.getpid()}/fd/")
-    assert words[2:] == ["/proc/x/fd/7", "/proc/1"]
+    words = ("orted", "plm_rsh_agent", '"/proc/999999/fd/7"', "/proc/x/fd/7", "/proc/1")
+    host.daemons.start_asked(StartAsked(0, words))
+    found = host.until("ended")[3].split()
+    assert found[1].startswith(f"/proc/{os.getpid()}/fd/")
+    assert found[2:] == ["/proc/x/fd/7", "/proc/1"]
 
 
 # -- where a daemon is found --

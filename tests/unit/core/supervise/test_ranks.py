@@ -52,11 +52,11 @@ class Slot:
         os.write(self.output, text)
 
     @property
-    def end(self) -> tuple[int, str, str] | None:
-        """Code, class and first line of the failure that the rank's end is; None where it has not ended or is none."""
+    def end(self) -> tuple[int, str, str]:
+        """Code, class and first line of the failure that the rank's end is; 0 where it has not ended or is none."""
         failures = [event.failure for event in self.events if isinstance(event, RankEnded)]
         if not failures or failures[0] is None:
-            return None
+            return 0, "", ""
         return failures[0].code, failures[0].kind, failures[0].reason.partition("\n")[0]
 
     def close(self) -> None:
@@ -71,69 +71,70 @@ class Slot:
 
 
 @pytest.fixture
-def slot() -> Iterator[Slot]:
-    slot = Slot()
+def slot(request: pytest.FixtureRequest) -> Iterator[Slot]:
+    """Of an MPI, unless a test says other options."""
+    slot = Slot(**getattr(request, "param", {}))
     yield slot
     slot.close()
 
 
-@pytest.fixture
-def mpich() -> Iterator[Slot]:
-    slot = Slot(prints_abort=True)
-    yield slot
-    slot.close()
+NO_MPI = pytest.mark.parametrize("slot", [{"mpi": False}], indirect=True, ids=["no-mpi"])
+MPICH = pytest.mark.parametrize("slot", [{"prints_abort": True}], indirect=True, ids=["mpich"])
+MPIS = pytest.mark.parametrize("slot", [{"prints_abort": True}, {"prints_abort": False}], indirect=True)
+RAISED = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n'
 
 
-def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(mpich: Slot) -> None:
+@MPICH
+def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
     """MPICH and Intel MPI end the stub, which isn't the program that called."""
-    mpich.says(b"working\n" + ABORT + b"still working\n")
-    mpich.ranks.lost_stub(mpich.rank)
-    assert mpich.end == (5, "user", ABORT.decode().strip())
-    assert mpich.program.wait(500) == -9
+    slot.says(b"working\n" + ABORT + b"still working\n")
+    slot.ranks.lost_stub(slot.rank)
+    assert slot.end == (5, "user", ABORT.decode().strip())
+    assert slot.program.wait(500) == -9
 
 
+@MPICH
 @pytest.mark.parametrize("status", [0, 15, -11, 5])
-def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(mpich: Slot, status: int) -> None:
-    mpich.rank.connection = None  # its stub is lost
-    mpich.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
-    mpich.ranks.ended(mpich.rank, status)
-    assert mpich.end is not None
-    assert mpich.end[:2] == (5, "user")
+def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
+    slot.rank.connection = None  # its stub is lost
+    slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+    slot.ranks.ended(slot.rank, status)
+    assert slot.end[:2] == (5, "user")
 
 
-@pytest.mark.parametrize("prints_abort", [True, False])
+@MPIS
 @pytest.mark.parametrize("status", [0, 1, 7])
-def test_a_program_that_only_prints_such_a_line_ends_as_its_stub_says(prints_abort: bool, status: int) -> None:
-    slot = Slot(prints_abort=prints_abort)
+def test_a_program_that_only_prints_such_a_line_ends_as_its_stub_says(slot: Slot, status: int) -> None:
     slot.says(ABORT)
     slot.ranks.ended(slot.rank, status)
-    assert (slot.end and slot.end[0]) == (status or None)
-    slot.close()
+    assert slot.end[0] == status
 
 
-@pytest.mark.parametrize(("prints_abort", "line"), [(False, ABORT), (True, ABORT.replace(b"process 0", b"process 3"))])
-def test_a_line_of_another_mpi_or_rank_is_no_end(prints_abort: bool, line: bytes) -> None:
-    """The MPI ends its stub for another rank's sake."""
-    slot = Slot(prints_abort=prints_abort)
+@MPICH
+def test_the_users_own_words_lead(slot: Slot) -> None:
+    slot.rank.connection = None  # its stub is lost
+    slot.says(RAISED + ABORT)
+    slot.ranks.ended(slot.rank, 15)
+    assert slot.end == (5, "user", "ValueError: boom")
+
+
+@pytest.mark.parametrize(
+    ("slot", "line", "status", "kind"),
+    [
+        ({}, b"working\n", 195, "peer"),  # the MPI ended its stub for another rank's sake
+        ({}, b"", 7, "user"),  # Open MPI ended it first in the rank's own abort
+        ({"prints_abort": True}, ABORT.replace(b"process 0", b"process 3"), 7, "peer"),
+        ({}, ABORT, 7, "user"),
+        ({"mpi": False}, ABORT, 14, "user"),
+    ],
+    indirect=["slot"],
+)
+def test_a_rank_outlives_its_stub_with_its_own_code(slot: Slot, line: bytes, status: int, kind: str) -> None:
     slot.says(line)
     slot.ranks.lost_stub(slot.rank)
     assert (slot.program.poll(), slot.events) == (None, [])
-    slot.close()
-
-
-def test_an_abort_whose_stub_open_mpi_ended_first_is_the_ranks_own(slot: Slot) -> None:
-    slot.ranks.lost_stub(slot.rank)
-    assert slot.events == []
-    slot.ranks.reaped(slot.program.pid, 7)
-    assert slot.end is not None
-    assert slot.end[:2] == (7, "user")
-
-
-def test_the_users_own_words_lead(mpich: Slot) -> None:
-    mpich.rank.connection = None  # its stub is lost
-    mpich.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
-    mpich.ranks.ended(mpich.rank, 15)
-    assert mpich.end == (5, "user", "ValueError: boom")
+    slot.ranks.reaped(slot.program.pid, status)
+    assert slot.end[:2] == (status, kind)
 
 
 @pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])
@@ -151,30 +152,9 @@ def test_a_rank_that_the_others_had_left(slot: Slot, world: int, kind: str, ende
     assert ("rank 1 had ended with 0; rank 0 was still " in failure.reason) == (kind == "user")
 
 
-def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
-    slot.says(b"working\n")
-    slot.ranks.lost_stub(slot.rank)
-    assert (slot.program.poll(), slot.events) == (None, [])
-    slot.ranks.reaped(slot.program.pid, 195)
-    assert slot.end is not None
-    assert slot.end[:2] == (195, "peer")
-
-
 def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
     slot.ranks.ended(slot.rank, 14)
-    assert slot.end is not None
     assert slot.end[:2] == (14, "peer")
-
-
-def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> None:
-    slot = Slot(mpi=False)
-    slot.says(ABORT)
-    slot.ranks.lost_stub(slot.rank)
-    assert (slot.program.poll(), slot.events) == (None, [])
-    slot.ranks.reaped(slot.program.pid, 14)
-    assert slot.end is not None
-    assert slot.end[:2] == (14, "user")
-    slot.close()
 
 
 def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
@@ -188,7 +168,7 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
 
 @pytest.mark.parametrize(("stopping", "said"), [(False, "ValueError: boom"), (True, None)])
 def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stopping: bool, said: str | None) -> None:
-    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n')
+    slot.says(RAISED)
     slot.ranks.signal(15, 500.0, stopping)
     assert slot.program.wait(500) == -15
     slot.ranks.ended(slot.rank, -15)
@@ -204,7 +184,6 @@ def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
     assert slot.ranks.oom_struck(1), "its child may have been the one"
     assert not slot.ranks.oom_struck(0)
     slot.ranks.ended(slot.rank, -9)
-    assert slot.end is not None
     assert slot.end[:2] == (137, "oom")
 
 
@@ -212,7 +191,6 @@ def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
     slot.oom = 1
     slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
     slot.ranks.ended(slot.rank, 1)
-    assert slot.end is not None
     assert slot.end[:2] == (1, "oom")
 
 
@@ -229,11 +207,11 @@ STUBBORN = (
 )
 
 
+@NO_MPI
 @pytest.mark.parametrize("stopping", [True, False])
 @pytest.mark.parametrize("killed_first", [True, False])
-def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool, stopping: bool) -> None:
+def test_what_is_left_behind_has_its_time_until_all_is_killed(slot: Slot, killed_first: bool, stopping: bool) -> None:
     """A launcher may die of the stop while everything is being killed, and its rank become ours after that."""
-    slot = Slot(mpi=False)
     with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
@@ -248,12 +226,12 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool
             assert rank.poll() is None
         finally:
             rank.kill()
-            slot.close()
 
 
 INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
 
 
+@NO_MPI
 @pytest.mark.parametrize(
     ("session", "status", "reason"),
     [
@@ -263,29 +241,28 @@ INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
     ],
     ids=["as it ended", "otherwise", "a rank that it started"],
 )
-def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int, status: int, reason: str) -> None:
-    slot = Slot(mpi=False)
+def test_what_a_launcher_in_a_rank_reported_is_how_it_failed(
+    slot: Slot, session: int, status: int, reason: str
+) -> None:
     slot.ranks.reported(INNER)
-    key = (session, 0)
     rank = slot.rank
     if session:
-        slot.ranks.expect([key])
-        rank = Rank(key, 0)
+        slot.ranks.expect([(session, 0)])
+        rank = Rank((session, 0), 0)
         slot.ranks.add(rank)
     slot.ranks.ended(rank, status)
-    assert slot.end is not None
     assert slot.end[0] == status
     assert slot.end[2].startswith(reason)
-    slot.close()
 
 
+@NO_MPI
 @pytest.mark.parametrize(("signo", "status", "quiet"), [(15, 15, True), (10, 10, True), (10, 15, False), (15, 7, 0)])
-def test_a_handler_that_ends_with_the_signals_number_is_no_failure(signo: int, status: int, quiet: bool) -> None:
+def test_a_handler_that_ends_with_the_signals_number_is_no_failure(
+    slot: Slot, signo: int, status: int, quiet: bool
+) -> None:
     """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
-    slot = Slot(mpi=False)
     slot.ranks.signal(signo, 500.0)
     slot.program.wait()
     slot.ranks.ended(slot.rank, status)
     (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]
     assert (ended.failure is None) == quiet
-    slot.close()

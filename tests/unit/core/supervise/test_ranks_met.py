@@ -154,8 +154,7 @@ def test_ranks_that_have_to_meet(machine: Machine) -> None:
     failure = end(machine.watch())
     assert failure is not None
     assert (failure.code, failure.cause) == (72, "muster")
-    assert failure.reason.startswith("muster: none of the 4 ranks connected to port 7777 of ")
-    assert failure.reason.endswith("each ran alone, as a world of one; call it")
+    assert "4 ranks" in failure.reason and "port 7777" in failure.reason and failure.reason.endswith("; call it")
     assert end(machine.watch(), well=False) is None
 
 

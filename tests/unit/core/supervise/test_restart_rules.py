@@ -11,15 +11,7 @@ from musterpoint.base.failure import Cause, Failure, Kind
 from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.diagnosis.retry import failed_before_its_ranks, why_not_again
 from musterpoint.core.report.files import OutcomeRecord
-from musterpoint.core.supervise.restart_rules import (
-    End,
-    EndedAttempt,
-    Restart,
-    RestartRules,
-    Wait,
-    attempts_sentence,
-    decide_restart,
-)
+from musterpoint.core.supervise.restart_rules import End, EndedAttempt, Restart, RestartRules, Wait, decide_restart
 from musterpoint.core.supervise.state import Outcome
 
 from ..failures import ERROR, KILLED, ours
@@ -91,9 +83,3 @@ def test_what_follows_an_attempt(ended: EndedAttempt, hosts: Any, more: Any, exp
         assert not decision.stopped
     else:
         assert decision == expected
-
-
-def test_the_end_of_the_reason_counts_attempts_where_there_were_several() -> None:
-    assert attempts_sentence(1, "why") == ""
-    assert attempts_sentence(2, "why") == "in attempt 2, the last: why"
-    assert attempts_sentence(2, "") == "in attempt 2"

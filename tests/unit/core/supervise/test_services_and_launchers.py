@@ -30,6 +30,12 @@ class Bench:
         plan = ProcessPlan(role, name, (Argument("sh"),), users=users, time_to_end=seconds)
         self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
 
+    def reads(self, name: str) -> bytes:
+        """The next line that it printed."""
+        out = self.processes[name].stdout
+        assert out is not None
+        return out.readline()
+
     def ended(self, name: str) -> int:
         return self.processes[name].wait(500)
 
@@ -72,25 +78,21 @@ def test_each_is_signalled_once_and_past_its_shell(bench: Bench) -> None:
         "print(flush=True)\nwhile not told:\n    time.sleep(0.01)\ntime.sleep(0.5)"
     )
     bench.add("ps", "service", users=True, script=f'python3 -c "{saves}"; exit 4')
-    out = bench.processes["ps"].stdout
-    assert out is not None
-    out.readline()
+    bench.reads("ps")
     bench.running.signal(signal.SIGTERM)
-    assert out.readline() == b"told\n"
+    assert bench.reads("ps") == b"told\n"
     bench.running.signal(signal.SIGTERM)
-    assert out.read() == b""
+    assert bench.reads("ps") == b""
     assert bench.ended("ps") == 4
 
 
 def test_a_signal_that_is_passed_on_may_come_again(bench: Bench) -> None:
     counts = "trap 'echo got' USR1; echo; while :; do sleep 0.05; done"
     bench.add("ps", "service", users=True, script=counts)
-    out = bench.processes["ps"].stdout
-    assert out is not None
-    out.readline()
+    bench.reads("ps")
     for _ in range(2):
         bench.running.pass_on(signal.SIGUSR1)
-        assert out.readline() == b"got\n"
+        assert bench.reads("ps") == b"got\n"
 
 
 def test_a_session_or_a_role_is_killed_alone(bench: Bench) -> None:
@@ -119,8 +121,7 @@ def test_services_that_end_by_themselves_are_asked_to(bench: Bench) -> None:
     assert bench.running.end() == 0
     for name, session, seconds in (("head", 0, 4), ("other", 1, 2), ("server", 0, 0)):
         bench.add(name, "service", session, script=ends, seconds=seconds)
-        out = bench.processes[name].stdout
-        assert out is not None and out.readline() == b"\n"
+        assert bench.reads(name) == b"\n"
     assert bench.running.end(1) == 2
     assert bench.ended("other") == 1
     assert bench.untouched("head")

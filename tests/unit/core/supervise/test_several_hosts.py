@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
-
-from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts, whole_checkpoints
 
 from ....examples import examples
 from .histories import histories, restarting, silent
@@ -60,6 +57,27 @@ KNOWN: dict[str, tuple[History, Ends]] = {
         History((SHORT, SHORT), (Freezes(0, 11.0, 20.0),), latencies=(0.01, 0.1), starts=(1.0, 0.0)), {0: (0, "")}),
     "a host dies after the others' ranks": (
         History((SHORT, SHORT, LONG), (Dies(2, 20.0),)), {0: (76, "muster: host algo-3 was lost: its connection")}),
+    "a host that is asked something dies": (
+        History((LONG, LONG, LONG), (Consults(0, 2.0, seconds=900.0), Consults(1, 2.0, seconds=900.0), Dies(2, 5.0))),
+        {0: (76, "muster: host algo-3 was lost")}),
+    "the leader that was asked something dies": (
+        History((LONG, LONG), (Consults(1, 2.0, seconds=900.0), Dies(0, 5.0))),
+        {0: (76, "muster: host algo-1 was lost")}),
+    "a host that is looked at dies": (
+        History((LONG, LONG, LONG), (*(Quiets(host, 2.0) for host in range(3)), Freezes(2, 2.005, 60.0), Dies(2, 5.0))),
+        {0: (76, "muster: host algo-3 was lost")}),
+    "a host that keeps a checkpoint dies": (
+        History((LONG, LONG, LONG), (Keeps(0, 2.0), Keeps(1, 2.0), Dies(2, 5.0))),
+        {0: (76, "muster: host algo-3 was lost")}),
+    "a stop while a host is silent": (
+        History((LONG, LONG, LONG), (Freezes(1, 5.0, 500.0), Stops(2, 30.0))), {0: (143, ""), 1: (143, "")}),
+    "a failure that ends nothing leaves a silent host its time": (
+        History((SHORT, LONG, SHORT), (Fails(2, 0, 5.0), Freezes(1, 12.0, 40.0)), finish=True),
+        {0: (1, "error 1 of algo-3")}),
+    "a failure right after a host stood still": (
+        History((LONG, LONG), (Freezes(1, 5.0, 13.0), Fails(1, 0, 18.0))), {0: (1, "error 1 of algo-2")}),
+    "a failure right after the leader stood still": (
+        History((LONG, LONG), (Freezes(0, 5.0, 13.0), Fails(0, 0, 18.0))), {0: (1, "error 1 of algo-1")}),
     "a cut of 90 s": (History((LONG, LONG, LONG), (Unplugs(1, 5.0, 90.0, 23.0),)), {0: (0, "")}),
     "a connection ends again and again": (
         History((LONG, LONG), tuple(Snaps(1, at / 4) for at in range(1, 60))), {0: (0, "")}),
@@ -127,35 +145,6 @@ def test_healthy_hosts_bear_a_long_silence(kind: type, seconds: float) -> None:
     hosts = (Rank(after=400.0),), (Rank(after=400.0),), (Rank(after=400.0),)
     job = play(History(hosts, (kind(1, 5.0, seconds),)))
     assert [host.outcome[0] for host in job.hosts] == [0, 0, 0], told(job)
-
-
-ASKS = tuple(Consults(host, 2.0, seconds=900.0) for host in range(3))
-QUIET = tuple(Quiets(host, 2.0) for host in range(3))
-WAITS: list[tuple[str, type[Any], str, History]] = [
-    ("barriers waits for algo-3", barriers.LeadersBarriers, "left", History((SHORT, SHORT, LONG), (Dies(2, 20.0),))),
-    ("barriers waits for a leader", barriers.WorkersBarriers, "alone", History((LONG, SHORT), (Dies(0, 20.0),))),
-    ("consultations waits for algo-3", consultations.LeadersConsultations, "left",
-     History((LONG, LONG, LONG), (*ASKS[:2], Dies(2, 5.0)))),
-    ("consultations waits for a leader", consultations.WorkersConsultations, "alone",
-     History((LONG, LONG), (ASKS[1], Dies(0, 5.0)))),
-    ("quiet-hosts waits for algo-3", quiet_hosts.LeadersQuietHosts, "left",
-     History((LONG, LONG, LONG), (*QUIET, Freezes(2, 2.005, 60.0), Dies(2, 5.0)))),
-    ("whole_checkpoints waits for algo-3", whole_checkpoints.LeadersCheckpoints, "gone",
-     History((LONG, LONG, LONG), (Keeps(0, 2.0), Keeps(1, 2.0), Dies(2, 5.0)))),
-    ("whole_checkpoints waits for a leader", whole_checkpoints.WorkersCheckpoints, "alone",
-     History((LONG, LONG), (Keeps(1, 2.0), Dies(0, 5.0)))),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("waits", "half", "word", "history"), WAITS, ids=[row[0] for row in WAITS])
-def test_a_wait_that_nobody_ends_is_found(
-    waits: str, half: type[Any], word: str, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By what the channel knows when the host that is waited for goes, not by the time that it takes then."""
-    job = play(history)
-    assert not wrong(job), told(job)
-    monkeypatch.setattr(half, word, lambda *_words: None)
-    assert any(waits in each for each in wrong(play(history)))
 
 
 ROLES = [Rank(after=400.0, echoes=0.01), Rank(after=400.0, echoes=3.0), Rank(after=400.0)]

@@ -67,6 +67,12 @@ class Bench:
         context.sidecars.close(5.0)
         return outcome
 
+    def fails(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Failure:
+        """How a job ends that fails; its code is the failure's."""
+        outcome = self.run(plan, refusal, **rules)
+        assert outcome.failure is not None and outcome.failure.code == outcome.code
+        return outcome.failure
+
     def say(self, text: str) -> None:
         self.said.append(text)
         self.on_said(text)
@@ -166,10 +172,8 @@ def test_a_stop(bench: Bench, ready: Path, cut_off: bool) -> None:
 @pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])
 def test_what_cannot_start(bench: Bench, plan: LaunchPlan | None, code: int) -> None:
     refusal = None if plan else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
-    outcome = bench.run(plan, refusal)
-    assert outcome.code == code
-    assert outcome.failure is not None
-    assert outcome.failure.reason.startswith("muster: ")
+    failure = bench.fails(plan, refusal)
+    assert (failure.code, failure.cause) == (code, "muster")
 
 
 def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -180,10 +184,9 @@ def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = bench.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
+    failure = bench.fails(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
+    assert failure.code == 72
+    assert failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
     assert bench.output == "said\n"
 
 
@@ -195,12 +198,10 @@ def test_a_daemon_of_the_programs_does_not_survive(bench: Bench) -> None:
 
 def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
     launcher = ProcessPlan("launcher", "torchrun", (Argument("/bin/sh"), Argument("-c"), Argument("echo oh; exit 1")))
-    plan = shell("true")._replace(processes=(launcher,))
-    outcome = bench.run(plan)
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert "torchrun ended before any of its ranks had come up (exit code 1)" in outcome.failure.reason
-    assert "oh" in outcome.failure.reason
+    failure = bench.fails(shell("true")._replace(processes=(launcher,)))
+    assert failure.code == 72
+    assert "torchrun ended before any of its ranks had come up (exit code 1)" in failure.reason
+    assert "oh" in failure.reason
 
 
 def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
@@ -270,19 +271,9 @@ def test_services_end_with_the_ranks(bench: Bench, ready: Path) -> None:
     assert (outcome.code, bench.output) == (0, "saved\n")
 
 
-@pytest.mark.parametrize(
-    ("script", "users", "code", "words"),
-    [
-        ("exit 3", False, 72, "ps 0 ended before the job was done (exit code 3) on algo-1"),
-        ("exit 0", False, 72, "ps 0 ended before the job was done (exit code 0) on algo-1"),
-        ("echo 'OSError: no disk' >&2; exit 3", True, 3, "OSError: no disk\nps 0 on algo-1, exit code 3"),
-    ],
-)
-def test_a_service_that_dies_ends_the_job(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
-    outcome = bench.run(beside(shell("exec sleep 600"), service(script, users)))
-    assert outcome.code == code
-    assert outcome.failure is not None
-    assert words in outcome.failure.reason
+def test_a_service_that_dies_ends_the_job(bench: Bench) -> None:
+    failure = bench.fails(beside(shell("exec sleep 600"), service("echo 'OSError: no disk' >&2; exit 3", True)))
+    assert (failure.code, failure.reason) == (3, "OSError: no disk\nps 0 on algo-1, exit code 3")
 
 
 @pytest.mark.parametrize("after", [":", "echo mine"])
@@ -303,17 +294,6 @@ def test_a_launchers_complaint_is_not_the_logs_last_word(bench: Bench, tmp_path:
     assert said == ([again] if lines[-1] == "BOX" else [])
 
 
-def test_a_service_of_the_users_may_end_before(bench: Bench) -> None:
-    assert bench.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
-
-
-def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(bench: Bench, others: Others) -> None:
-    others.finish_after("failed")
-    outcome = bench.run(beside(NO_RANKS, service("exit 4", True)))
-    assert others.said == ["done 0"], "said at once: there is nothing to wait for here"
-    assert outcome.code == 4
-
-
 def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
     bench: Bench, others: Others, ready: Path
 ) -> None:
@@ -324,16 +304,6 @@ def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
     outcome = bench.run(beside(NO_RANKS, service(ignored, False, "server"), service(slow, True)))
     assert (outcome.code, outcome.stopped_by) == (143, "algo-1")
     assert bench.output == "saved\n"
-
-
-def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
-    bench: Bench, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("musterpoint.core.supervise.policy.LATE_SECONDS", 0.2)
-    bench.stop_once_ready(ready)
-    others.finish_after("stopping")
-    outcome = bench.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)
-    assert outcome.code == 143
 
 
 def mpi(folder: Path, *program: str, ranks: int = 1) -> LaunchPlan:
@@ -357,49 +327,16 @@ def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> Non
     assert others.said == ["started 65536", "ended 65536 0"]
 
 
-def test_ranks_that_a_daemon_brings_beyond_the_plan(bench: Bench, others: Others, tmp_path: Path) -> None:
-    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
-    others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
-    others.finish_after("failed")
-    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert (
-        "the launcher started rank 3 (local rank 1) on algo-1, where 1 rank(s) were planned" in outcome.failure.reason
-    )
-
-
-def test_ranks_where_none_was_planned(bench: Bench, others: Others, tmp_path: Path) -> None:
-    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
-    others.first = (StartAsked(0, ("orted", "2", "0")),)
-    others.finish_after("failed")
-    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
-    assert outcome.code == 72
-    assert outcome.failure is not None
-    assert "where 0 rank(s) were planned" in outcome.failure.reason
-
-
-def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
-    bench.stop_once_ready(ready)
-    before = bench.loop.clock()
-    outcome = bench.run(shell(f"echo > {ready}; sleep 100"))
-    assert outcome.stopped_at is not None
-    assert before < outcome.stopped_at <= bench.loop.clock()
-
-
 def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
     bench.stop_once_ready(ready)
     until_stopped = f"echo > {ready}; while [ -e {ready} ]; do sleep 0.01; done; exit 0"
     armed = ready.with_name("armed")
     os.mkfifo(armed)
     rank = f"trap '{until_stopped}' TERM; echo > {armed}; while :; do sleep 0.1; done"
+    before = bench.loop.clock()
     outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
     assert outcome.code == 7
-    assert outcome.stopped_at is not None
-
-
-def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
-    assert bench.run(shell("exit 7")).stopped_at is None
+    assert outcome.stopped_at is not None and before < outcome.stopped_at <= bench.loop.clock()
 
 
 def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
@@ -450,10 +387,6 @@ def test_such_a_service_outlives_the_ranks_of_a_stop(bench: Bench, ready: Path, 
     assert [line for line in bench.output.splitlines() if line != "Terminated"] == ["rank", "head"]
 
 
-@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$"])
-def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) -> None:
+@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$", "exec sleep 600"])
+def test_the_job_goes_on_without_an_optional_service_and_ends_it(bench: Bench, script: str) -> None:
     assert bench.run(beside(shell("sleep 0.3"), service(script)._replace(optional=True))).code == 0
-
-
-def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
-    assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0

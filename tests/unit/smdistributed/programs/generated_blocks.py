@@ -35,21 +35,23 @@ MASKS = Masks()
 
 
 class Block(nn.Module):
-    """``others``: the blocks before this one that it has to do with, one at most."""
+    """``others``: the blocks before this one that it has to do with, one at most. ``parts``: what else it has."""
+
+    parts = {}
 
     def __init__(self, number, others):
         super().__init__()
         self.number = number
         self.linear = nn.Linear(WIDTH, WIDTH)
+        for name, make in self.parts.items():
+            setattr(self, name, make())
 
     def forward(self, x, ids, others):
         return torch.tanh(self.linear(x))
 
 
 class Norm(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.norm = nn.BatchNorm1d(WIDTH)
+    parts = {"norm": lambda: nn.BatchNorm1d(WIDTH)}
 
     def forward(self, x, ids, others):
         return self.linear(self.norm(x))
@@ -63,9 +65,7 @@ class Inplace(Block):
 
 
 class Residual(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return x + self.inner(self.linear(x)) * 0.5
@@ -96,9 +96,7 @@ class Noted(Block):
 
 
 class Counting(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.calls = 0
+    parts = {"calls": lambda: 0}
 
     def forward(self, x, ids, others):
         self.calls += 1
@@ -106,9 +104,7 @@ class Counting(Block):
 
 
 class Collecting(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.log = []
+    parts = {"log": list}
 
     def forward(self, x, ids, others):
         self.log.append(float(x.detach().sum()))
@@ -159,9 +155,7 @@ class Setting(Block):
 
 
 class Twice(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.norm = nn.BatchNorm1d(WIDTH)
+    parts = {"norm": lambda: nn.BatchNorm1d(WIDTH)}
 
     def forward(self, x, ids, others):
         x = self.norm(super().forward(x, ids, others))
@@ -178,9 +172,7 @@ class Watching(Block):
 
 
 class Extra(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.steps = 0
+    parts = {"steps": lambda: 0}
 
     def forward(self, x, ids, others):
         self.steps += self.training
@@ -200,9 +192,7 @@ class Dropping(Block):
 
 
 class Embedding(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.table = nn.Embedding(6, WIDTH, padding_idx=1)
+    parts = {"table": lambda: nn.Embedding(6, WIDTH, padding_idx=1)}
 
     def forward(self, x, ids, others):
         return super().forward(x, ids, others) + self.table(ids % 6)
@@ -211,9 +201,7 @@ class Embedding(Block):
 class Containing(Block):
     """``inner`` may be on another rank."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Residual(number, [])
+    parts = {"inner": lambda: Residual(0, [])}
 
     def forward(self, x, ids, others):
         return super().forward(self.inner(self.linear(x), ids, others=[]), ids, others)
@@ -234,18 +222,14 @@ class Sequence(Block):
 class Normalized(Block):
     """A parametrized weight."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return self.inner(super().forward(x, ids, others))
 
 
 class Recurrent(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.LSTM(2, WIDTH, batch_first=True)
+    parts = {"inner": lambda: nn.LSTM(2, WIDTH, batch_first=True)}
 
     def forward(self, x, ids, others):
         output, (hidden, _) = self.inner(super().forward(x, ids, others).reshape(-1, 2, 2), None)
@@ -253,9 +237,7 @@ class Recurrent(Block):
 
 
 class Attending(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.TransformerEncoderLayer(WIDTH, 2, 6, dropout=0.0, batch_first=True)
+    parts = {"inner": lambda: nn.TransformerEncoderLayer(WIDTH, 2, 6, dropout=0.0, batch_first=True)}
 
     def forward(self, x, ids, others):
         return self.inner(torch.stack((x, super().forward(x, ids, others)), 1), src_mask=None).mean(1)
@@ -293,9 +275,7 @@ class Named(nn.Module):
 class Naming(Block):
     """Arguments by name, structures of tensors and other values, there and back."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Named()
+    parts = {"inner": lambda: Named()}
 
     def forward(self, x, ids, others):
         y = super().forward(x, ids, others)
@@ -316,9 +296,7 @@ class Writer(nn.Module):
 class Writing(Block):
     """Another module changes what it is given."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Writer()
+    parts = {"inner": lambda: Writer()}
 
     def forward(self, x, ids, others):
         into = super().forward(x, ids, others) * 1.5
@@ -326,9 +304,7 @@ class Writing(Block):
 
 
 class Patched(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())}
 
     def forward(self, x, ids, others):
         return smp.patches.checkpoint.checkpoint(self.inner, super().forward(x, ids, others))
@@ -337,9 +313,7 @@ class Patched(Block):
 class Viewing(Block):
     """Returns views, also of what it was given."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Splitter()
+    parts = {"inner": lambda: Splitter()}
 
     def forward(self, x, ids, others):
         first, second = self.inner(super().forward(x, ids, others))

@@ -38,9 +38,7 @@ class Transient(Block):
 class Spectral(Block):
     """Buffers that each forward pass in training changes."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return self.inner(super().forward(x, ids, others))
@@ -109,9 +107,7 @@ class Configured(Block):
 class Momentum(Block):
     """Follows its own weights with a copy, as MoCo's encoder of keys does."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH).requires_grad_(False)}
 
     @torch.no_grad()
     def follow(self):
@@ -145,9 +141,7 @@ class Queued(Block):
 class Oldnorm(Block):
     """A weight that a hook computes before each call, torch's way before parametrizations."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return self.inner(super().forward(x, ids, others))
@@ -156,9 +150,7 @@ class Oldnorm(Block):
 class Remembering(Block):
     """Goes on from where the last batch ended, as recurrent models do over a long text."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.hidden = None
+    parts = {"hidden": lambda: None}
 
     def forward(self, x, ids, others):
         y = super().forward(x if self.hidden is None else x + self.hidden, ids, others)

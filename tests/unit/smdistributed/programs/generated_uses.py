@@ -11,9 +11,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 class Experts(Block):
     """Each row goes to one of several modules; one may get none."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+    parts = {"inner": lambda: nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))}
 
     def forward(self, x, ids, others):
         chosen = (x[:, :3] * 3).argmax(1)
@@ -28,9 +26,7 @@ class Experts(Block):
 class Selecting(Block):
     """Shapes that depend on values; also none at all."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH)}
 
     def forward(self, x, ids, others):
         y = super().forward(x, ids, others)
@@ -38,27 +34,21 @@ class Selecting(Block):
 
 
 class Reentrant(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return checkpoint(self.inner, super().forward(x, ids, others), use_reentrant=True)
 
 
 class Segmented(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Sigmoid())
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Sigmoid())}
 
     def forward(self, x, ids, others):
         return checkpoint_sequential(self.inner, 2, super().forward(x, ids, others), use_reentrant=False)
 
 
 class Offloaded(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Residual(number, [])
+    parts = {"inner": lambda: Residual(0, [])}
 
     def forward(self, x, ids, others):
         with torch.autograd.graph.save_on_cpu():
@@ -68,9 +58,7 @@ class Offloaded(Block):
 class Functional(Block):
     """Calls a module with other parameters than its own, as meta-learning does."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH)}
 
     def forward(self, x, ids, others):
         given = {name: each * 0.5 for name, each in self.inner.named_parameters()}
@@ -78,9 +66,7 @@ class Functional(Block):
 
 
 class Mapping(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH)}
 
     def forward(self, x, ids, others):
         return torch.func.vmap(self.inner)(super().forward(x, ids, others))
@@ -89,9 +75,7 @@ class Mapping(Block):
 class Forcing(Block):
     """Forces of an energy."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())}
 
     def forward(self, x, ids, others):
         with torch.enable_grad():
@@ -103,9 +87,7 @@ class Forcing(Block):
 class Calling(Block):
     """Calls another method of another block."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.scale = nn.Parameter(torch.full((WIDTH,), 0.7))
+    parts = {"scale": lambda: nn.Parameter(torch.full((WIDTH,), 0.7))}
 
     def helped(self, x):
         return self.linear(x) * self.scale
@@ -130,9 +112,7 @@ class Passing(nn.Module):
 class Passed(Block):
     """Changes in place what another module has passed on."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Passing()
+    parts = {"inner": lambda: Passing()}
 
     def forward(self, x, ids, others):
         x = super().forward(x, ids, others) * 1.5
@@ -143,9 +123,7 @@ class Passed(Block):
 class Sides(Block):
     """Changes in place one of two results that have memory in common."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Sided()
+    parts = {"inner": lambda: Sided()}
 
     def forward(self, x, ids, others):
         whole, half = self.inner(super().forward(x, ids, others))
@@ -166,9 +144,7 @@ class Sided(nn.Module):
 class Overlapping(Block):
     """Another module changes one of two arguments that have memory in common."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Overlapped()
+    parts = {"inner": lambda: Overlapped()}
 
     def forward(self, x, ids, others):
         x = super().forward(x, ids, others) * 1.5
@@ -188,9 +164,7 @@ class Overlapped(nn.Module):
 class Fourier(Block):
     """Complex numbers on their way."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Filter()
+    parts = {"inner": lambda: Filter()}
 
     def forward(self, x, ids, others):
         return torch.fft.irfft(self.inner(torch.fft.rfft(super().forward(x, ids, others)).conj()), WIDTH)
@@ -206,9 +180,7 @@ class Filter(nn.Module):
 
 
 class Slicing(Block):
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    parts = {"inner": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))}
 
     def forward(self, x, ids, others):
         return self.inner[1:](self.inner[:2](super().forward(x, ids, others)))
@@ -217,9 +189,7 @@ class Slicing(Block):
 class Stopping(Block):
     """Targets without gradients."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH)}
 
     def forward(self, x, ids, others):
         with torch.no_grad():
@@ -262,9 +232,7 @@ class Answering(nn.Module):
 class Records(Block):
     """Records of arguments and results, with masks and strings."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = Answering()
+    parts = {"inner": lambda: Answering()}
 
     def forward(self, x, ids, others):
         given = Output(super().forward(x, ids, others), {})
@@ -337,9 +305,7 @@ class Reversed(torch.autograd.Function):
 class Reversing(Block):
     """A second head whose gradients come back reversed."""
 
-    def __init__(self, number, others):
-        super().__init__(number, others)
-        self.inner = nn.Linear(WIDTH, WIDTH)
+    parts = {"inner": lambda: nn.Linear(WIDTH, WIDTH)}
 
     def forward(self, x, ids, others):
         y = super().forward(x, ids, others)

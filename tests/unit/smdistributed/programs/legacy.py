@@ -7,7 +7,7 @@ import smdistributed.dataparallel.torch as sdp
 import smdistributed.dataparallel.torch.distributed as dist
 import torch
 import torch.distributed
-from ending import leave
+from ending import error_of, leave
 from smdistributed.dataparallel.torch.parallel import DistributedDataParallel as FromPackage
 from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel
 from torch import nn
@@ -72,8 +72,5 @@ splits = [1] * size
 dist.all_to_all_single(got, torch.arange(size, dtype=torch.float32), splits, splits, async_op=True).wait()
 dist.barrier()
 dist.barrier(async_op=True).wait()
-try:
-    DistributedDataParallel(network, gradient_accumulation_steps=2)
-except ValueError as error_:
-    refused = str(error_)
+refused = error_of(DistributedDataParallel, network, gradient_accumulation_steps=2)
 leave(error=error, results=results, refused=refused)

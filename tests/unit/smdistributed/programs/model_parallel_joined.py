@@ -5,7 +5,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from ending import leave
+from ending import error_of, leave
 from torch import nn
 
 
@@ -20,18 +20,7 @@ import smdistributed.modelparallel.torch as smp  # noqa: E402
 from smdistributed.modelparallel.torch.partition import agree  # noqa: E402
 
 rank = int(os.environ["RANK"])
-errors = []
-
-
-def refused(call):
-    try:
-        call()
-        errors.append("")
-    except Exception as error:
-        errors.append(f"{type(error).__name__}: {error}")
-
-
-refused(smp.rank)
+errors = [error_of(smp.rank)]
 assert not smp.is_initialized()
 smp.init({"partitions": 3})  # what the job says counts more
 smp.init({"microbatches": 7})  # too late, and said
@@ -66,5 +55,5 @@ if rank == 0:  # its marks count
     smp.set_partition(model["b"], 1)
 owner = agree(model).owner
 smp.state.cfg.partition_file, smp.state.cfg.load_partition = "missing.json", True
-refused(lambda: agree(model))
+errors.append(error_of(agree, model))
 leave(owner=owner, errors=errors, hint=hint)

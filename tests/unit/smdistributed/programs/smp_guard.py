@@ -6,7 +6,7 @@ Each kind is read and changed by the first rank, in a step and outside of steps;
 import smdistributed.modelparallel.torch as smp
 import torch
 from another import forget, together
-from ending import leave
+from ending import error_of, leave
 from torch import nn
 
 torch.set_default_dtype(torch.float64)
@@ -106,12 +106,8 @@ def train(model, x):
 
 def attempt(call):
     """What is said to it: nothing, refused or compared."""
-    try:
-        call()
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        return "compared" if "has another value on ranks" in text else "refused" if "rank 1" in text else text
-    return ""
+    text = error_of(call)
+    return "compared" if "has another value on ranks" in text else "refused" if "rank 1" in text else text
 
 
 def both(value):

@@ -11,7 +11,7 @@ import smp_models
 import torch
 import tsm_sharded
 from another import forget
-from ending import leave
+from ending import error_of, leave
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -266,11 +266,7 @@ def saved_and_resumed(folder):
             errors += [distance(found["optimizer"]["state"][index][key], value) for key, value in values.items()]
     world(4)
     new(6)
-    try:
-        smp.resume_from_checkpoint(folder, "parts")
-        refused = ""
-    except ValueError as error:
-        refused = str(error)
+    refused = error_of(smp.resume_from_checkpoint, folder, "parts")
     names = sorted(
         os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names
     )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from typing import Callable, Mapping, Sequence
 
 from musterpoint.base.lines import PIECE, Pieces
@@ -43,8 +44,6 @@ def ask(
     ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
     it started are killed.
     """
-    import subprocess  # few jobs ask, and it takes 5 ms
-
     events = loop or Loop()
     child = subprocess.Popen(
         list(words),

@@ -21,7 +21,6 @@ from musterpoint.core.finish import finish, outcome_of
 from musterpoint.core.further_attempts import run_until_over
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.job_data.carrier import Carrier
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood, with_own_folder
 from musterpoint.core.rollcall.ports import hold_early
@@ -32,6 +31,7 @@ from musterpoint.core.started_per_rank.meeting import meet
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
+    from musterpoint.core.job_data.carrier import Carrier
     from musterpoint.core.started_per_rank.leader import Leader
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
@@ -122,6 +122,8 @@ def _run_job(
     carrier = None
     if settled.options.has_data and refusal is None and prepared.host is not None:
         interpreter = prepared.host.workspace.interpreter
+        from musterpoint.core.job_data.carrier import Carrier  # 9 ms, for jobs with data
+
         carrier = Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
         settled, may_start, refusal = carrier.bring()
         prepared = prepared if may_start else prepared._replace(host=None)

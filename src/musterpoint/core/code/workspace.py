@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Mapping
 from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Installer
-from musterpoint.core.code import install, mark
+from musterpoint.core.code import mark
 from musterpoint.core.code.interpreter import has_module
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
 from musterpoint.core.code.project import CHANNEL, MARK, Project, holds_something, may_want_packages, project_in
@@ -188,8 +188,10 @@ class _Preparation:
             tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
             return
         isolated = has_no_network(self._job)
-        target = install.Target(self._code, self._interpreter, self._environ, fetched, isolated)
-        install.install(project, chosen, target, tools)
+        from musterpoint.core.code.install import Target, install  # 8 ms, for jobs with packages
+
+        target = Target(self._code, self._interpreter, self._environ, fetched, isolated)
+        install(project, chosen, target, tools)
 
     def _start_from_package(self, missing: UsageError | None, tools: "Tools") -> Start:
         """How a program starts that is in the installed package: as a module, or as a command.

@@ -35,7 +35,4 @@ class TemporaryDirectory:
 
 def remove(path: str) -> None:
     """Removes a temporary directory with all that is in it, as far as that can be done."""
-    try:
-        os.rmdir(path)  # most are empty: shutil, with what it imports, takes longer than the rest of the end
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)

@@ -24,11 +24,10 @@ def crashed(signo: int) -> Failure:
         (ECC, True, True),
         (LOST, True, True),
         (STALLED, True, True),
-        (STALLED._replace(code=75), True, True),
         (ERROR, False, True),
         (ERROR._replace(code=64), False, True),
         (OOM, False, True),
-        (OOM._replace(cause="muster", code=75), False, True),
+        (OOM._replace(cause="muster", code=74), False, True),
         *((ours(code), False, False) for code in (64, 70, 72)),
         *((ours(code)._replace(kind="user"), False, False) for code in (64, 71, 72)),
         *((ours(code), True, True) for code in (69, 71, 78)),  # what was missing may be there next time

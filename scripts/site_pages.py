@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import urllib.parse
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 from environments import Missing
@@ -20,9 +17,6 @@ LINK = re.compile(r"(`(?:[^`\n]|\n(?!\n))*`)|(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FENCE = re.compile(r"^(\s*)(`{3,})", re.MULTILINE)
 PICTURES = (".png", ".svg")
-VERSIONS = "versions.json"
-"""Beside the folders of versions: which there are, as the pages' scripts read it (the form is mike's)."""
-VERSIONED = '\n[project.extra.version]\nprovider = "mike"\n'
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".sh": "sh"}
 LEAVES_OUT = ("__pycache__", ".egg-info")
 
@@ -35,10 +29,8 @@ def staged_name(root: Path, file: Path) -> Path:
     return Path("project") / (place if file.suffix == ".md" else place.with_name(place.name + ".md"))
 
 
-def stage(root: Path, folder: Path, versioned: bool = False) -> int:
-    """Writes the pages and their configuration to ``folder``; how many pages there are. ``versioned``: pages will ask
-    the folder above for the site's other versions.
-    """
+def stage(root: Path, folder: Path) -> int:
+    """Writes the pages and their configuration to ``folder``; how many pages there are."""
     pages = folder / "docs"
     waiting = sorted((root / "docs").rglob("*.md"))
     waiting += [root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -60,7 +52,7 @@ def stage(root: Path, folder: Path, versioned: bool = False) -> int:
         else:
             target.write_text(as_page(root, file), encoding="utf-8")
     settings = (root / "docs" / "site.toml").read_text(encoding="utf-8")
-    (folder / "zensical.toml").write_text(settings + VERSIONED * versioned, encoding="utf-8")
+    (folder / "zensical.toml").write_text(settings, encoding="utf-8")
     return sum(file.suffix not in PICTURES for file in done)
 
 
@@ -128,71 +120,3 @@ def build(zensical: Path, folder: Path, output: Path) -> None:
         shutil.rmtree(output)
     shutil.copytree(folder / "site", output)
     (output / MARK).touch()
-
-
-def may_hold_versions(folder: Path) -> None:
-    """
-    Raises:
-        Missing: there are other things in ``folder``.
-    """
-    if folder.exists() and any(folder.iterdir()) and not (folder / VERSIONS).exists():
-        raise Missing(f"{folder} isn't empty, and holds no versions of the site: remove it, or pass --output DIR")
-
-
-def list_version(folder: Path, version: str) -> None:
-    """Notes that ``folder`` has a site of ``version``; it leads to the newest, which is called latest, too."""
-    try:
-        names = {str(each["version"]) for each in json.loads((folder / VERSIONS).read_text(encoding="utf-8"))}
-    except FileNotFoundError:
-        names = set()
-    newest, *older = sorted({*names, version}, key=numbers, reverse=True)
-    listed = [{"version": newest, "title": newest, "aliases": ["latest"]}]
-    listed += [{"version": name, "title": name, "aliases": []} for name in older]
-    (folder / VERSIONS).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
-    (folder / "index.html").write_text(
-        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={newest}/index.html">'
-        f'<a href="{newest}/index.html">{newest}</a>\n',
-        encoding="utf-8",
-    )
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version's numbers, so that 0.10 comes after 0.9."""
-    return tuple(int(number) for number in re.findall(r"\d+", version))
-
-
-class Links(HTMLParser):
-    """The links of a page, and the names that may be linked to."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.names: set[str] = set()
-        self.feed(page.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        for name, value in attrs:
-            if name in ("href", "src") and value is not None:
-                self.links.append(value)
-            elif name == "id" and value:
-                self.names.add(value)
-
-
-def broken(site: Path) -> list[str]:
-    """The links of a built site that lead nowhere, with their pages."""
-    pages = {path: Links(path) for path in sorted(site.rglob("*.html"))}
-    found: list[str] = []
-    for page, its in pages.items():
-        if page.name == "404.html":  # its links begin at the server's root
-            continue
-        for link in its.links:
-            parts = urllib.parse.urlsplit(link)
-            if parts.scheme or parts.netloc:
-                continue
-            target = (page.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else page
-            target = target / "index.html" if target.is_dir() else target
-            anchor = urllib.parse.unquote(parts.fragment)
-            lost = target in pages and anchor and anchor not in pages[target].names
-            if not target.exists() or lost:
-                found.append(f"{page.relative_to(site)}: {link}")
-    return found

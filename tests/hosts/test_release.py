@@ -12,8 +12,6 @@ from typing import Callable
 
 import pytest
 
-from musterpoint.cli.main import COMMANDS
-
 pytestmark = pytest.mark.xdist_group("release")
 
 
@@ -30,7 +28,7 @@ def files(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.Tem
 
 def test_all_files_are_there_and_sum_up(files: Path) -> None:
     kinds = {path.name.partition("0.1.0")[0] + path.suffix for path in files.iterdir()}
-    assert {"SHA256SUMS", "launcher.py.py", "muster.1.1", "musterpoint-.whl", "musterpoint-.gz"} <= kinds
+    assert {"SHA256SUMS", "launcher.py.py", "musterpoint-.whl", "musterpoint-.gz"} <= kinds
     done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=files, check=False)
     assert done.returncode == 0
 
@@ -41,26 +39,9 @@ def test_the_wheel_needs_nothing(files: Path) -> None:
     (wheel,) = files.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     places = {re.sub(r"-[^/]*\.(?=data$|dist-info$)", ".", name.split("/")[0]) for name in names}
-    assert places == {"musterpoint", "musterpoint_smdistributed", "musterpoint.data", "musterpoint.dist-info"}
-
-
-def test_the_wheel_has_the_man_page(files: Path) -> None:
-    """Where pip and pipx put it, ``man muster`` finds it."""
-    (wheel,) = files.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if ".data/" in name)
-        assert name.endswith(".data/data/share/man/man1/muster.1")
-        assert archive.read(name) == (files / "muster.1").read_bytes()
+    assert places == {"musterpoint", "musterpoint_smdistributed", "musterpoint.dist-info"}
 
 
 def test_the_one_file_launcher_starts(files: Path) -> None:
     done = subprocess.run([sys.executable, "-I", files / "launcher.py", "--help"], capture_output=True, check=False)
     assert done.returncode == 0
-
-
-def test_the_man_page_has_every_command_and_option(files: Path) -> None:
-    page = (files / "muster.1").read_text()
-    assert all(f".SS muster {name}" in page for name in COMMANDS)
-    assert all(f"\\fB{flag}\\fR" in page for flag in (r"\-\-demo", r"\-\-stop\-grace", r"\-\-ft\-cfg\-path"))
-    requests = {line.split()[0] for line in page.split("\n") if line.startswith(".")}
-    assert requests <= {".TH", ".SH", ".SS", ".TP", ".PP", ".B", ".BR", ".I"}

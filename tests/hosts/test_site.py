@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -11,8 +10,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from musterpoint import __version__
 
 pytestmark = pytest.mark.xdist_group("site")
 
@@ -27,11 +24,11 @@ def pages(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def site(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stack("site")
     output = tmp_path_factory.mktemp("site") / "site"
-    command = [root / "scripts" / "site", "--versions", "--output", output]
+    command = [root / "scripts" / "site", "--output", output]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "all links lead somewhere" in done.stderr
-    return output / __version__
+    return output
 
 
 def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> None:
@@ -43,30 +40,6 @@ def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> No
     alone = {path.name for path in (docs / "decisions").glob("0*.md")}
     found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.name not in alone}
     assert found - named - {"decisions/README.md"} == set()
-
-
-def test_its_pages_name_all_versions(site: Path) -> None:
-    assert json.loads((site.parent / "versions.json").read_text()) == [
-        {"version": __version__, "title": __version__, "aliases": ["latest"]}
-    ]
-    assert f"url={__version__}/index.html" in (site.parent / "index.html").read_text()
-    settings = re.search(r'<script id="__config"[^>]*>(.*?)</script>', (site / "index.html").read_text(), re.DOTALL)
-    assert settings is not None and json.loads(settings[1])["version"]["provider"] == "mike"
-
-
-def test_the_newest_version_comes_first(pages: ModuleType, tmp_path: Path) -> None:
-    for version in ("0.9.0", "0.10.0", "0.2.0", "0.9.0"):
-        pages.list_version(tmp_path, version)
-    listed = json.loads((tmp_path / "versions.json").read_text())
-    assert [each["version"] for each in listed] == ["0.10.0", "0.9.0", "0.2.0"]
-    assert [each["aliases"] for each in listed] == [["latest"], [], []]
-    assert "url=0.10.0/" in (tmp_path / "index.html").read_text()
-
-
-def test_a_folder_of_somebodys_else_is_left_alone(pages: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").touch()
-    with pytest.raises(Exception, match="holds no versions of the site"):
-        pages.may_hold_versions(tmp_path)
 
 
 def test_it_asks_no_other_host_for_anything(site: Path) -> None:
@@ -86,12 +59,6 @@ def test_a_broken_link_fails(
     (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "site"\nuse_directory_urls = false\n')
     with pytest.raises(Exception, match=said):
         pages.build(stack("site") / "zensical", tmp_path, tmp_path / "out")
-
-
-def test_a_link_that_only_the_built_page_has_is_followed_too(pages: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "one.html").write_text('<h1 id="top"><a href="two.html#here">x</a><img src="gone.png"></h1>')
-    (tmp_path / "two.html").write_text('<p id="there"></p><a href="one.html#top">y</a>')
-    assert pages.broken(tmp_path) == ["one.html: two.html#here", "one.html: gone.png"]
 
 
 def test_a_link_in_the_repository_that_leads_nowhere_fails(pages: ModuleType, tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ OF_ANY_PYTHON = (
     "embedded/programs/test_stack_sampler.py::test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries",
     "embedded/programs/test_stack_sampler.py::test_threads_that_only_look_for_work_are_no_work",
     "test_docs.py",
-    "test_doors.py",
     "test_metadata.py",
 )
 """Of tests/unit, what another interpreter needn't run again: what reads this package's text, fills memory, or counts

@@ -6,12 +6,14 @@ if TYPE_CHECKING:
     import fcntl
     import pwd
     import resource
+    import termios
 else:
     try:
         import fcntl
         import pwd
         import resource
+        import termios
     except ImportError:
-        fcntl = pwd = resource = None
+        fcntl = pwd = resource = termios = None
 
-__all__ = ["fcntl", "pwd", "resource"]
+__all__ = ["fcntl", "pwd", "resource", "termios"]

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import termios
 from functools import partial
 from typing import Callable, Literal, Mapping, NoReturn, Sequence, cast
 
-from musterpoint.base.posix import fcntl
+from musterpoint.base.posix import fcntl, termios
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.processes import tree
 

@@ -83,7 +83,7 @@ def test_a_task_of_the_calling_thread_has_others_run_while_it_waits(modelparalle
 
 def test_forward_passes_come_first_until_there_is_enough_to_do(modelparallel: Modules) -> None:
     pytest.importorskip("torch")
-    ahead, task = modelparallel("torch.ahead").Ahead(2), modelparallel("torch.scheduler").Task
+    ahead, task = modelparallel("torch.scheduler").Ahead(2), modelparallel("torch.scheduler").Task
     seen = []
     for microbatch, backward in ((0, False), (0, False), (1, False), (0, True), (0, False), (2, False), (1, True)):
         ahead.runs(task(lambda: None, microbatch, backward))

@@ -16,7 +16,7 @@ Modules = Callable[[str], Any]
 
 @given(sizes=st.lists(st.integers(1, 5000), max_size=12), owners=st.integers(1, 7), data=st.data())
 def test_every_element_has_one_owner(modelparallel: Modules, sizes: list[int], owners: int, data: Any) -> None:
-    pieces = modelparallel("torch.pieces")
+    pieces = modelparallel("torch.leaves")
     whole = data.draw(st.sets(st.sampled_from(range(len(sizes))))) if sizes else set()
     found = pieces.divide(sizes, owners, whole)
     assert len(found) == owners
@@ -33,13 +33,13 @@ def test_every_element_has_one_owner(modelparallel: Modules, sizes: list[int], o
 
 
 def test_what_comes_later_goes_to_whoever_has_least(modelparallel: Modules) -> None:
-    pieces = modelparallel("torch.pieces")
+    pieces = modelparallel("torch.leaves")
     assert pieces.divide([10, 30], 2, {0, 1}, [25, 0]) == [[(0, 0, 10)], [(1, 0, 30)]]
     assert pieces.divide([128], 2, (), [128, 0]) == [[], [(0, 0, 128)]]
 
 
 def test_a_loss_scale_falls_and_rises(modelparallel: Modules) -> None:
-    LossScale = modelparallel("torch.loss_scale").LossScale
+    LossScale = modelparallel("torch.optimizer_state").LossScale
 
     def values(overflows: str, **arguments: Any) -> list[float]:
         scale = LossScale(None, True, {"init_scale": 8.0, "scale_window": 2, "min_scale": 1, **arguments})

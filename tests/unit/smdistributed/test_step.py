@@ -32,7 +32,7 @@ class Kept(UserDict[str, Any]):
 
 
 def test_splitting(modelparallel: Modules, torch: Any) -> None:
-    split = modelparallel("torch.splitting").split
+    split = modelparallel("torch.step").split
     x = torch.arange(24).reshape(4, 6)
 
     def part(value: Any, index: int = 1, axis: int = 0) -> Any:
@@ -55,7 +55,7 @@ def test_splitting(modelparallel: Modules, torch: Any) -> None:
 
 
 def test_arguments_by_name(modelparallel: Modules, torch: Any) -> None:
-    split_arguments = modelparallel("torch.splitting").split_arguments
+    split_arguments = modelparallel("torch.step").split_arguments
 
     def body(model: Any, x: Any, y: Any = None, *rest: Any, flag: bool = True, **more: Any) -> None: ...
 
@@ -75,13 +75,13 @@ def test_arguments_by_name(modelparallel: Modules, torch: Any) -> None:
 ])  # fmt: skip
 def test_what_cannot_be_cut(modelparallel: Modules, torch: Any, shape: Any, axis: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        modelparallel("torch.splitting").split({"a": torch.zeros(shape)}, 4, 0, axis, "x")
+        modelparallel("torch.step").split({"a": torch.zeros(shape)}, 4, 0, axis, "x")
 
 
 def test_packed_sequences_are_refused(modelparallel: Modules, torch: Any) -> None:
     packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(3), torch.zeros(2)])
     with pytest.raises(TypeError, match=r"argument 'x' .* is a PackedSequence.* non_split_inputs"):
-        modelparallel("torch.splitting").split(packed, 2, 0, 0, "x")
+        modelparallel("torch.step").split(packed, 2, 0, 0, "x")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Record:
 
 
 def test_merging(modelparallel: Modules, torch: Any) -> None:
-    module = modelparallel("torch.step_output")
+    module = modelparallel("torch.step")
     merge, StepOutput = module.merge, module.StepOutput
 
     def result(index: int) -> Any:
@@ -123,7 +123,7 @@ def test_merging(modelparallel: Modules, torch: Any) -> None:
 def test_detaching_keeps_the_structure(modelparallel: Modules, torch: Any) -> None:
     x = torch.ones(2, requires_grad=True) * 2
     value = {"a": Pair(x, [x]), "b": Record(x, "r"), "c": Kept(d=x)}
-    detached = modelparallel("torch.step_output").detached(value)
+    detached = modelparallel("torch.step").detached(value)
     assert not any(
         t.requires_grad for t in (*detached["a"].right, detached["a"].left, detached["b"].loss, detached["c"]["d"])
     )
@@ -132,7 +132,7 @@ def test_detaching_keeps_the_structure(modelparallel: Modules, torch: Any) -> No
 
 def test_outputs_have_the_methods_of_their_tensors(modelparallel: Modules, torch: Any) -> None:
     """As transformers' Trainer calls them."""
-    module = modelparallel("torch.step_output")
+    module = modelparallel("torch.step")
     output = module.merge([torch.ones(2, 3, requires_grad=True) * index for index in range(2)])
     assert not output.detach().cpu().concat().requires_grad
     assert output.sum().item() == [0, 6] and output.shape == [torch.Size((2, 3))] * 2

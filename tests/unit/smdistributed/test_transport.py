@@ -24,7 +24,7 @@ def torch() -> Any:
 def ends(modelparallel: Modules) -> Iterator[Ends]:
     """Two connected transports of ranks 4 and 7, and what each receives."""
     transport = modelparallel("torch.transport")
-    inboxes = [modelparallel("torch.inbox").Inbox() for _ in range(2)]
+    inboxes = [modelparallel("torch.transport").Inbox() for _ in range(2)]
     one, two = (transport.Transport(rank, inbox.put, "127.0.0.1") for rank, inbox in zip((4, 7), inboxes))
     for inbox, reader in zip(inboxes, (one, two)):
         inbox.reads(reader)
@@ -109,7 +109,7 @@ def test_what_the_script_has_switched_on_where_it_waits_changes_no_message(ends:
 
 def test_messages_carry_contexts_and_calls_as_they_are(modelparallel: Modules, ends: Ends, torch: Any) -> None:
     _, two, inbox, _ = ends
-    messages, context = modelparallel("torch.messages"), modelparallel("torch.context")
+    messages, context = modelparallel("torch.messages"), modelparallel("torch.messages")
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
         current = context.Context.current()
     links = (messages.Link(1, ("module", "a")), messages.Link(2, ("again", ("b", "c"), True)))

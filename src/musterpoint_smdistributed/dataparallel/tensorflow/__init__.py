@@ -31,7 +31,7 @@ from .operations import (
     shutdown,
     size,
 )
-from .session import BroadcastGlobalVariablesHook
+from .world import BroadcastGlobalVariablesHook
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

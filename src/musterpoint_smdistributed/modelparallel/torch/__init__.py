@@ -35,7 +35,7 @@ from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .partition import partition, set_partition
 from .patches.checkpoint import set_activation_checkpointing
-from .ranks import (
+from .state import (
     dp_rank,
     dp_size,
     get_dp_group,
@@ -49,6 +49,8 @@ from .ranks import (
     get_tp_group,
     get_tp_process_group,
     get_world_process_group,
+    is_initialized,
+    is_tracing,
     local_rank,
     local_size,
     mp_rank,
@@ -59,12 +61,11 @@ from .ranks import (
     rdp_rank,
     rdp_size,
     size,
+    state,
     tp_rank,
     tp_size,
 )
-from .state import is_initialized, is_tracing, state
-from .step import step
-from .step_output import StepOutput
+from .step import StepOutput, step
 from .tensor_parallel import set_tensor_parallelism, tensor_parallelism, tp_register, tp_register_with_module
 
 __all__ = [

@@ -19,13 +19,12 @@ import torch
 import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
-from . import log, safe_files
-from .checkpoint_folders import SUFFIX, SMPCheckpointError, name_newest, newest, remove_old
+from . import log
+from .checkpoint_folders import SUFFIX, SMPCheckpointError, Staging, name_newest, newest, read_safely, remove_old
 from .communication import MP_GROUP, WORLD, barrier
+from .leaves import HALF, SHARDS
 from .model_state import PARTIAL, with_tied
 from .nn.huggingface.models import to_ours, to_theirs
-from .shards import HALF, SHARDS
-from .staging import Staging
 from .state import state
 from .whole_file import whole
 
@@ -222,7 +221,7 @@ def resume_from_checkpoint(
     if safe is not None:
         values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
     else:
-        values = safe_files.read(place)
+        values = read_safely(place)
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
     for translate in [translate_function] if translate_function else translators:
         values = translate(values)
@@ -234,7 +233,7 @@ def resume_from_checkpoint(
         return None
     if partial if trust_user_content is None else trust_user_content:
         return torch.load(content, map_location="cpu", weights_only=False)
-    return safe_files.read(content, ", or pass trust_user_content=True to smp.resume_from_checkpoint")
+    return read_safely(content, ", or pass trust_user_content=True to smp.resume_from_checkpoint")
 
 
 def _safetensors(place: str) -> str | None:
@@ -280,7 +279,7 @@ def _read_shares(place: str, partial: bool, where: Callable[[str], str]) -> dict
             raise SMPCheckpointError(
                 f"{path} doesn't exist: the state was saved by {replicas} replicas, a part by each"
             )
-        values = safe_files.read(path)
+        values = read_safely(path)
         shards = [*found.get(SHARDS, ()), *values.get(SHARDS, ())]
         found = {**values, SHARDS: shards} if shards else values
     return found

@@ -23,9 +23,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree
 
 from . import absent, log
-from .attributes import Place, Record, digest, is_fixed
+from .attributes import Place, Record, digest, guarded, is_fixed
 from .errors import SMPStepError
-from .guarded_class import guarded
 from .packing import Names, Packed, pack, unpack
 from .scheduler import current
 

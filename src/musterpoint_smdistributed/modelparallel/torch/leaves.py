@@ -8,14 +8,165 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .pieces import Piece, divide
+from ..backend.exceptions import SMPError
 from .state import Group
+
+SHARDS = "_smp_shards"
+"""The key of a share's list. Such a state has parts of parameters' states, and no whole ones."""
+HALF = "_smp_fp16_states"
+"""The key of what training in half precision has besides: the copies in float32, and the loss scale."""
+COPY = "float32"
+"""The name of the copy among a piece's values there."""
+
+Values = Mapping[str, Any]
+
+
+class Shard(NamedTuple):
+    """What a replica has of one parameter's state. Saved as a plain tuple, which ``weights_only=True`` loads."""
+
+    number: int
+    start: int
+    stop: int
+    values: Values
+
+
+class SMPOptimizerStateError(SMPError, ValueError):
+    """A saved state doesn't have what this rank needs."""
+
+
+def taken(state: Mapping[int, Values], stands: Sequence[Leaf | int]) -> tuple[list[Shard], dict[Any, Any]]:
+    """The wrapped optimizer's state, by place among what it steps over: shards, and the rest by parameter.
+
+    Args:
+        stands: for each place its leaf, or the index of a parameter that is there itself.
+    """
+    shards: list[Shard] = []
+    others: dict[Any, Any] = {}
+    for place, values in state.items():
+        stood = stands[place] if isinstance(place, int) else place
+        if isinstance(stood, Leaf):
+            shards.append(Shard(*stood.piece, values))
+        else:
+            others[stood] = values
+    return shards, others
+
+
+def merged(shards: Iterable[Shard], parameters: Mapping[int, torch.Tensor]) -> dict[int, dict[str, Any]]:
+    """The state of whole parameters, of shards that together have all of each."""
+    by_index: dict[int, list[Shard]] = {}
+    for shard in shards:
+        by_index.setdefault(shard.number, []).append(shard)
+    return {
+        index: dict(_joined(by_index[index], Piece(index, 0, parameters[index].numel()), parameters[index].shape))
+        for index in sorted(by_index)
+    }
+
+
+def of_piece(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values:
+    """What a piece needs, of shards that may be cut elsewhere; empty where none has anything of the parameter.
+
+    Raises:
+        SMPOptimizerStateError: some of its elements are in no shard.
+    """
+    found = [shard for shard in shards if shard.number == piece.number]
+    return _joined(found, piece, shape) if found else {}
+
+
+def whole_as_shards(state: Mapping[Any, Values], parameters: Mapping[int, torch.Tensor]) -> list[Shard]:
+    """State of whole parameters as shards that have all of them."""
+    return [
+        Shard(index, 0, parameters[index].numel(), values) for index, values in state.items() if index in parameters
+    ]
+
+
+def _joined(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values:
+    """The values of a piece, put together of shards; ``shape``: the whole parameter's."""
+    size = shape.numel()
+    is_whole = piece.stop - piece.start == size
+    shards = sorted(shards, key=lambda shard: shard.start)
+    if len(shards) == 1 and shards[0][:3] == piece:
+        return shards[0].values
+    reached, used = piece.start, []
+    for shard in shards:
+        if shard.start <= reached < shard.stop:
+            used.append((shard, reached - shard.start, min(shard.stop, piece.stop) - shard.start))
+            reached = min(shard.stop, piece.stop)
+    if reached < piece.stop:
+        raise SMPOptimizerStateError(
+            f"the optimizer's state of parameter {piece.number} (of shape {tuple(shape)}) is saved up to element "
+            f"{reached}, and this rank needs {piece.start} to {piece.stop}: other replicas' parts are missing; load "
+            "all of them, or a state that was gathered"
+        )
+    joined: dict[str, Any] = {}
+    for name, value in used[0][0].values.items():
+        parts = [_cut(shard, shard.values[name], start, stop) for shard, start, stop in used]
+        if any(part is None for part in parts):
+            joined[name] = value.clone() if isinstance(value, torch.Tensor) else value
+        else:
+            tensors = [part for part in parts if part is not None]
+            joint = tensors[0].clone() if len(tensors) == 1 else torch.cat(tensors)
+            joined[name] = joint.view(shape) if is_whole else joint
+    return joined
+
+
+def _cut(shard: Shard, value: Any, start: int, stop: int) -> torch.Tensor | None:
+    """Elements of a shard's value; None where it isn't one for each element."""
+    if not isinstance(value, torch.Tensor) or not value.dim() or value.numel() != shard.stop - shard.start:
+        return None
+    return value.reshape(-1)[start:stop]
+
+
+ALIGNED = 64
+"""Pieces begin at multiples of so many elements: vector instructions then compute a piece as they compute the whole."""
+
+
+class Piece(NamedTuple):
+    """Elements ``start`` to ``stop`` of the parameter with this number; all of them where it isn't cut."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def divide(
+    sizes: Sequence[int], owners: int, whole: Collection[int] = (), loads: Sequence[int] | None = None, first: int = 0
+) -> list[list[Piece]]:
+    """The pieces of each owner, so that all have about the same number of elements.
+
+    Args:
+        sizes: the parameters' numbers of elements.
+        whole: places in ``sizes`` of those that must not be cut: each goes to whoever has least then, the largest
+            first. The others are cut where an owner has its share.
+        loads: what the owners have already.
+        first: the index of the first parameter.
+    """
+    held = list(loads or [0] * owners)
+    share = -(-(sum(held) + sum(sizes)) // owners)
+    found: list[list[Piece]] = [[] for _ in range(owners)]
+    for place in sorted(whole, key=lambda place: -sizes[place]):
+        owner = held.index(min(held))
+        held[owner] += sizes[place]
+        found[owner].append(Piece(first + place, 0, sizes[place]))
+    owner = 0
+    for place, size in enumerate(sizes):
+        start = 0
+        while start < size and place not in whole:
+            room = size - start if owner == owners - 1 else share - held[owner]
+            stop = size if room >= size - start else start + max(room, 0) // ALIGNED * ALIGNED
+            if stop == start:
+                owner += 1
+                continue
+            held[owner] += stop - start
+            found[owner].append(Piece(first + place, start, stop))
+            start = stop
+    return [sorted(pieces) for pieces in found]
+
 
 BUCKET_BYTES = 25 << 20
 """How much of the parameters a rank gets at once from the others, on GPUs."""

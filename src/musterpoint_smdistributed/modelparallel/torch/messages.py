@@ -2,12 +2,126 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
-from typing import Any, Callable, NamedTuple
+from collections import deque
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
+
+import torch
 
 from .aliases import View
-from .context import Context
+
+
+class Autocast(NamedTuple):
+    """``torch.autocast`` for one type of device."""
+
+    device: str
+    enabled: bool
+    dtype: torch.dtype
+
+
+class Context(NamedTuple):
+    """Whether gradients are recorded, and in which types is computed.
+
+    Sources: torch's documentation of "locally disabling gradient computation" and of autocast, both thread-local.
+    """
+
+    grad: bool
+    inference: bool
+    autocast: tuple[Autocast, ...]
+    cache: bool
+
+    @classmethod
+    def current(cls) -> Context:
+        return cls(
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            tuple(
+                Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+                for device in ("cpu", "cuda")
+            ),
+            torch.is_autocast_cache_enabled(),
+        )
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Context], tuple[bytes]]:
+        """Written once and not for each message: there are few of them."""
+        return _read_context, (_written_context(self),)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Computes under this context in the calling thread."""
+        casts = any(each.enabled or torch.is_autocast_enabled(each.device) for each in self.autocast)
+        if not casts and self.inference == torch.is_inference_mode_enabled():
+            with torch.set_grad_enabled(self.grad):
+                yield
+            return
+        with contextlib.ExitStack() as stack:
+            if self.inference != torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for each in self.autocast:
+                if each.enabled or torch.is_autocast_enabled(each.device):
+                    stack.enter_context(
+                        torch.autocast(each.device, enabled=each.enabled, dtype=each.dtype, cache_enabled=self.cache)
+                    )
+            yield
+
+
+@functools.lru_cache(maxsize=64)
+def _written_context(context: Context) -> bytes:
+    parts: tuple[Any, ...] = (context.grad, context.inference, [tuple(each) for each in context.autocast])
+    return pickle.dumps((*parts, context.cache), pickle.HIGHEST_PROTOCOL)
+
+
+@functools.lru_cache(maxsize=64)
+def _read_context(data: bytes) -> Context:
+    grad, inference, autocast, cache = pickle.loads(data)
+    return Context(grad, inference, tuple(Autocast(*each) for each in autocast), cache)
+
+
+def default_device() -> contextlib.AbstractContextManager[object]:
+    """``torch.set_default_device`` of the calling thread, for another thread to enter."""
+    device = torch.get_default_device()
+    return contextlib.nullcontext() if device.type == "cpu" else device
+
+
+# Each of these ranks is in a pipeline of its own, and answers requests as they come. But a layer that they share is a
+# collective: all of them must come to it for the same microbatch. So the first of them chooses as a single rank
+# would, and tells the others, which wait until they have the same task. Their pipelines are alike, so it comes.
+class Turns:
+    """This rank's part in that order.
+
+    Args:
+        partners: the other ranks of the tensor-parallel group.
+        first: whether this one chooses.
+        send: sends a message to a rank.
+    """
+
+    def __init__(self, partners: Sequence[int], first: bool, send: Callable[[int, Any], None]) -> None:
+        self.partners = tuple(partners)
+        self.follows = bool(partners) and not first
+        self._send = send
+        self._told: deque[Turn] = deque()
+
+    def announce(self, step: int, key: tuple[Any, ...]) -> None:
+        """This rank has chosen."""
+        for partner in self.partners:
+            self._send(partner, Turn(step, key))
+
+    def heard(self, turn: Turn) -> None:
+        """The first rank has chosen."""
+        self._told.append(turn)
+
+    def next(self, step: int) -> tuple[Any, ...] | None:
+        """What this rank has to run; None as long as nobody has said."""
+        if self._told and self._told[0].step == step:
+            return self._told[0].key
+        return None
+
+    def taken(self) -> None:
+        """It runs."""
+        self._told.popleft()
 
 
 class Link(NamedTuple):

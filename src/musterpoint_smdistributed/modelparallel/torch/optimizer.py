@@ -14,8 +14,7 @@ from . import clipping, log, sharding
 from .distributed_parameters import division, take_replaced
 from .errors import SMPStepError
 from .leaves import Leaves
-from .loss_scale import LossScale
-from .optimizer_state import OptimizerState, is_divided
+from .optimizer_state import LossScale, OptimizerState, is_divided
 from .shard_names import FlatGroup
 from .state import state
 

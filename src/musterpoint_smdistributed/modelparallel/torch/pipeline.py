@@ -1,19 +1,216 @@
-"""Connects the ranks of this rank's pipeline."""
+"""The ranks of this rank's pipeline: the one that runs the step function leads, the others run modules for it."""
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
+from typing import Any, Callable, Sequence, TypeVar
 
 import torch
 
 from . import communication
-from .inbox import Inbox
-from .leader import Leader
+from .messages import Context, End, Start, Started, default_device
+from .packing import pack, unpack
 from .routing import ModuleRouting
-from .server import Schedule, Server
+from .scheduler import Task, current
+from .server import Alike, Bodies, Merge, Outcome, Schedule, Server, Waited
 from .state import state
-from .transport import Transport, new_token, own_host
-from .worker import Worker
+from .transport import Inbox, Message, Transport, new_token, own_host
+
+
+class Worker(Server):
+    """Answers the leader's requests, and those of other workers, until the step is over."""
+
+    is_leader = False
+
+    def step(
+        self, name: str, bodies: Bodies, merge: Merge, began: Callable[[bool], None], alike: Alike
+    ) -> Outcome[Any]:
+        """As :meth:`.Server.step` says.
+
+        A step of another name is served as well and its end ignored: the leader runs it alone.
+        """
+        with self.failing_together():
+            while True:
+                while not self._starts:
+                    self._take(lambda: f"rank {self._ranks[0]} to call {name}")
+                start = self._starts.pop(0)
+                if start.name != name:
+                    self._serve(start)
+                    continue
+                began(start.context.grad)
+                return self._serve(start)
+
+    def _serve(self, start: Start) -> Outcome[Any]:
+        self._begin()
+        self._step = start.number
+        self._send(0, Started(start.number))
+        self._routing.begin(start.training)
+        self._routing.started(start.name, start.context.grad)
+        early, self._early = self._early, []
+        for message in early:
+            self._dispatch(message)
+        try:
+            waits_for = f"the next request, or the end of {start.name} on rank {self._ranks[0]}"
+            while not self._is_over:
+                task = self._next(waits_for)
+                if task is not None:
+                    self._run(task, functools.partial(self._run_others, waits_for))
+        finally:
+            self._routing.end()
+        end, tensors = self._ends[self._step]
+        outputs = unpack(end.outputs, tensors, None)
+        self._routing.ended(self._gather)
+        self._finish()
+        return Outcome(outputs, end.backward)
+
+    def _next(self, waits_for: str) -> Task | None:
+        """What runs next on a rank that serves; None: it isn't known before another message has come."""
+        self._take_all()
+        if self._turns.follows:
+            task = self._told([])
+        else:
+            backward = self._backward_first and self._ahead.far
+            task = self._scheduler.next(backward) or self._scheduler.next(not backward)
+        if task is None and not self._is_over:
+            self._take(lambda: waits_for)
+        return task
+
+    def _run_others(self, waits_for: str, until: Task) -> None:
+        """Runs what else there is, as long as a task of this thread waits."""
+        try:
+            self._routing.ran(until.microbatch)
+            while (task := self._next(waits_for)) is not until:
+                if task is not None:
+                    self._run(task)
+            self._announce(until)
+        except BaseException as error:
+            self._interrupted = error  # the script's own code may catch it on its way
+            raise
+
+    def pause(self) -> None:
+        """A worker has nothing better to do."""
+
+    def _wait_with_leader(self, work: Any) -> None:
+        with self.failing_together():
+            self._serve_until(work)
+
+    def _serve_until(self, work: Any) -> None:
+        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
+        while not self._waited:
+            if self._starts and self._starts[0].met == self._met:
+                # the leader has not come to this collective yet; else it is a step that this rank will call, too
+                self._serve(self._starts.pop(0))
+            else:
+                self._take(None)
+        error = self._waited.pop().error
+        if error is not None:
+            raise self.failure_of_another(error)
+
+    def _watch(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self._inbox.put(Message(self._rank, Waited(error), []))
+        else:
+            self._inbox.put(Message(self._rank, Waited(None), []))
+
+
+T = TypeVar("T")
+
+
+class Leader(Server):
+    """Runs the step function, once per microbatch, and has other ranks run their modules."""
+
+    is_leader = True
+
+    def step(
+        self, name: str, bodies: Bodies, merge: Merge, began: Callable[[bool], None], alike: Alike
+    ) -> Outcome[Any]:
+        """As :meth:`.Server.step` says."""
+        began(torch.is_grad_enabled())
+        with self.failing_together(), alike:
+            return self._lead(name, bodies, merge)
+
+    def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
+        self._begin()
+        context = Context.current()
+        self._step += 1
+        start = Start(step, self._step, self._met, context, self._routing.training())
+        for peer in self._peers():
+            self._send(peer, start)
+        self._routing.started(step, context.grad)
+        device = default_device()
+        waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
+        for task in waiting:
+            task.key = ("new", task.microbatch)
+        tasks = list(waiting)
+        live: list[Task] = []
+        self._serving.clear()
+        while waiting or live:
+            self._take_all()
+            chosen = self._told(waiting) if self._turns.follows else self._chosen(waiting, live)
+            if chosen is None:
+                self._take(self._waits_for)
+                continue
+            if chosen not in live and chosen in tasks:
+                live.append(chosen)
+            self._run(chosen)
+            if chosen.done and chosen in live:
+                live.remove(chosen)
+        return self._leave(merge([task.result for task in tasks]))
+
+    def _leave(self, outputs: list[Any]) -> Outcome[Any]:
+        """Ends the step on all ranks."""
+        packed = pack(outputs, None, "what the step function returned")
+        end = End(self._step, packed.data, self.backward)
+        for peer in self._peers():
+            self._send(peer, end, packed.tensors)
+        self._routing.ended(self._gather)
+        self._finish()
+        return Outcome(outputs, end.backward)
+
+    def _chosen(self, waiting: list[Task], live: Sequence[Task]) -> Task | None:
+        """What the leader runs next."""
+        # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
+        task = self._scheduler.next(backward=False)
+        most = 1 if self._routing.one_by_one else self._active
+        if task is None and waiting and len(live) < most:
+            task = waiting.pop(0)
+        if task is None and not (self._holds_backward and any(not each.backward for each in live)):
+            task = self._scheduler.next(backward=True)
+        return task
+
+    def pause(self) -> None:
+        """Older microbatches' forward passes come first.
+
+        A loss is computed here, and until then the last rank has nothing to do. Modules see the microbatches in their
+        order all the same.
+        """
+        task = current()
+        if task is not None and not self._turns.partners and not self._inbox.empty():
+            self._scheduler.pause()
+
+    def _waits_for(self) -> str:
+        absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]
+        if absent:
+            return (
+                f"ranks {absent}, which haven't called this step. Every rank of the pipeline must call it, or be in "
+                "smp.barrier() or smp.allgather() meanwhile"
+            )
+        return "the results of other ranks"
+
+    def _wait_with_leader(self, work: Any) -> None:
+        self._wait_only(work)
+
+
+def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
+    def run() -> T:
+        with device, context.entered():
+            return body()
+
+    return run
 
 
 def connect(routing: ModuleRouting, device: torch.device | None) -> Server:

@@ -20,16 +20,14 @@ from torch import nn
 
 from . import absent, log, passes
 from .attributes import Place, Record
-from .computed_weights import ComputedWeights
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
-from .model_routes import Routing
-from .packing import Names, pack, unpack
-from .parameter_hooks import ParameterHooks
+from .packing import Names, Routing, pack, unpack
+from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
-from .replaced import Slots, Tensors, put
+from .replaced import ComputedWeights, Slots, Tensors, put
 from .scheduler import current
 from .server import Server
 from .stages import Chain, ChainKey, chain

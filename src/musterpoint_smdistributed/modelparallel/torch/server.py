@@ -27,15 +27,13 @@ from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequen
 import torch
 
 from . import aliases, log, passes, randomness
-from .ahead import Ahead
-from .callee import Callee
-from .context import Context
+from .callee import Callee, Exchange, RemoteCall
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
-from .inbox import Inbox
 from .messages import (
     Backward,
     Call,
     CallId,
+    Context,
     End,
     Failed,
     Forward,
@@ -47,14 +45,12 @@ from .messages import (
     Start,
     Started,
     Turn,
+    Turns,
 )
-from .model_routes import Routing
-from .nodes import Exchange, RemoteCall
-from .packing import pack, unpack
-from .scheduler import Scheduler, Task, current
+from .packing import Routing, pack, unpack
+from .scheduler import Ahead, Scheduler, Task, current
 from .topology import Kind
-from .transport import Lost, Message, Transport
-from .turns import Turns
+from .transport import Inbox, Lost, Message, Transport
 
 T = TypeVar("T")
 Schedule = Literal["interleaved", "simple"]

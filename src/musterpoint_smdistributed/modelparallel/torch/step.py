@@ -2,14 +2,189 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import inspect
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import MutableMapping
+from typing import Any, Callable, Collection, Mapping, Sequence
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from .errors import SMPStepError
-from .splitting import split_arguments
 from .state import state
-from .step_output import detached, merge
+
+
+class StepOutput:
+    """One tensor per microbatch, in their order; ``outputs`` has them."""
+
+    def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
+        self.outputs = list(outputs)
+
+    def reduce_mean(self) -> torch.Tensor:
+        """The mean over the microbatches, element by element; of integers as floating point."""
+        stacked = self.stack()
+        return (stacked if stacked.is_floating_point() or stacked.is_complex() else stacked.float()).mean(0)
+
+    def reduce_sum(self) -> torch.Tensor:
+        """The sum over the microbatches, element by element."""
+        return self.stack().sum(0)
+
+    def concat(self) -> torch.Tensor:
+        """The microbatches one after the other on axis 0: the batch again. Scalars become one axis."""
+        return torch.cat([output if output.dim() else output[None] for output in self.outputs])
+
+    def stack(self) -> torch.Tensor:
+        """The microbatches on a new axis 0."""
+        return torch.stack(self.outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute or a method of the tensors: of each one, so that ``output.detach()`` is a StepOutput again.
+
+        transformers' Trainer does this.
+        """
+        if name.startswith("__") or name == "outputs":
+            raise AttributeError(name)
+        values = [getattr(output, name) for output in self.outputs]
+        if values and callable(values[0]):
+            return lambda *args, **kwargs: merge([value(*args, **kwargs) for value in values])
+        return merge(values)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def __getitem__(self, microbatch: int) -> torch.Tensor:
+        return self.outputs[microbatch]
+
+    def __repr__(self) -> str:
+        return f"StepOutput({self.outputs!r})"
+
+
+def merge(values: Sequence[Any]) -> Any:
+    """One structure out of those of all microbatches: tensors become a StepOutput, containers stay what they are,
+    anything else becomes a list with a value per microbatch, and None stays None."""
+    first = values[0]
+    if all(value is None for value in values):
+        return None
+    if any(type(value) is not type(first) for value in values):
+        return list(values)
+    if isinstance(first, torch.Tensor):
+        return StepOutput(values)
+    if isinstance(first, torch.Size):
+        return list(values)
+    if isinstance(first, (list, tuple)) and all(len(value) == len(first) for value in values):
+        merged = [merge(parts) for parts in zip(*values)]
+        return type(first)(*merged) if hasattr(first, "_fields") else type(first)(merged)
+    if isinstance(first, MutableMapping) and all(value.keys() == first.keys() for value in values):
+        mapping = copy.copy(first)
+        for key in first:
+            mapping[key] = merge([value[key] for value in values])
+        return mapping
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in dataclasses.fields(first)]
+        record = copy.copy(first)
+        for name in names:
+            object.__setattr__(record, name, merge([getattr(value, name) for value in values]))
+        return record
+    return list(values)
+
+
+def detached(value: Any) -> Any:
+    """The same structure, its tensors without their graphs."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, (list, tuple)):
+        parts = [detached(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, MutableMapping):
+        mapping = copy.copy(value)
+        for key in value:
+            mapping[key] = detached(value[key])
+        return mapping
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        record = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(record, field.name, detached(getattr(value, field.name)))
+        return record
+    return value
+
+
+def split_arguments(
+    bound: inspect.BoundArguments, count: int, whole: Collection[str], axes: Mapping[str, int]
+) -> list[inspect.BoundArguments]:
+    """The arguments of each microbatch.
+
+    Args:
+        bound: the arguments of the batch.
+        count: how many microbatches there are.
+        whole: names of arguments that each of them gets as they are.
+        axes: by argument, the axis on which its tensors are cut; 0 where it isn't named.
+
+    Raises:
+        ValueError: an axis of a tensor isn't there, or its size can't be divided by ``count``.
+        TypeError: there is something whose tensors have no such axis.
+    """
+    parameters = bound.signature.parameters
+    result = []
+    for index in range(count):
+        part = inspect.BoundArguments(bound.signature, type(bound.arguments)())
+        for name, value in bound.arguments.items():
+            if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                part.arguments[name] = {
+                    key: each if key in whole else split(each, count, index, axes.get(key, 0), key)
+                    for key, each in value.items()
+                }
+            elif name in whole:
+                part.arguments[name] = value
+            else:
+                part.arguments[name] = split(value, count, index, axes.get(name, 0), name)
+        result.append(part)
+    return result
+
+
+def split(value: Any, count: int, index: int, axis: int, name: str) -> Any:
+    """The part of microbatch ``index`` of ``count``: tensors are cut, containers stay what they are, objects with
+    ``smp_slice(count, index, axis)`` are asked, and anything else is the same for all."""
+    if isinstance(value, torch.Tensor):
+        return _cut(value, count, index, axis, name)
+    if isinstance(value, torch.nn.Module | torch.optim.Optimizer | torch.Size | str | bytes):
+        return value
+    if hasattr(value, "smp_slice"):
+        return value.smp_slice(count, index, axis)
+    if isinstance(value, PackedSequence):
+        raise TypeError(
+            f"argument {name!r} of the step function is a PackedSequence, which can't be cut into microbatches: name "
+            "it in non_split_inputs, or pass padded sequences and pack them inside"
+        )
+    if isinstance(value, (list, tuple, set)):
+        parts = [split(part, count, index, axis, name) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, MutableMapping):
+        mapping = copy.copy(value)
+        for key in value:
+            mapping[key] = split(value[key], count, index, axis, name)
+        return mapping
+    return value
+
+
+def _cut(tensor: torch.Tensor, count: int, index: int, axis: int, name: str) -> torch.Tensor:
+    if tensor.dim() == 0:
+        return tensor
+    if not -tensor.dim() <= axis < tensor.dim():
+        raise ValueError(
+            f"argument {name!r} of the step function: input_split_axes has axis {axis}, but a tensor of shape "
+            f"{tuple(tensor.shape)} has no such axis"
+        )
+    size = tensor.shape[axis]
+    if size % count:
+        raise ValueError(
+            f"argument {name!r} of the step function: a tensor of shape {tuple(tensor.shape)} can't be cut on axis "
+            f"{axis} into microbatches={count} of the same size, since {count} doesn't divide {size}. Drop the last "
+            "batch of the loader, or name the argument in non_split_inputs"
+        )
+    return tensor.narrow(axis, index * (size // count), size // count)
+
 
 Function = Callable[..., Any]
 

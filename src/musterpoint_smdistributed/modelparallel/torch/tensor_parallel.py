@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import absent, delayed, log, parameter_hooks, values
+from . import absent, delayed, log, passes, values
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError, refuse_unknown
 from .nn.embedding import DistributedEmbedding
@@ -226,7 +226,7 @@ def _replaced(module: nn.Module, mark: Mark | None, holders: Counter[int]) -> tu
     """The distributed module in a module's place; or why there is none."""
     if any(count < holders[each] for each, count in _holders(module).items()):
         return "its weights are another module's as well", None
-    if any(map(parameter_hooks.has_any, module.parameters())):
+    if any(map(passes.has_any, module.parameters())):
         return "a parameter has a hook, which would get a part of the gradient", None
     if "forward" in module.__dict__:
         return (

@@ -5,7 +5,7 @@ import time
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch.worker import Worker
+from smdistributed.modelparallel.torch.pipeline import Worker
 from torch import nn
 
 watch = Worker._watch

@@ -7,7 +7,7 @@ import smp_references as references
 import torch
 from another import forget
 from smdistributed.modelparallel.torch.distributed_parameters import division, part_of_state, whole_of, whole_state
-from smdistributed.modelparallel.torch.nn import positions
+from smdistributed.modelparallel.torch.nn.attention import rotated
 from torch import nn
 from torch.nn import functional
 
@@ -138,7 +138,7 @@ def turned():
     halves = torch.complex(heads[..., :3], heads[..., 3:6]) * factors
     expected = {False: torch.view_as_real(first).flatten(-2), True: torch.cat((halves.real, halves.imag), -1)}
     return {
-        str(each): distance(positions.rotated(heads, 6, halves=each), torch.cat((expected[each], heads[..., 6:]), -1))
+        str(each): distance(rotated(heads, 6, halves=each), torch.cat((expected[each], heads[..., 6:]), -1))
         for each in (False, True)
     }
 

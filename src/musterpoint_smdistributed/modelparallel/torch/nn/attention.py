@@ -15,12 +15,50 @@ from torch import nn
 from torch.nn import functional
 
 from ..state import state
-from . import layouts, positions
+from . import layouts
 from .base import DistributedModule, indivisible, must_divide, refuse_unknown
 from .dropout import Dropout, apart
 from .layouts import Enter, Entered, Layout
 from .linear import ColumnLinear, RowLinear
 from .normalization import InnerLayerNorm
+
+
+def rotated(heads: torch.Tensor, dims: int, base: float = 10000.0, halves: bool = False) -> torch.Tensor:
+    """Queries or keys of shape (batch, heads, sequence, head size), with their first ``dims`` channels rotated.
+
+    Args:
+        halves: a channel's partner is the one half of ``dims`` further (GPT-NeoX), and not the next one (GPT-J).
+    """
+    length = heads.shape[2]
+    wide = torch.promote_types(heads.dtype, torch.float32)
+    steps = torch.arange(0, dims, 2, device=heads.device, dtype=wide) / dims
+    angles = torch.arange(length, device=heads.device, dtype=wide)[:, None] * base**-steps
+    turned, rest = heads[..., :dims], heads[..., dims:]
+    if halves:
+        sine, cosine = angles.sin().repeat(1, 2), angles.cos().repeat(1, 2)
+        first, second = turned.chunk(2, dim=-1)
+        partner = torch.cat((-second, first), dim=-1)
+    else:
+        sine, cosine = angles.sin().repeat_interleave(2, 1), angles.cos().repeat_interleave(2, 1)
+        partner = torch.stack((-turned[..., 1::2], turned[..., ::2]), dim=-1).flatten(-2)
+    turned = turned * cosine.to(heads.dtype) + partner * sine.to(heads.dtype)
+    return torch.cat((turned, rest), dim=-1)
+
+
+def distance_bias(heads: int, length: int, most: float, like: torch.Tensor) -> torch.Tensor:
+    """ALiBi (Press et al. 2022): what is added to the scores, of shape (1, heads, 1, length).
+
+    Args:
+        most: the exponent of the last head's slope, ``alibi_bias_max``.
+        like: a tensor of the type and device.
+    """
+    power = 2 ** math.ceil(math.log2(heads))
+    exponents = torch.arange(1, power + 1, device=like.device, dtype=torch.float64) * (most / power)
+    slopes = torch.exp2(-exponents)
+    if power != heads:
+        slopes = torch.cat((slopes[1::2], slopes[::2]))[:heads]
+    distances = torch.arange(1 - length, 1, device=like.device, dtype=torch.float64)
+    return (slopes.view(1, heads, 1, 1) * distances).to(like.dtype)
 
 
 class FlashAttentionLayer(nn.Module):
@@ -64,7 +102,7 @@ class FlashAttentionLayer(nn.Module):
         )
         bias = attn_mask
         if self.use_alibi:
-            distances = positions.distance_bias(query.shape[1], key.shape[2], self.alibi_bias_max, query)
+            distances = distance_bias(query.shape[1], key.shape[2], self.alibi_bias_max, query)
             bias = distances if bias is None else distances + bias
         dropped = self.attention_dropout_prob if self.training else 0.0
         return attend(query, key, value, bias, causal, scale, dropped).transpose(1, 2)
@@ -189,7 +227,7 @@ class DistributedAttentionLayer(DistributedModule):
             for linear, inputs in ((self.query, states), (self.key, looked_at), (self.value, looked_at))
         )
         if self.rotary is not None:
-            query, key = (positions.rotated(each, *self.rotary) for each in (query, key))
+            query, key = (rotated(each, *self.rotary) for each in (query, key))
         bias = self._bias(mask, query, key.shape[2])
         causal = self.causal and not self.cross_attention
         dropped = self.dropout1.p if self.training else 0.0
@@ -214,7 +252,7 @@ class DistributedAttentionLayer(DistributedModule):
             mask = mask.narrow(-3, first, self.local_heads)
         if self.alibi is None:
             return mask
-        distances = positions.distance_bias(self.num_attention_heads, length, self.alibi, query)
+        distances = distance_bias(self.num_attention_heads, length, self.alibi, query)
         distances = distances.narrow(1, first, self.local_heads)
         return distances if mask is None else distances + mask
 

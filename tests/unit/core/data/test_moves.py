@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tarfile
 from pathlib import Path
+from typing import Any, Callable, Mapping
 
 import pytest
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.channels import Brought, bring, measure
+from musterpoint.core.data.checkpoints import Target, newest
 from musterpoint.core.data.mover import Access, Heard
 from musterpoint.core.data.places import Channel, Share
 from musterpoint.core.data.probes import speed
@@ -182,3 +185,19 @@ def test_one_file_is_looked_up_by_its_own_name(scheme: str, tmp_path: Path) -> N
     store = open_store(f"{scheme}{tmp_path}/one", {})
     assert [store.item(item.name) for item in store.items()] == list(store.items())
     assert store.item("one") is not None and open_store(f"{scheme}{tmp_path}/none", {}).item("one") is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"found": False},
+        {"found": True, "number": 7, "job": "j", "hosts": 2, "names": ["step-7"], "files": 3, "bytes": 9},
+    ],
+)
+def test_the_newest_checkpoint_is_what_the_place_has(said: dict[str, Any]) -> None:
+    def run(_argv: tuple[str, ...], _environ: Mapping[str, str], on_line: Callable[[str], None]) -> int:
+        on_line(json.dumps({"done": said}))
+        return 0
+
+    found = newest(Target("/nowhere", "j"), ACCESS, run)
+    assert (None if found is None else (found.number, found.names)) == ((7, ("step-7",)) if said["found"] else None)

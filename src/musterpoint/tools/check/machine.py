@@ -3,8 +3,7 @@
 import os
 from typing import Iterable, NamedTuple
 
-from musterpoint.core.fabric.devices import cgroup_folders, read
-from musterpoint.core.fabric.memory import machine_memory
+from musterpoint.core.fabric.devices import cgroup_folders, machine_memory, read
 from musterpoint.tools.check.system import UNLIMITED, System
 
 _NO_LIMIT = 1 << 60

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.fabric.memory import survey_memory
+from musterpoint.core.fabric.devices import survey_memory
 
 GIB = 1 << 30
 MACHINE = {"proc/meminfo": f"MemFree: 1 kB\nMemTotal:       {16 << 20} kB\n"}

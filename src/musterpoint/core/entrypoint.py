@@ -31,9 +31,8 @@ from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.started_per_rank.meeting import meet
-from musterpoint.core.supervise.checkpoints import fingerprint
 from musterpoint.core.supervise.restart_rules import RestartRules
-from musterpoint.core.supervise.restarts import Between, Restarts
+from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
 from musterpoint.core.fabric.mpi import mpirun_of
-from musterpoint.core.job.azureml_outputs import PREFIX
 from musterpoint.core.job.fields import count, shown, text, wrong
+from musterpoint.core.job.platforms.azureml import PREFIX
 from musterpoint.local.job import HostNaming, LocalJob
 from musterpoint.local.platforms import commands, directory, mpirun
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.core.rollcall.host_order import by_topology
+from musterpoint.core.rollcall.hosts_here import by_topology
 
 
 @pytest.mark.parametrize(

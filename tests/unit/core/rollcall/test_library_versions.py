@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.core.rollcall.library_versions import differences
+from musterpoint.core.rollcall.hosts_here import differences
 
 NEW, OLD = "NCCL=2.27.3", "NCCL=2.26.2"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
-from musterpoint.core.supervise.rank_environment import add_for_launcher, planned_environment
+from musterpoint.core.supervise.process_starter import add_for_launcher, planned_environment
 
 PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (
     EnvSetting("AGENT", *program_of_ours("launch_agent", "ours")),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.supervise.temporary_directory import TemporaryDirectory
+from musterpoint.core.supervise.process_starter import TemporaryDirectory
 
 
 def test_the_temporary_directory_lies_below_the_users_and_goes_with_everything_in_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from musterpoint import __version__
 from musterpoint.base import probe
-from musterpoint.tools.check.versions import survey_versions
+from musterpoint.tools.check.facts import survey_versions
 
 from ...core.fabric.trees import unpack
 

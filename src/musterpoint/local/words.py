@@ -18,7 +18,7 @@ from musterpoint.base.settings import removed_flag
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.data.places import is_path
 
-if sys.version_info >= (3, 11):
+if sys.version_info >= (3, 11):  # before, only where the package tomli is; a job's file may then be JSON
     import tomllib
 else:
     try:

@@ -200,7 +200,11 @@ class OtherHosts:
 
 
 class Newcomers:
-    """``me``: the leader's name. ``roster_of`` gives the packed roster of an attempt."""
+    """Hosts that the platform has started anew while the job runs. Each has its seat, but no roster: it is still in its
+    roll call, and gets the roster of the next attempt.
+
+    ``me``: the leader's name. ``roster_of`` gives the packed roster of an attempt.
+    """
 
     def __init__(self, me: str) -> None:
         self._me = me

@@ -1,4 +1,10 @@
-"""Which of the exceptions that a program printed ended it, and which are symptoms, wrappers or quotations of it."""
+"""Which of the exceptions that a program printed ended it, and which are symptoms, wrappers or quotations of it.
+
+One kind of symptom has sources of its own, that torch's DataLoader raised because a worker of it is gone:
+``_try_get_data`` in ``torch/utils/data/dataloader.py``, ``_pin_memory_loop`` in
+``torch/utils/data/_utils/pin_memory.py``, ``_error_if_any_worker_fails`` in ``torch/csrc/DataLoader.cpp``. A worker
+sends descriptors of its tensors, over a socket of ``multiprocessing``'s, when they are read.
+"""
 
 from __future__ import annotations
 

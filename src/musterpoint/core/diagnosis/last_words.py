@@ -1,4 +1,10 @@
-"""What a program said last beside its exceptions: the text of ``sys.exit``, an error line, or just its last line."""
+"""What a program said last beside its exceptions: the text of ``sys.exit``, an error line, or just its last line.
+
+Also what a library in C or C++ said before it called ``abort()``: faulthandler tells only that it did. Sources of
+these texts: libstdc++'s ``vterminate.cc``, libc++abi's ``cxa_default_handlers.cpp``, glibc's
+``malloc.c``, ``assert.c`` and ``fortify_fail.c``, glog's and Abseil's fatal lines, torch's own
+(``c10/util/Logging.cpp``), LLVM's ``kmp_i18n.cpp`` (OpenMP).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and
 ``salloc`` pass on the variables of a step in which they are called, so a step's variables count only where they agree
 with the others.
+
+Lists of nodes and of counts are spelled out here: containers have no ``scontrol show hostnames``. Every list was
+compared with what ``scontrol`` of Slurm 22.05 makes of it; what that refuses is refused.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class HostsHere(NamedTuple):
 
 
 def differences(of_hosts: Mapping[str, Sequence[str]]) -> list[str]:
-    """A warning for each library whose versions differ.
+    """A warning for each library whose versions differ: ranks on different ones may fail, or hang, but late.
 
     ``of_hosts``: for each host in rank order its libraries, such as ``NCCL=2.27.3``. A host without a GPU or an RDMA
     network, which names none, should not be among them.
@@ -96,7 +96,8 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def by_topology(hosts: Sequence[str], grouped: frozenset[str], places: Mapping[str, str]) -> tuple[list[str], str]:
-    """``hosts`` in their new order, and a sentence about it.
+    """``hosts`` with those at one switch side by side, so that rings of ranks cross each link once; and a sentence
+    about it.
 
     ``places``: for each host of the group its switches from the network's root on, such as ``s0.s4.s8.node3``. The
     group's first host stays the first. Hosts outside the group keep their places.

@@ -332,7 +332,7 @@ def _name_of(file: Any) -> str:
 
 
 class _Crt:
-    """The CRT for transfers as those of ``client``."""
+    """AWS's CRT for transfers as those of ``client``, as s3transfer runs it; threads do what it can't."""
 
     def __init__(self, crt: Any, client: Any, session: Any, credentials: Any) -> None:
         url, region = client.meta.endpoint_url, client.meta.region_name

@@ -328,8 +328,8 @@ class Version(NamedTuple):
 
 
 def survey_versions(interpreter: str, environ: Mapping[str, str], ask: Ask, root: str = "/") -> tuple[Version, ...]:
-    """Every version that is found. ``interpreter``: the user's Python, which is asked through ``ask``; empty:
-    it isn't asked, which takes as long as it takes to start.
+    """Every version that is found of what should be the same on all hosts. ``interpreter``: the user's Python, which is
+    asked through ``ask``; empty: it isn't asked, which takes as long as it takes to start.
     """
     found = {"musterpoint": __version__, **(_of_python(interpreter, environ, ask) if interpreter else {})}
     libraries = survey_libraries(environ, interpreter, root)

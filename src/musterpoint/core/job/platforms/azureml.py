@@ -2,7 +2,9 @@
 
 AzureML starts MPI jobs by its own mpirun, PyTorch jobs once per process (RANK and LOCAL_RANK are set then) or once per
 node, TensorFlow jobs once per task, and other jobs once per node. Sources: Microsoft's "Distributed GPU training
-guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public issues (Lightning 13639, 13907).
+guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public issues (Lightning 13639, 13907);
+for outputs "Access data in a job" (they are in ``AZURE_ML_OUTPUT_<name>``) and "Submit a training job" (files in
+``./outputs`` are uploaded to the run).
 """
 
 import os

@@ -69,6 +69,10 @@ def _kept(setting: EnvSetting, inputs: LaunchInputs) -> str:
 def _plan_started(inputs: LaunchInputs, started: StartedRank) -> LaunchPlan:
     """This host's plan: the rank of this process, and what the host's other entry points run.
 
+    One entry point of each host leads. Its own rank is its child; the others start theirs through the rank stub, which
+    reports to it. The variables are those that the platform gave each process; what ``env://`` needs beside them is
+    added.
+
     Raises:
         LauncherError: the hosts of the roll call have another number of processes than the platform says.
     """

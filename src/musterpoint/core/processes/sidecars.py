@@ -132,8 +132,8 @@ class Sidecars:
 
 
 class _PipeWriter:
-    """Writes to the pipe ``fd`` what it takes, now or later, and never waits for its reader. Whoever owns ``fd`` discards
-    before closing it.
+    """Writes to the pipe ``fd`` what it takes, now or later, and never waits for its reader. Whoever owns ``fd``
+    discards before closing it.
 
     ``waiting``: bytes that the pipe hasn't taken yet. ``on_broken`` is called when a write finds that nobody reads any
     more; what waits is dropped first.

@@ -32,7 +32,6 @@ LEFT_OUT = tuple(
         "local",
         "cli/local.py",
         "cli/local_options.py",
-        "cli/local_preview.py",
         "serve",
         "cli/serve.py",
         "cli/serve_faults.py",

@@ -13,7 +13,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.local_options import flags_taken, job_from, parser, parsers, read
-from musterpoint.cli.options import has_option, split
+from musterpoint.cli.options import Parser, has_option, split
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
 from musterpoint.local import job
@@ -26,8 +26,9 @@ from musterpoint.local.unheeded import Given, behind_the_program, without_effect
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure
+    from musterpoint.tools.plans.preview import Preview
 
-__all__ = ["main", "parsers"]
+__all__ = ["main", "parsers", "preview"]
 
 _DEMO = os.path.join(os.path.dirname(job.__file__), "demo", "train.py")
 DEMO = ("--hosts", "2", "--slots", "2", "--launcher", "ranks", "--backend", "process", _DEMO)
@@ -178,3 +179,17 @@ def _lock(path: str) -> None:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[Preview, argparse.Namespace]:
+    """The plans of the local job that ``argv`` asks for, for ``muster plan --hosts N``, and the options as read by
+    ``flags``.
+    """
+    from musterpoint.local.preview import preview_local  # 20 ms, for plans
+
+    command, asked = read(flags, argv)
+    job = job_from(command, asked, os.getcwd(), environ)
+    backend, made = preview_local(
+        job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
+    )
+    return made._replace(notes=(*made.notes, *unheeded(job, asked, backend))), asked

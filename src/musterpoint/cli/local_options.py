@@ -16,10 +16,10 @@ from musterpoint.core.job import platforms
 from musterpoint.core.launch.table import of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
-from musterpoint.local.job_file import read_job_file
 from musterpoint.local.metrics import read_metrics
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.typed_paths import typed_path
+from musterpoint.local.words import read_job_file
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
 USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]

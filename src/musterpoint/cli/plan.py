@@ -51,7 +51,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
-        from musterpoint.cli.local_preview import parser, preview
+        from musterpoint.cli.local import preview
+        from musterpoint.cli.local_options import parser
     except ModuleNotFoundError:
         raise UsageError(
             "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
@@ -87,7 +88,7 @@ def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, st
 
 def parsers() -> tuple[Parser, ...]:
     """The options, for completion: those of this command, and of local jobs."""
-    from musterpoint.cli.local_preview import parser
+    from musterpoint.cli.local_options import parser
 
     return _parser("--"), parser("muster plan", ABOUT, USAGE)
 

@@ -2,19 +2,20 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from musterpoint.base import settings, temporary
 from musterpoint.base.errors import LauncherError, MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.base.stop_budget import rank_grace
-from musterpoint.core.attempt_hooks import HOOKS, Started
+from musterpoint.base.stop_budget import rank_grace, whole_grace
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.secret import derived
+from musterpoint.core.code import build_locks
 from musterpoint.core.diagnosis.facts import JobFacts
 from musterpoint.core.job import platforms
+from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
@@ -22,7 +23,7 @@ from musterpoint.core.prepare import PreparedHost, plan_host
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
 from musterpoint.core.ready import Understood
-from musterpoint.core.report import collected
+from musterpoint.core.report import files
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.context import RankTerminal, SupervisorContext
@@ -51,8 +52,8 @@ class Attempt(NamedTuple):
             runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
-        for hook in HOOKS:
-            hook(Started(runtime, self.asked, self.host, plan, roster))
+        for hook in _HOOKS:
+            hook(_Started(runtime, self.asked, self.host, plan, roster))
         try:
             pump = _pump(job, options, plan, settings.SHOW_RANKS in request.environ)
         except MusterError as error:  # --log-dir: the other hosts are told why this one can't run its part
@@ -153,7 +154,7 @@ def _keep(job: Job, name: str, content: str | bytes) -> str:
     """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     if not job.paths.output_data:
         return ""
-    return collected.keep(job.paths.output_data, job.current_host, name, content)
+    return files.keep(job.paths.output_data, job.current_host, name, content)
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
@@ -170,3 +171,63 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedH
         stall_ends=options.on_stall == "end",
         start_timeout=max(options.rollcall_timeout, SHORTEST_START),
     )
+
+
+class _Started(NamedTuple):
+    """An attempt whose ranks are about to be started. ``host`` and ``plan``: None where this host has no part."""
+
+    runtime: Runtime
+    asked: Understood
+    host: PreparedHost | None
+    plan: LaunchPlan | None
+    roster: Roster
+
+
+def _uploads(started: _Started) -> None:
+    """Intermediate outputs, where the job names a place for them."""
+    (request, options, job), runtime = started.asked, started.runtime
+    planned = started.host is not None and started.plan is not None
+    if planned and runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
+        assert started.host is not None
+        from musterpoint.core.data.mover import Access  # 9 ms with the next, for jobs with outputs to send
+        from musterpoint.core.outputs.sync import Sync, sync_plan
+
+        whole, say = whole_grace(job.grace, options.stop_grace), runtime.console.say
+        access = Access(settings.without_own(request.environ), (started.host.workspace.interpreter,), job.region)
+        plan = sync_plan(job, access, whole, say, below_toolkit=not runtime.is_train)
+        if plan is not None:  # the upload begins when ranks run
+            runtime.use_sync(Sync(plan, runtime.loop, runtime.sidecars, say, runtime.timeline.add))
+
+
+def _checkpoints(started: _Started) -> None:
+    """Whole checkpoints, where the job keeps them at a place of its own."""
+    keeping, plan = started.runtime.keeping, started.plan
+    if keeping is not None and plan is not None and started.asked.job.in_group:
+        ranks = plan.world_size, plan.first_rank, plan.local_ranks
+        hosts = tuple(seat.name for seat in started.roster.group)
+        attempt = started.roster.attempt
+        started.runtime.loop.call_later(0, lambda: keeping.begin(ranks, hosts, attempt))  # the ranks have been started
+
+
+def _build_locks(started: _Started) -> None:
+    """Stale locks on builds of torch's extensions. They are looked for when the ranks have been started, which the
+    search would delay; the warning still comes in time.
+    """
+    runtime, environ = started.runtime, started.asked.request.environ
+
+    def look() -> None:
+        for text in build_locks.warnings(environ):
+            runtime.console.say(f"warning: {text}")
+
+    runtime.loop.call_later(0, look)
+
+
+_HOOKS: tuple[Callable[[_Started], None], ...] = (_uploads, _checkpoints, _build_locks)
+"""Called before the ranks of an attempt start, in this order."""
+
+
+def check_results(runtime: Runtime, asked: Understood, launcher: str) -> None:
+    """Looks at what a job that ended well has left, where its launcher knows what to expect; the leader says it."""
+    job, look = asked.job, find(launcher).afterwards
+    if look is not None and job.in_group and job.current_host == job.leader and (warning := look(job.paths)):
+        runtime.console.say(f"warning: {warning}")

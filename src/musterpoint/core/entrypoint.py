@@ -5,29 +5,34 @@ Each step turns one typed value into the next::
     job/  ─Job─▶  code/  ─Workspace─▶  rollcall/  ─Roster─▶  launch/  ─LaunchPlan─▶  supervise/  ─Outcome─▶  report/
 
 :mod:`musterpoint.core.prepare` has the steps that ``muster plan`` takes, too; :mod:`musterpoint.core.attempts` starts
-the ranks and watches them; :mod:`musterpoint.core.finish` is the end.
+the ranks and watches them; :func:`_finish` is the end.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Union
 
-from musterpoint.base import settings
-from musterpoint.base.errors import MusterError, UsageError
+from musterpoint.base import exit_codes, settings
+from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
+from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
-from musterpoint.core.attempt_hooks import check_results
-from musterpoint.core.attempts import Attempt
+from musterpoint.core.attempts import Attempt, check_results
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.finish import finish, outcome_of
-from musterpoint.core.further_attempts import run_until_over
+from musterpoint.core.job.directories import is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
+from musterpoint.core.prepare import free_ports
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood, with_own_folder
-from musterpoint.core.rollcall.ports import hold_early
+from musterpoint.core.report import files, output_directory
+from musterpoint.core.rollcall.ports import hold_early, next_master_port, rollcall_port
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.started_per_rank.meeting import meet
+from musterpoint.core.supervise.restart_rules import RestartRules
+from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
@@ -47,11 +52,11 @@ def run(request: Request, check: Check | None = None) -> int:
         if wrong is not None and len(job.hosts) == 1:
             raise wrong
     except Exception as error:  # a bug of ours is reported, too
-        return _end(runtime, outcome_of(wrong or error, runtime))
+        return _end(runtime, _outcome_of(wrong or error, runtime))
     try:
         others = _meet(runtime, request, options, job)
     except Exception as error:
-        return _end(runtime, outcome_of(error, runtime, options.stop_exit_code))
+        return _end(runtime, _outcome_of(error, runtime, options.stop_exit_code))
     if isinstance(others, int):  # another entry point of this host has run the job
         runtime.close(ends=True)
         return others
@@ -59,11 +64,11 @@ def run(request: Request, check: Check | None = None) -> int:
         job, taken = with_own_folder(runtime, options, job)
         outcome = _run_job(runtime, understood(runtime, request, options, job), others, check, wrong or taken)
     except Exception as error:
-        outcome = outcome_of(error, runtime, options.stop_exit_code)
+        outcome = _outcome_of(error, runtime, options.stop_exit_code)
     return _end(runtime, outcome, others)
 
 
-def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> "Union[Leader, int, None]":
+def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Union[Leader, int, None]:
     """The other entry points of this host, where the platform started one per rank and this one leads them; or the
     exit code, where another one does. None: this is the only one.
     """
@@ -103,7 +108,7 @@ def _options(request: Request) -> tuple[Settings, UsageError | None]:
 
 
 def _run_job(
-    runtime: Runtime, asked: Understood, others: "Leader | None", check: Check | None, wrong: UsageError | None = None
+    runtime: Runtime, asked: Understood, others: Leader | None, check: Check | None, wrong: UsageError | None = None
 ) -> Outcome:
     """All steps in order. ``wrong``: what is wrong with this host's options; the other hosts are told."""
     for note in asked.job.notes:
@@ -137,11 +142,10 @@ def _run_job(
     return outcome
 
 
-def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: "Carrier | None") -> Outcome:
+def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: Carrier | None) -> Outcome:
     if not roster.max_restarts:
         return attempt.run(roster, peers)[1]
-
-    return run_until_over(attempt, roster, peers, carrier)
+    return _run_until_over(attempt, roster, peers, carrier)
 
 
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:
@@ -171,9 +175,98 @@ def _check(runtime: Runtime, settled: Understood, roster: Roster, peers: Peers, 
     return None
 
 
-def _end(runtime: Runtime, outcome: Outcome, others: "Leader | None" = None) -> int:
-    finish(runtime, outcome)
+def _end(runtime: Runtime, outcome: Outcome, others: Leader | None = None) -> int:
+    _finish(runtime, outcome)
     if others is not None:
         others.end(outcome.code)
     runtime.close(ends=True)
     return outcome.code
+
+
+def _run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: Carrier | None) -> Outcome:
+    """The outcome of the last of a job's attempts, on the same hosts, until one ends well or no other may follow.
+
+    ``carrier`` has the job's data, where it has any."""
+    runtime, (_request, options, job) = attempt.runtime, attempt.asked
+
+    def ports() -> tuple[int, ...]:
+        try:
+            found = free_ports(job, options, attempt.host, runtime.ports) if attempt.host is not None else ()
+            return found if runtime.ssh is None else (*found, runtime.ssh.port)
+        except MusterError:  # the plan says so
+            return roster.seat.ports
+
+    between = Between(
+        runtime.loop,
+        lambda text: runtime.console.say(text, runtime.masker.mask_user),
+        runtime.timeline.add,
+        runtime.signals.route_to,
+        ports,
+        lambda last: next_master_port(options.master_port, last, runtime.ports),
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)),
+        options.stop_exit_code,
+    )
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
+    restarts = Restarts(between, peers, roster, rules)
+    following: Roster | Outcome = roster
+    while isinstance(following, Roster):
+        this = attempt
+        if following is not roster and carrier is not None:
+            may_start, refusal = carrier.again(following.attempt)
+            this = attempt if may_start else attempt._replace(host=None, refusal=refusal or attempt.refusal)
+        following = restarts.after(*this.run(following, peers))
+        if isinstance(following, Roster):
+            runtime.ports.keep({following.master_port, *following.seat.ports, rollcall_port(job, options)})
+    return following
+
+
+def _outcome_of(error: Exception, runtime: Runtime, stop_code: int = STOPPED) -> Outcome:
+    """What an error, or a stop before the ranks, means for the job; it is said."""
+    if isinstance(error, StoppedEarly):
+        runtime.console.say(str(error))
+        return Outcome(exit_codes.of_job(0, error.signal, stop_code), None, error.host)
+    failure = runtime.failure_of(error)
+    runtime.console.say(failure.reason.removeprefix("muster: "))
+    return Outcome(failure.code, failure)
+
+
+def _finish(runtime: Runtime, outcome: Outcome) -> None:
+    """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
+
+    A failure is reported before the last uploads, in case they hang; a success after them, since the platform may end
+    the container then.
+    """
+    runtime.open_output()
+    if outcome.code:
+        _report(runtime, outcome)
+    _finish_sync(runtime, outcome)
+    if not outcome.code:
+        _report(runtime, outcome)
+    _write_timeline(runtime)
+    runtime.output.close()
+    _give_back(runtime)
+
+
+def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
+    """The final upload of intermediate outputs. After a stop it gets the rest of the platform's grace."""
+    sync = runtime.sync
+    if sync is not None:
+        runtime.signals.route_to(sync.on_signal)
+        left = None if outcome.stopped_at is None else outcome.stopped_at + sync.grace - runtime.loop.clock()
+        sync.finish(left)
+
+
+def _report(runtime: Runtime, outcome: Outcome) -> None:
+    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
+        runtime.console.say(f"warning: {problem}")
+    if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
+        runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
+
+
+def _write_timeline(runtime: Runtime) -> None:
+    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
+        runtime.console.say(f"warning: {problem}")
+
+
+def _give_back(runtime: Runtime) -> None:
+    output_directory.give_back(runtime.paths)

@@ -31,11 +31,20 @@ from musterpoint.core.launch.build import build_plan
 from musterpoint.core.launch.choose import Choice, choose
 from musterpoint.core.launch.fabric import wanted_for_neuron, with_fabric
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.core.launch.launcher import MPIRUN, Lacks, Launcher, Question, Wanted, asks_for_ssh, refuse
+from musterpoint.core.launch.launcher import (
+    MPIRUN,
+    Lacks,
+    Launcher,
+    Question,
+    Wanted,
+    asks_for_ssh,
+    check_unnamed,
+    option_for_ports,
+    refuse,
+    wanted_ports,
+)
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.ports import option_for_ports, wanted_ports
 from musterpoint.core.launch.table import find, instead_of, of_program
-from musterpoint.core.launch.unnamed import check_unnamed
 from musterpoint.core.rollcall.ports import Ports, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
 

@@ -19,6 +19,7 @@ from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.settings import EVENTS, SHOW_RANKS, SHOWN, TERMINAL
 from musterpoint.base.terminal import colours
+from musterpoint.base.timeline import CONTROL_PLANE, Timeline
 from musterpoint.core.job.model import Paths
 from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.report.files import write_file
@@ -29,16 +30,15 @@ from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
-from musterpoint.local.live_view import LiveView, can_be_shown
+from musterpoint.local.live import LiveView, can_be_shown
 from musterpoint.local.metrics import MetricLog
 from musterpoint.local.observer import Observer, Unobserved
 from musterpoint.local.output import Pump, prefixes
-from musterpoint.local.phases import Phases
 from musterpoint.local.platforms import start
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.private_code import PrivateCode
-from musterpoint.local.results import HostEnd
+from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 
 CPU_FALLBACK = (
@@ -100,7 +100,7 @@ def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
 
 
 def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[str, Any]:
-    phases = Phases(context.console, context.observer)
+    phases = _Phases(context.console, context.observer)
     count = f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
     phases.enter("Starting", f"{count}, {context.backend.name}: {context.backend.about}")
     if job.cpu_fallback:
@@ -159,7 +159,7 @@ class Hosts:
     """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
     def __init__(
-        self, job: LocalJob, context: RunContext, phases: Phases, code: PrivateCode, metrics: MetricLog
+        self, job: LocalJob, context: RunContext, phases: _Phases, code: PrivateCode, metrics: MetricLog
     ) -> None:
         self.job = job
         self.code = code
@@ -397,3 +397,20 @@ class Hosts:
     @property
     def _running(self) -> list[str]:
         return [host for host in self._handles if host not in self.ends]
+
+
+class _Phases:
+    """The job's statuses; each is logged when it begins, and kept."""
+
+    def __init__(self, console: Console, observer: Observer) -> None:
+        self.console = console
+        self.observer = observer
+        self.passed: list[Phase] = []
+        self.timeline = Timeline(CONTROL_PLANE)
+
+    def enter(self, status: Status, message: str, mask: Callable[[str], str] | None = None) -> None:
+        self.passed.append(Phase(status, time.time(), message))
+        self.timeline.add("phase", status=status)
+        self.observer.entered(self.passed[-1])
+        took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
+        self.console.say(f"{status}{took}: {message}", mask)

@@ -11,8 +11,7 @@ import os
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.local.job import LocalJob
-from musterpoint.local.sharding import shard
-from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout
+from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout, shard
 
 ENTRY = ("train",)
 """The arguments that the platform gives the image's ENTRYPOINT; the command where the image has none."""

@@ -13,7 +13,6 @@ import os
 from typing import Any, NamedTuple
 
 from musterpoint.local.job import LocalJob
-from musterpoint.local.sharding import shard
 
 BASE = "/opt/ml"
 """The path of a host's tree on hosts with a file system of their own."""
@@ -138,3 +137,16 @@ def write_text(path: str, text: str, private: bool = False) -> None:
     with open(os.open(part, flags, mode), "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(part, path)
+
+
+def shard(path: str, place: int, hosts: int) -> list[str]:
+    """The files below the directory ``path`` that the host at ``place`` of ``hosts`` gets, relative to ``path``, where
+    they are shared out among the hosts, as SageMaker does with ``ShardedByS3Key``.
+
+    Each of n hosts gets about one in n of the objects (AWS, API reference of ``S3DataSource``); which ones AWS doesn't
+    say. Here it is every n-th in the order of their names.
+    """
+    files = [
+        os.path.relpath(os.path.join(folder, name), path) for folder, _folders, names in os.walk(path) for name in names
+    ]
+    return sorted(files)[place::hosts]

@@ -11,8 +11,7 @@ from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.clocks import ClockDifference
 from musterpoint.core.channel.connection_log import Sampler
 from musterpoint.core.channel.link import Context, Link
-from musterpoint.core.channel.newcomers import Newcomers
-from musterpoint.core.channel.other_hosts import HostEvents, JobHosts, OtherHosts
+from musterpoint.core.channel.other_hosts import HostEvents, JobHosts, Newcomers, OtherHosts
 from musterpoint.core.channel.peers import (
     AllDone,
     EventQueue,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Callable, Iterable
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
-from musterpoint.base.loop import Loop
-from musterpoint.core.channel.lone_failures import LoneFailures
+from musterpoint.base.loop import Loop, Timer
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
+from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder
+from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic import Api, Topic
 from musterpoint.core.channel.topics import raised_ranks
 
@@ -26,7 +27,7 @@ class LoneChannel(EventQueue):
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
         self._halves: dict[str, Any] = {}
-        self._failures: LoneFailures | None = None
+        self._failures: _LoneFailures | None = None
         self._stopped = self._done = False
 
     def topic(self, topic: Topic[Api]) -> Api:
@@ -37,7 +38,7 @@ class LoneChannel(EventQueue):
 
     def failed(self, failure: Failure) -> None:
         if self._failures is None:
-            self._failures = LoneFailures(self._loop, self._announce, lambda: self.topic(raised_ranks.TOPIC).ask())
+            self._failures = _LoneFailures(self._loop, self._announce, lambda: self.topic(raised_ranks.TOPIC).ask())
         self._failures.failed(failure)
 
     def _announce(self, failure: Failure, secondary: Secondary) -> None:
@@ -93,3 +94,40 @@ class LoneChannel(EventQueue):
 
     def tell_end(self, end: Any) -> None:
         """There is nobody else to tell."""
+
+
+class _LoneFailures:
+    """``announce`` gets the root cause, once, and the counts of the others. A symptom waits for its cause before.
+
+    ``ask_raised`` is called where nothing else explains it: a rank may have raised, and still run.
+    """
+
+    def __init__(
+        self, loop: Loop, announce: Callable[[Failure, Secondary], None], ask_raised: Callable[[], None]
+    ) -> None:
+        self._loop, self._announce, self._ask_raised = loop, announce, ask_raised
+        self._causes = RootCauseFinder(Timeouts().hold)
+        self._timer: Timer | None = None
+
+    def failed(self, failure: Failure) -> None:
+        """A failure was seen here."""
+        self._follow(self._causes.failed(failure, self._loop.clock()))
+
+    def _tick(self) -> None:
+        self._follow(self._causes.tick(self._loop.clock()))
+
+    def _follow(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Announce):
+                self._announce(decision.failure, decision.secondary)
+            elif isinstance(decision, AskRaised):
+                self._ask_raised()
+        self.close()
+        due = self._causes.due
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def close(self) -> None:
+        """Nothing is announced any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

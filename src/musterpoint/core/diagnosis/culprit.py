@@ -1,11 +1,16 @@
-"""Which of the exceptions that a program printed ended it, and which are symptoms, wrappers or quotations of it."""
+"""Which of the exceptions that a program printed ended it, and which are symptoms, wrappers or quotations of it.
+
+One kind of symptom has sources of its own, that torch's DataLoader raised because a worker of it is gone:
+``_try_get_data`` in ``torch/utils/data/dataloader.py``, ``_pin_memory_loop`` in
+``torch/utils/data/_utils/pin_memory.py``, ``_error_if_any_worker_fails`` in ``torch/csrc/DataLoader.cpp``. A worker
+sends descriptors of its tensors, over a socket of ``multiprocessing``'s, when they are read.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
 
-from musterpoint.core.diagnosis.data_workers import reads_worker
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import After, Sources
@@ -31,6 +36,19 @@ _OF_SHELL = 128
 _KILLS = (4, SIGABRT, 7, 8, 9, 11, _SIGTERM)
 _TOLD_TO_STOP = ("KeyboardInterrupt", "SystemExit")
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
+_READS = re.compile(r"torch[/\\]utils[/\\]data[/\\](?:dataloader|_utils[/\\]pin_memory)\.py$")
+_READERS = ("_try_get_data", "do_one_step", "_pin_memory_loop")
+_CHANNEL = re.compile(r"(?:lib[/\\](?:python[\d.]+[/\\])?|torch[/\\])multiprocessing[/\\]\w+\.py$")
+"""Modules that carry what a worker sends: Python's own and torch's."""
+_GONE = re.compile(
+    r"(?:EOFError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|FileNotFoundError)(?::|$)"
+    r"|RuntimeError: (?:received \d+ items of ancdata|unable to open shared memory object .*No such file)"
+)
+_WAITED = re.compile(r"(?:_?queue\.)?Empty$")
+"""A worker had sent nothing for some seconds when the DataLoader saw that it is gone."""
+_PINNING_ENDED = "RuntimeError: Pin memory thread exited unexpectedly"
+_WORKER = re.compile(r"RuntimeError: DataLoader worker \(pid")
+_ENDED_ITSELF = re.compile(r"exited unexpectedly with exit code|killed by signal: (?!Killed)")
 
 
 def may_have_ended(lines: list[Line], raised: list[Raised], status: int | None, sources: Sources) -> list[Raised]:
@@ -162,7 +180,7 @@ def colon_before(lines: list[Line], outer: Raised, inner: Raised) -> bool:
 
 def innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
-    real = [one for one in raised if not (is_wrapper(one) or reads_worker(one))]
+    real = [one for one in raised if not (is_wrapper(one) or _reads_worker(one))]
     named = [one for one in real if table and one.label == str(table.root.rank)]
     own = [one for one in named or real if not is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once
@@ -254,3 +272,39 @@ def causes_of(raised: list[Raised], one: Raised) -> tuple[str, ...]:
 def is_wrapper(raised: Raised) -> bool:
     """Whether it only tells of another exception, or of the end of a child."""
     return not raised.fatal and _WRAPPER.match(raised.text) is not None
+
+
+def _reads_worker(one: Raised) -> bool:
+    """Whether a DataLoader raised it while it was reading from a worker, and no code of the user's did."""
+    reads = [at for at, each in enumerate(one.frames) if each.function in _READERS and _READS.search(each.file)]
+    below = one.frames[reads[-1] + 1 :] if reads else ()
+    if not (_GONE.match(one.text) or _WAITED.match(one.text)):
+        return False
+    # a pickle of the user's classes may raise anything there
+    return bool(below) and all(_CHANNEL.search(each.file) for each in below)
+
+
+def is_of_worker(text: str) -> bool:
+    """Whether torch's ``text`` tells that a worker has ended."""
+    return _WORKER.match(text) is not None
+
+
+def tells_of_worker(raised: list[Raised], one: Raised) -> str:
+    """The text that tells best how the worker ended which ``one`` is about; empty: ``one`` is about none.
+
+    ``raised`` is all of the tail: torch's handler of ended children may raise a second exception, or be late.
+    """
+    if not (_reads_worker(one) or one.text.startswith(_PINNING_ENDED) or _WORKER.match(one.text)):
+        return ""
+    told = [other.text for other in raised if other.label == one.label and _WORKER.match(other.text)]
+    return max(told, key=len) if told else one.text
+
+
+def lost_worker(raised: list[Raised], one: Raised) -> bool:
+    """Whether ``one`` says that a worker went away while it was read from, and nothing that it ended by itself."""
+    told = tells_of_worker(raised, one)
+    of_it = [other for other in raised if other.label == one.label and _reads_worker(other)]
+    if not (_reads_worker(one) or one.text.startswith(_PINNING_ENDED)):
+        of_it = [other for other in of_it if one.chained and other.led_on and other.end < one.start]
+    cut = any(not _WAITED.match(other.text) for other in of_it)
+    return bool(told) and cut and _ENDED_ITSELF.search(told) is None

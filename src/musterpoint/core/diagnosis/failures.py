@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import traceback
 from typing import Callable, Iterable, Sequence
@@ -15,9 +16,10 @@ from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
 from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
 from musterpoint.base.untrusted import clip
-from musterpoint.core.diagnosis import classify, program_output
+from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.core.diagnosis.hints import hint_for
+from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.traceback import is_greeting
 from musterpoint.core.launch.plan import Meeting, ProcessPlan
 
@@ -33,6 +35,23 @@ MOST_CAUSES = 3
 MOST_OF_ANOTHER = 200
 """Bytes of an exception that the first one came from, or that the program survived."""
 MPI_RAISED = b"mpi4py.MPI.Exception: "
+_OUT_OF_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|CUDA error: out of memory|failure '?out of memory|\bMemoryError\b|[Cc]annot allocate memory"
+    r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
+    r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
+)
+_INFRASTRUCTURE = re.compile(
+    r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
+    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected"
+    r"|(?:CUDA error: |Cuda failure (?:\d+ )?')(?:hardware|unknown error|device not ready)|NVLink error|Xid \d+"
+)
+
+
+_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|\bexit ?code:? -9\b")
+"""What DataLoader, subprocess and multiprocessing say of a child that was killed."""
+_CHILD_GONE = re.compile(r"terminated abruptly")
+"""What concurrent.futures' pools say of one, and of one that crashed."""
 
 
 def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
@@ -143,7 +162,7 @@ def _of_program(
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
     symptom, lost_child = (error.symptom, error.lost_child) if error is not None else (None, False)
-    kind = classify.kind_of(text, -signo if signo else status, oom, symptom, lost_child)
+    kind = kind_of(text, -signo if signo else status, oom, symptom, lost_child)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
     inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
     lost = error is not None and error.lost_connection and kind == "user"
@@ -353,3 +372,22 @@ def _advice(error: OSError) -> str:
     if error.errno == errno.ENOEXEC:
         return " (a script needs a first line such as #!/bin/sh)"
     return ""
+
+
+def kind_of(
+    text: str, status: int | None, oom: bool = False, symptom: bool | None = None, lost_child: bool = False
+) -> Kind:
+    """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
+
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
+    another failure caused the error (None: decided by its text); ``lost_child``: it is the loss of a child. A SIGKILL
+    that nothing here explains is ``infra``, whether it met the rank or a child of it.
+    """
+    killed = lost_child or _CHILD_KILLED.search(text) is not None
+    if (oom and (status in (-9, 137) or killed or _CHILD_GONE.search(text))) or _OUT_OF_MEMORY.search(text):
+        return "oom"
+    if is_peer_lost(text) if symptom is None else symptom:
+        return "peer"
+    if status == -9 or status is None or killed or _INFRASTRUCTURE.search(text):
+        return "infra"
+    return "user"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import signal
+from collections import Counter
 from typing import Callable, Iterable
 
 from musterpoint.base import exit_codes
-from musterpoint.core.diagnosis import aborts
 from musterpoint.core.diagnosis.culprit import (
     LIBRARY,
     SIGABRT,
@@ -19,27 +19,37 @@ from musterpoint.core.diagnosis.culprit import (
     colon_before,
     culprit,
     innermost,
+    is_of_worker,
     is_symptom,
     is_wrapper,
     killed_by,
     launches,
     lines_after,
     lost_connection,
+    lost_worker,
     may_have_ended,
     origin,
     own_of_another,
     survived,
+    tells_of_worker,
     what_then,
     whole_group,
 )
-from musterpoint.core.diagnosis.data_workers import is_of_worker, lost_worker, tells_of_worker
-from musterpoint.core.diagnosis.inline_code import words_behind_inline_code
-from musterpoint.core.diagnosis.last_words import Error, error_line, is_ordinary, killed_line, last_words, said_outside
+from musterpoint.core.diagnosis.last_words import (
+    Error,
+    error_line,
+    is_ordinary,
+    killed_line,
+    last_words,
+    said_before,
+    said_outside,
+    words_of,
+)
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
+from musterpoint.core.diagnosis.message_lines import shape_of
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
 from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
-from musterpoint.core.diagnosis.usage_errors import usage_error
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
@@ -58,6 +68,48 @@ _STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals
 _ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process (\d+)$", re.M)
 _MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
+_BAD_USAGE = 2
+"""The exit code after a wrong argument: argparse's, click's, that of Python and of shells."""
+_USAGE = re.compile(r"\s*(?:usage|Usage|USAGE):")
+_PARSER = re.compile(r"(?:[\w./+-]+(?: [\w.-]+)*: )?error: (?![\d.]+$)")
+"""How argparse, optparse and jsonargparse begin it. The name of a subcommand may stand behind the program's."""
+_FLAGS = re.compile(r"FATAL Flags parsing error:$")
+"""absl's; which flag it is stands in the next line."""
+_READER = re.compile(
+    r"\S*python\S*: can't open file |Unknown option: -"
+    r"|\S+: (?:line )?\d+: .*(?:[Ss]yntax error|unbound variable|parameter not set|[Bb]ad substitution)"
+)
+"""What an interpreter says of its own arguments, and a shell of a script that it can't read."""
+_REPORTS = re.compile(
+    r"(?i)\bexit(?:ed|ing)? (?:code|status|with)\b|\bexit \d|\bnon-?zero\b|\breturned \d"
+    r"|\b(?:on|at|near|error:?) line:? ?\d|\bcommand\b.* failed\b"
+    r"|\b(?:train\w*|job|run|script|command|python\S*|program|process|launch\w*|it|step) "
+    r"(?:(?:has|was|have) )?(?:fail|crash|abort|die|end|exit|kill|terminat|stop)\w*|\bsee (?:above|the log)"
+    r"|make: \*\*\* "
+)
+"""What tells of the exception once more: of a shell's ``trap … ERR``, of ``make``."""
+_CLOSES = re.compile(
+    r"(?i)\b(?:clean\w*|clos\w+|done|finish\w*|complet\w+|bye|stop\w*|shut\w*|sync\w*|upload\w*|sav(?:ed|ing)|remov\w+"
+    r"|releas\w+|delet\w+|giv\w+ up|tear\w*|flush\w*|copy\w*|copied|archiv\w*|exit\w*|end(?:ed|ing)?|fail\w*|crashed"
+    r"|kill\w*|real|user|sys|pagefaults|elapsed|duration|took|total|report\w*|log(?:s|ged)?)\b"
+)
+"""What a ``trap … EXIT``, or ``time``, prints when the program has ended, however it did."""
+_NOTHING = re.compile(
+    r"(?i)\b(?:no|not|nothing)\b.* to (?:\w+ )?(?:clean|clos|sync|upload|save|remov|releas|delet|flush|copy)"
+)
+"""Among those, what there was nothing to close of."""
+_NOT_FOUND = re.compile(r"\S+: (?:line )?\d+: .+: (?:command )?not found$")
+"""A shell's word that ends a script with 127, or with the code of something else."""
+_TABLE = re.compile(r"[-dl][-rwx]{9}|(?:.*\s\d[\w.,]*%?){3}")
+"""A row that ``ls``, ``df`` or ``free`` prints."""
+_TRACE = re.compile(r"\++ ")
+"""What ``set -x`` puts before a command."""
+_COMPLAINS = re.compile(
+    r"(?i)\b(?:no|not|cannot|without|missing|empty|must|needs?|expected|invalid|unknown|unsupported|bad|wrong|too|only"
+    r"|mismatch|corrupt\w*|unable|differs?|required?|exceeds?|less|fewer|more|another|truncated|failed to|out of|denied"
+    r"|refused|doesn.t|isn.t|aren.t|can.t|don.t)\b"
+)
+"""Words of a text that tells why a program can't go on."""
 
 
 def find_error(
@@ -91,11 +143,11 @@ def find_error(
         # the program caught the exception and then ended with a text or a usage error, or it is a child's
         said_after = [line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at]
         said = find_exit_text([line.text for line in said_after], programs()) if status == 1 else ""
-        if said := said or usage_error(said_after, status):
+        if said := said or _usage_error(said_after, status):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
         if ended_it.inline and not ended_it.label:
             since = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
-            if words := words_behind_inline_code(since, status, apart=bool(beside)):
+            if words := _words_behind_inline_code(since, status, apart=bool(beside)):
                 lost = is_peer_lost(words.text) or is_symptom(raised, ended_it)
                 return _with_survived(words._replace(symptom=lost), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
@@ -113,7 +165,7 @@ def _of_words(
     """What a program said that no exception ended, and the last exception before its end where that says more."""
     outside = said_outside(lines, raised)
     killed = killed_by(status)
-    if killed == SIGABRT and (said := aborts.said_before(outside, len(lines))):
+    if killed == SIGABRT and (said := said_before(outside, len(lines))):
         return _line(said), None
     if killed:
         error = error_line(outside) if killed == SIGABRT else killed_line(outside)
@@ -257,7 +309,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         error = error._replace(wrapper=wrapper, second_hand=not error.symptom and tells)
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
-    elif last.fatal and last.text.endswith(CRASHES[SIGABRT]) and (said := aborts.said_before(lines, last.start)):
+    elif last.fatal and last.text.endswith(CRASHES[SIGABRT]) and (said := said_before(lines, last.start)):
         error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.root.rank, local_rank=table.root.local_rank)
@@ -333,7 +385,7 @@ def _symptom_before(lines: list[Line], number: int) -> str:
     said = said[-STALE:]
     symptoms = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
     telling = [text for text in symptoms if not text.startswith("terminate called")]
-    return aborts.words_of((telling or symptoms or [""])[-1])
+    return words_of((telling or symptoms or [""])[-1])
 
 
 def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
@@ -347,3 +399,56 @@ def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
 
 def _signal_number(name: str) -> int:
     return int(getattr(signal, name, signal.SIGKILL))
+
+
+def _usage_error(lines: list[Line], status: int | None) -> str:
+    """The error of a command line that the program didn't understand, as parsers of options print it, among ``lines``,
+    which came behind a traceback; empty: there is none.
+
+    ``status`` is as in ``RankEnd``. Only absl ends with the code of an exception; its words are like nobody else's.
+    """
+    texts = [line.text.rstrip() for line in lines]
+    for at in reversed(range(len(texts))):
+        if _FLAGS.match(texts[at]):
+            return "\n".join(text.strip() for text in texts[at : at + 2])
+    if status is None or status <= 0 or status in RAISED:
+        return ""
+    for text in reversed(texts):
+        if status == _BAD_USAGE and (_PARSER.match(text) or _READER.match(text)):
+            return text.strip()
+    usage = next((at for at, text in enumerate(texts) if _USAGE.match(text)), None)
+    if usage is None:
+        return ""
+    said_of_it = error_line(lines[max(0, usage - 1) :])  # fire prints its error before the usage, others behind it
+    return said_of_it.text if said_of_it is not None and said_of_it.kind == "line" else ""
+
+
+def _words_behind_inline_code(lines: list[Line], status: int | None, apart: bool) -> Error | None:
+    """What ended the script by ``lines``, which came behind an exception of its Python; None: that exception did.
+
+    ``status`` is as in ``RankEnd``; ``apart``: the lines are of its stderr alone. Nothing tells how a
+    shell script goes on, as its text is in no file that a traceback names. What only closes, or tells of the exception
+    once more, may come from a trap. Another exit code than that of an exception is the script's own.
+    """
+    shapes = Counter(shape_of(line.text) for line in lines)
+    lines = [line for line in lines if not (_TRACE.match(line.text) or _REPORTS.search(line.text))]
+    if status in RAISED:
+        lines = [line for line in lines if not _NOT_FOUND.search(line.text)]
+    error = error_line(lines)
+    error = error if error is not None and (error.kind == "line" or status not in (None, *RAISED)) else None
+    went_on = [at for at, line in enumerate(lines) if is_ordinary(line.text) and not _only_closes(line.text)]
+    last = next((at for at in reversed(went_on) if shapes[shape_of(lines[at].text)] == 1), None)
+    if last is None or status not in RAISED:
+        return error if went_on or (error is not None and error.kind == "line") else None
+    behind = error_line(lines[last + 1 :])
+    if behind is not None and behind.kind == "line":
+        return behind
+    said = last_words(lines[: last + 1])
+    if said is not None and _COMPLAINS.search(said.text.partition("\n")[0]):
+        return said
+    # a word more may be anything, also a trap's; behind other output it is the script's
+    return error or (said if (apart or went_on[0] < last) and not _TABLE.match(lines[last].text) else None)
+
+
+def _only_closes(text: str) -> bool:
+    return _CLOSES.search(text) is not None and (_NOTHING.search(text) is not None or not _COMPLAINS.search(text))

@@ -1,13 +1,16 @@
-"""Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces.
+"""Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces; and its memory.
 
 Sources: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` (a node without a GPU has the ``gpu_id`` 0, and
 those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first,
-then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
+then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``. For
+NVIDIA's GPUs one by one: the driver's ``/proc/driver/nvidia`` (NVIDIA's README, chapter "Using the /proc Filesystem
+Interface"), the MIG User Guide's "Device Nodes and Capabilities", the kernel's
+``Documentation/ABI/testing/sysfs-bus-pci``.
 """
 
 import os
 import sys
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 
 from musterpoint.base.records import NamedTuple
 
@@ -17,6 +20,7 @@ NEURON_CORES_PER_DEVICE = 2
 GROUPED_CORES = 8
 """A Neuron device with so many cores (Trainium2 and 3) groups two of them into one for programs, unless told otherwise
 (NEURON_LOGICAL_NC_CONFIG; the Neuron documentation's "Logical NeuronCore configuration")."""
+_NVIDIA = "0x10de"
 
 
 class Devices(NamedTuple):
@@ -269,3 +273,123 @@ def read(path: str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+class Memory(NamedTuple):
+    """Bytes; 0: not known.
+
+    total: the machine's memory, or less where a control group limits it.
+    shared: what is free in /dev/shm.
+    """
+
+    total: int = 0
+    shared: int = 0
+
+
+def survey_memory(root: str = "/") -> Memory:
+    """This host's memory."""
+    limits = [machine_memory(root, "MemTotal")]
+    for folder in cgroup_folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = read(os.path.join(folder, name)).strip()
+            limits += [int(text)] if text.isdecimal() else []
+    return Memory(min((limit for limit in limits if limit), default=0), _free(os.path.join(root, "dev/shm")))
+
+
+def machine_memory(root: str, name: str, otherwise: int = 0) -> int:
+    """Bytes of the whole machine that the kernel calls ``name`` (``MemTotal``, ``MemAvailable``)."""
+    words = named_values(os.path.join(root, "proc/meminfo")).get(name, "").split()
+    return int(words[0]) * 1024 if words and words[0].isdecimal() else otherwise
+
+
+def _free(folder: str) -> int:
+    if not hasattr(os, "statvfs"):  # Windows, where jobs are planned only
+        return 0
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_frsize * found.f_bavail
+
+
+class Gpu(NamedTuple):
+    """One GPU.
+
+    number: of its node in /dev (``/dev/nvidia3``), by which the driver counts.
+    address: its PCI address, in lower case, such as ``0000:10:1c.0``.
+    model: such as ``NVIDIA A100-SXM4-40GB``.
+    numa_node: the memory node that it is nearest to; -1: the machine doesn't say.
+    instances: its MIG instances; 0: it isn't divided.
+    """
+
+    number: int
+    address: str = ""
+    model: str = ""
+    numa_node: int = -1
+    instances: int = 0
+
+
+def survey_gpus(root: str = "/") -> tuple[Gpu, ...]:
+    """The GPUs whose nodes are in this container, by number; those that the driver doesn't describe have no address."""
+    here = {
+        int(name[6:])
+        for name in entries(os.path.join(root, "dev"))
+        if name.startswith("nvidia") and name[6:].isdecimal()
+    }
+    described = {gpu.number: gpu for gpu in _described(root)}
+    numbers = here or (set(described) if os.path.exists(os.path.join(root, "dev/nvidiactl")) else set())
+    return tuple(described.get(number, Gpu(number)) for number in sorted(numbers))
+
+
+def seen_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
+    """The GPUs in CUDA's order, which for equal ones is that of the bus: those that CUDA_VISIBLE_DEVICES names."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.address, gpu.number))
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return ordered
+    words = [word.strip() for word in visible.split(",")]
+    if not all(word.isdecimal() and int(word) < len(ordered) for word in words):
+        return []
+    return [ordered[int(word)] for word in words]
+
+
+def _numa_node(address: str, root: str = "/") -> int:
+    """The memory node that the PCI device at ``address`` is nearest to; -1: the machine doesn't say."""
+    text = read(os.path.join(root, "sys/bus/pci/devices", address, "numa_node")).strip()
+    return int(text) if text.isdecimal() else -1
+
+
+def _described(root: str) -> list[Gpu]:
+    folder = os.path.join(root, "proc/driver/nvidia/gpus")
+    found = []
+    for name in entries(folder):
+        fields = _fields(read(os.path.join(folder, name, "information")))
+        number = fields.get("Device Minor", "")
+        if number.isdecimal():
+            address = name.lower()
+            found.append(
+                Gpu(
+                    int(number),
+                    address,
+                    fields.get("Model", ""),
+                    _numa_node(address, root),
+                    _instances(int(number), root),
+                )
+            )
+    return found
+
+
+def _fields(text: str) -> dict[str, str]:
+    rows = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
+def _instances(number: int, root: str) -> int:
+    """Compute instances of the GPU's MIG instances, each of which CUDA counts as a device."""
+    folder = os.path.join(root, f"proc/driver/nvidia/capabilities/gpu{number}/mig")
+    return sum(
+        name.startswith("ci") and name[2:].isdecimal()
+        for part in entries(folder)
+        if part.startswith("gi")
+        for name in entries(os.path.join(folder, part))
+    )

@@ -6,8 +6,7 @@ from typing import Mapping
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.configured import configured
-from musterpoint.core.fabric.devices import Devices, entries, named_values, read
-from musterpoint.core.fabric.gpus import Gpu, survey_gpus
+from musterpoint.core.fabric.devices import Devices, Gpu, entries, named_values, read, survey_gpus
 from musterpoint.core.fabric.libraries import Libraries, survey_libraries
 from musterpoint.core.fabric.rdma import RdmaDevice, network_direct, survey_rdma
 

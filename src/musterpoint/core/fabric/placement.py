@@ -9,8 +9,7 @@ import os
 from typing import Mapping, Sequence
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.devices import entries, named_values, read
-from musterpoint.core.fabric.gpus import seen_gpus, survey_gpus
+from musterpoint.core.fabric.devices import entries, named_values, read, seen_gpus, survey_gpus
 from musterpoint.core.fabric.setting import CpuSet, cpu_numbers
 
 BOUND_BY_USER = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND", "SLURM_CPU_BIND")

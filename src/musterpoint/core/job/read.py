@@ -10,17 +10,23 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.base.settings import Settings
+from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
+from musterpoint.core.job.agreement import agreed
 from musterpoint.core.job.directories import with_directories
 from musterpoint.core.job.fields import LARGEST_FILE, path, text
 from musterpoint.core.job.hyperparameters import to_arguments
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.platform import Platform
-from musterpoint.core.job.said_of_hosts import read_with_hosts, settled
 from musterpoint.core.job.toolkit_env import counted
+from musterpoint.core.job.unknown_platforms import suspected
+from musterpoint.core.job.unnamed import settled
+from musterpoint.core.job.variables import Watched
+
+_COUNTS = ("PET_NNODES", "NNODES", "NUM_NODES")
+"""Variables with which users count hosts."""
 
 
 def read_job(
@@ -74,7 +80,7 @@ def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, ba
     if job is not None and job.unnamed is None:
         return job
 
-    return read_with_hosts(platform, environ, settings, base) if job is None else settled(job, settings)
+    return _read_with_hosts(platform, environ, settings, base) if job is None else settled(job, settings)
 
 
 def _launched(
@@ -121,3 +127,24 @@ def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
             files[name] = file.read(LARGEST_FILE)
     except OSError:
         pass  # its secrets stay unknown
+
+
+def _read_with_hosts(platform: Platform, environ: Mapping[str, str], settings: Settings, base: str) -> Job:
+    """The job as ``platform`` reads it below ``base``, with the hosts of which options and variables tell.
+
+    Raises:
+        UsageError: they contradict each other, or are wrong.
+    """
+    watched = Watched(environ)
+    job = platform.read(watched, settings, base)
+    own = frozenset(watched.seen)
+    if job.unnamed is not None or (job.assumed and settings.describes_hosts):
+        return settled(job, settings)
+    if not job.assumed and (settings.describes_hosts or any(map(environ.get, _COUNTS))):
+        job = agreed(job, platform, settings, environ, own)
+    below_ours = ATTEMPT in environ  # the numbers of a rank that musterpoint started are its own
+    told = (platform.describes or settings.platform == "auto") and not below_ours
+    if len(job.hosts) > 1 or job.started is not None or settings.describes_hosts or not told:
+        return job
+    more = suspected(environ) if job.assumed else suspected(environ, own, platform.variables, known=True)
+    return job._replace(notes=(*job.notes, *more))

@@ -1,17 +1,21 @@
 """A job's data on its way: brought before the ranks, kept beside them, sent after them."""
 
 import os
-from typing import Any
+from typing import Any, Mapping
 
 from musterpoint.base.errors import MusterError
 from musterpoint.base.failure import Failure
-from musterpoint.base.stop_budget import whole_grace
+from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE, whole_grace
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.data.mover import Access
-from musterpoint.core.job_data.after import upload
+from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.data.places import below
+from musterpoint.core.data.uploads import send
+from musterpoint.core.job.model import Job
 from musterpoint.core.job_data.before import Bringing
 from musterpoint.core.job_data.keeping import Keeping
-from musterpoint.core.job_data.plan import DataPlan, plan_data, with_channels
+from musterpoint.core.job_data.plan import DataPlan, Upload, plan_data, with_channels
+from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Understood
 from musterpoint.core.report import files
 from musterpoint.core.runtime import Runtime
@@ -83,7 +87,7 @@ class Carrier:
             data["checkpoints"] = kept._asdict()
         if plan.upload is not None:
             job, left = self._asked.job, self._left(outcome)
-            data["uploads"] = upload(runtime, job, plan.upload, self._access, left, self._grace)
+            data["uploads"] = _upload(runtime, job, plan.upload, self._access, left, self._grace)
         runtime.kept.update(data)
 
     def _left(self, outcome: Outcome) -> float | None:
@@ -91,3 +95,64 @@ class Carrier:
         if outcome.stopped_at is None:
             return None
         return outcome.stopped_at + self._grace - self._runtime.loop.clock()
+
+
+def _upload(
+    runtime: Runtime, job: Job, asked: Upload, access: Access, seconds: float | None, grace: float
+) -> list[dict[str, Any]]:
+    """Sends the model, of the first host, and every host's output data; what became of it, for ``outcome.json``.
+
+    ``seconds``: how long it may take after a stop (None: no stop limits it). ``grace``: how long a stop leaves that
+    comes meanwhile. Nothing here raises.
+    """
+    leads = job.current_host == job.leader
+    wanted = [("model", job.paths.model, "model")] if leads else []
+    wanted.append(("output", job.paths.output_data, "output" if leads else f"output-{job.current_host}"))
+    until = None if seconds is None else runtime.loop.clock() + max(SHORTEST_UPLOAD, seconds - UPLOAD_RESERVE)
+    sender = _Sender(runtime, until, grace)
+    runtime.signals.route_to(sender.on_signal)
+    found = []
+    for what, directory, name in wanted:
+        if not directory or not _has_files(directory):
+            continue
+        archive = "" if asked.as_files else f"{name}.tar.gz"
+        uri = below(asked.uri, name) if asked.as_files else asked.uri
+        try:
+            sent = send(directory, uri, access, archive, None, runtime.console.say, sender.run)
+        except MusterError as error:
+            runtime.console.say(f"warning: {error}")
+            found.append({"what": what, "uri": uri, "bytes": 0, "problem": str(error)})
+            continue
+        runtime.console.say(f"{what}: {sent.size.sentence} went to {below(uri, archive) if archive else uri}")
+        found.append({"what": what, "uri": uri, "bytes": sent.size.bytes, "problem": ""})
+    return found
+
+
+class _Sender:
+    """Runs a program in the loop, no longer than a stop allows."""
+
+    def __init__(self, runtime: Runtime, until: float | None, grace: float) -> None:
+        self._runtime, self._until, self._grace = runtime, until, grace
+
+    def on_signal(self, signo: int) -> None:
+        if signo in STOPPING:
+            until = self._runtime.loop.clock() + self._grace - UPLOAD_RESERVE
+            self._until = until if self._until is None else min(self._until, until)
+
+    def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+        loop, ended = self._runtime.loop, list[int]()
+        try:
+            sidecar = self._runtime.sidecars.start(argv, environ, on_line, ended.append)
+        except CannotStart as error:
+            raise error.error from None
+        while not ended:
+            if self._until is not None and loop.clock() >= self._until:
+                sidecar.dismiss()
+                on_line('{"error": "there was no more time"}')
+                return 1
+            loop.turn(None if self._until is None else self._until - loop.clock())
+        return ended[0]
+
+
+def _has_files(directory: str) -> bool:
+    return any(files for _folder, _folders, files in os.walk(directory))

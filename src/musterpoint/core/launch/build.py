@@ -1,16 +1,23 @@
 """This host's plan: what its launcher makes, and then the steps that the plans of all launchers take."""
 
-from typing import Callable
+from __future__ import annotations
 
-from musterpoint.core.launch import expansion
+import re
+from typing import Callable, Mapping
+
+from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.mpi.options import without_mpi
-from musterpoint.core.launch.plan import LaunchPlan, told_local_rank
+from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.launch.ssh import with_ssh
 from musterpoint.core.launch.table import ON_ITS_OWN
 
 Step = Callable[[LaunchInputs, LaunchPlan], LaunchPlan]
+EXPANDED = ("LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK")
+"""The variables that are replaced, as ``$NAME`` or ``${NAME}``; no name begins with one before it."""
+_ANY = "|".join(EXPANDED)
+_NAME = re.compile(rf"\$(?:\{{({_ANY})\}}|({_ANY})(?![A-Za-z0-9_]))")
 
 
 def build_plan(inputs: LaunchInputs) -> LaunchPlan:
@@ -92,7 +99,44 @@ def _expanded(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``$LOCAL_RANK`` and the like replaced, where the platform's guides write so."""
     if not inputs.platform.unexpanded or not any("$" in word for word in inputs.workspace.argv):
         return plan
-    return expansion.expand(plan, inputs.environ)
+    return expand(plan, inputs.environ)
+
+
+def expanded(word: str, environment: Mapping[str, str]) -> str:
+    """``word`` with the values of :data:`EXPANDED`; one that isn't set stays as it is written."""
+    return _NAME.sub(lambda found: environment.get(found[1] or found[2], found[0]), word)
+
+
+def expand(plan: LaunchPlan, environ: Mapping[str, str]) -> LaunchPlan:
+    """``plan`` with variables replaced in the words of its ranks; where stubs start them, these are told to do it.
+
+    A shell in front of ``muster launch`` has replaced them already; here are those that it couldn't know, for they
+    differ by rank, and those of jobs that no shell starts (SDK v1). A rank that a launcher starts gets them from its
+    stub.
+    """
+    words = [word for process in (*plan.processes, *plan.of_others) for word in process.words]
+    if not any(_NAME.search(word) for word in words):
+        return plan
+    inherited = {name: value for name, value in environ.items() if name not in plan.unset}
+    processes = tuple(
+        process if process.role == "launcher" else _with_values(process, {**inherited, **_values(plan.environment)})
+        for process in plan.processes
+    )
+    return plan._replace(processes=processes, expands=True)
+
+
+def _values(settings: tuple[EnvSetting, ...]) -> dict[str, str]:
+    return {setting.name: setting.value for setting in settings}
+
+
+def _with_values(process: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
+    own = {**environment, **_values(process.environment)}
+    return process._replace(argv=tuple(_argument(argument, own) for argument in process.argv))
+
+
+def _argument(argument: Argument, environment: Mapping[str, str]) -> Argument:
+    text = expanded(argument.text, environment)
+    return argument if text == argument.text else Argument(text, f"{argument.text}, replaced", argument.ours)
 
 
 STEPS: tuple[Step, ...] = (_without_mpi, _with_mpi_options, _with_local_rank, _with_ssh, _expanded)

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping
 
-from musterpoint.base.errors import MusterError
+from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Paths
@@ -205,3 +205,44 @@ class Launcher(NamedTuple):
         """The variables of ``environ`` that its processes don't get."""
         found = (name for hidden in self.hides for name in hidden.of(environ))
         return tuple(dict.fromkeys(found))
+
+
+def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
+    """The ports this host should offer in the roll call, each the preferred number; 0 stands for any free one.
+
+    Raises:
+        UsageError: a parameter-server job has more hosts than roles.
+    """
+    if launcher.ports is not None:
+        return launcher.ports(job, settings)
+    return (0,) * len(_servers_of(launcher, modules))
+
+
+def _servers_of(launcher: Launcher, modules: frozenset[str]) -> tuple[str, ...]:
+    """Modules, of those that are here, whose ranks meet at a server on the leader."""
+    return tuple(name for name in launcher.servers if name in modules)
+
+
+def option_for_ports(launcher: Launcher, settings: Settings) -> str:
+    """The option that allows only the wanted ports; empty where any free ones will do."""
+    return launcher.fixed_ports(settings) if launcher.fixed_ports is not None else ""
+
+
+def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
+    """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
+    unnamed = job.unnamed
+    if unnamed is None:
+        return
+    if error := unnamed.misplaced:
+        raise error
+    rank = unnamed.sources.node_rank
+    if unnamed.node_rank is None and launcher.needs_place:
+        raise UsageError(
+            f"launcher {launcher.name}: a host's role follows from its place, which no host knows before the roll "
+            f"call: give every host its own {rank}"
+        )
+    if options.rollcall_check == "strict" and not options.secret:
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
+        )

@@ -1,5 +1,7 @@
 """The files that tell the control plane how the job ended. Nothing here raises: problems are returned."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -15,6 +17,9 @@ from musterpoint.core.report.output_directory import OUTCOME, TIMELINE, OutputDi
 from musterpoint.core.supervise.state import Outcome
 
 TERMINATION_LOG = "/dev/termination-log"
+_MOST_BYTES = 4 << 20
+"""Of one file; the end of a longer text is cut off."""
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def write(
@@ -130,7 +135,7 @@ class OutcomeRecord(NamedTuple):
     reason: str
 
     @classmethod
-    def from_outcome(cls, outcome: Outcome) -> "OutcomeRecord":
+    def from_outcome(cls, outcome: Outcome) -> OutcomeRecord:
         failure, made = outcome.failure, (outcome.attempts, outcome.attempts)
         if failure is not None:
             return cls(
@@ -171,3 +176,31 @@ def write_timeline(
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
     problem = write_file(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []
+
+
+def keep(directory: str, host: str, name: str, content: str | bytes) -> str:
+    """Writes ``content`` to ``<directory>/muster/<host>/<name>`` (replaced if it is there) and returns that path.
+
+    Links that the user's program has put there aren't followed.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    os.makedirs(directory, exist_ok=True)
+    folder = os.open(directory, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        for part in ("muster", host):
+            try:
+                os.mkdir(part, dir_fd=folder)
+            except FileExistsError:
+                pass
+            below = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        with open(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
+            data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+            file.write(data[:_MOST_BYTES])
+    finally:
+        os.close(folder)
+    return os.path.join(directory, "muster", host, name)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Iterable
 
 from musterpoint.core.job.model import Paths
 
 OUTCOME, TIMELINE = "outcome.json", "timeline.json"
 RESERVED = {"failure": 4096, OUTCOME: 8192}
 """Bytes of the disk set aside for each file, so that a full disk doesn't prevent the report."""
+_ROOT = 0
+_SHARED = "shared"
+"""SDK v2's local mode mounts ``/opt/ml/shared`` on all hosts."""
 
 
 class OutputDirectory:
@@ -140,3 +144,62 @@ def _allocate(fd: int, size: int) -> None:
     except (AttributeError, OSError):
         os.write(fd, b" " * size)
         os.fsync(fd)
+
+
+def give_back(paths: Paths) -> int:
+    """Gives what root owns in the job's directories to the owner of its input; returns how many entries.
+
+    The owner is a person whose machine runs the containers, who couldn't delete what the SDKs' local modes and
+    ``docker run -v`` leave on their disk. On a platform that makes the input as root itself nothing is changed.
+    Only directories below the platform's own are changed, as a checkpoint path may be anywhere. Symbolic links are
+    changed themselves, never what they lead to. What can't be changed stays as it is.
+    """
+    owner = _owner(paths.input_config) if paths.base and os.geteuid() == _ROOT else None
+    if owner is None or owner[0] == _ROOT:
+        return 0
+    inside = os.path.join(paths.base, "")
+    folders = (paths.model, paths.output, paths.checkpoints, paths.code, inside + _SHARED)
+    return sum(_give(paths.base, folder[len(inside) :], owner) for folder in folders if folder.startswith(inside))
+
+
+def _owner(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_uid, found.st_gid
+
+
+def _give(base: str, folder: str, owner: tuple[int, int]) -> int:
+    """Changes the owner of what is in ``folder``, a path below ``base`` without links and ``..``."""
+    given = 0
+    fd = -1
+    try:
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for name in folder.split("/"):
+            if name == "..":
+                return 0
+            above, fd = fd, os.open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(above)
+        for _, folders, files, here in os.fwalk(".", dir_fd=fd):
+            given += _give_entries((".", *folders, *files), here, owner)
+    except (OSError, RecursionError):
+        pass  # not there, a mount that not even root may list, or a tree too deep: it stays as it is
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return given
+
+
+def _give_entries(names: Iterable[str], fd: int, owner: tuple[int, int]) -> int:
+    given = 0
+    for name in names:
+        try:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            grants = stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID)
+            if found.st_uid == _ROOT and not grants:
+                os.chown(name, *owner, dir_fd=fd, follow_symlinks=False)
+                given += 1
+        except OSError:
+            continue  # gone meanwhile, or a read-only mount
+    return given

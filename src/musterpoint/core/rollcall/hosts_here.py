@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.rollcall.admission import Call
-from musterpoint.core.rollcall.host_order import by_topology
-from musterpoint.core.rollcall.library_versions import differences
 from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
+
+_MOST_NAMED = 4
+_Path = tuple[str, ...]
 
 
 class HostsHere(NamedTuple):
@@ -64,3 +65,65 @@ class HostsHere(NamedTuple):
         return Roster(
             self.offer.job, random_token(), tuple(seats), address, master_port, self.me, max_restarts=restarts
         )
+
+
+def differences(of_hosts: Mapping[str, Sequence[str]]) -> list[str]:
+    """A warning for each library whose versions differ: ranks on different ones may fail, or hang, but late.
+
+    ``of_hosts``: for each host in rank order its libraries, such as ``NCCL=2.27.3``. A host without a GPU or an RDMA
+    network, which names none, should not be among them.
+    """
+    versions: dict[str, dict[str, str]] = {}
+    for host, libraries in of_hosts.items():
+        for library in libraries:
+            name, _, version = library.partition("=")
+            versions.setdefault(name, {})[host] = version
+    found = []
+    for name, by_host in versions.items():
+        hosts_of: dict[str, list[str]] = {}
+        for host in of_hosts:
+            hosts_of.setdefault(by_host.get(host, ""), []).append(host)
+        if len(hosts_of) > 1:
+            parts = "; ".join(f"{version or 'not found'} on {_named(hosts)}" for version, hosts in hosts_of.items())
+            found.append(f"warning: {name} differs between hosts: {parts}. Use one image, on machines set up alike")
+    return found
+
+
+def _named(hosts: Sequence[str]) -> str:
+    if len(hosts) > _MOST_NAMED:
+        return f"{', '.join(hosts[: _MOST_NAMED - 1])} and {len(hosts) - _MOST_NAMED + 1} more"
+    return ", ".join(hosts)
+
+
+def by_topology(hosts: Sequence[str], grouped: frozenset[str], places: Mapping[str, str]) -> tuple[list[str], str]:
+    """``hosts`` with those at one switch side by side, so that rings of ranks cross each link once; and a sentence
+    about it.
+
+    ``places``: for each host of the group its switches from the network's root on, such as ``s0.s4.s8.node3``. The
+    group's first host stays the first. Hosts outside the group keep their places.
+    """
+    members = [host for host in hosts if host in grouped]
+    silent = [host for host in members if not places.get(host)]
+    if silent:
+        names = ", ".join(silent[:4]) + (f" and {len(silent) - 4} more" if len(silent) > 4 else "")
+        return list(hosts), (
+            f"warning: --host-order topology: {names} can't say at which switch (MUSTER_TOPOLOGY, or "
+            "SLURM_TOPOLOGY_ADDR, which Slurm sets with a topology plugin): hosts keep the platform's order"
+        )
+    ordered = _together(members, {host: tuple(places[host].split("."))[:-1] for host in members}, 0)
+    following = iter(ordered)
+    told = f"rank order by topology: {', '.join(ordered[:8])}{' …' if len(ordered) > 8 else ''}"
+    return [next(following) if host in grouped else host for host in hosts], told
+
+
+def _together(hosts: Sequence[str], switches: Mapping[str, _Path], depth: int) -> list[str]:
+    """Hosts below one switch of this depth follow each other; switches come in the order of their first hosts."""
+    if len(hosts) < 3:
+        return list(hosts)
+    below: dict[str, list[str]] = {}
+    for host in hosts:
+        path = switches[host]
+        below.setdefault(path[depth] if depth < len(path) else "", []).append(host)
+    if len(below) == 1 and "" in below:
+        return list(hosts)
+    return [host for name, some in below.items() for host in (_together(some, switches, depth + 1) if name else some)]

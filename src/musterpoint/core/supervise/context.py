@@ -1,20 +1,27 @@
 """What the supervisor and its parts work with."""
 
+from __future__ import annotations
+
 import os
-from typing import TYPE_CHECKING, Callable, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Protocol, Sequence
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
+from musterpoint.base.untrusted import open_regular
+from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, ProgramFiles
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.rollcall.ports import any_free
-from musterpoint.core.supervise.program_files import CodeDirectory
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
     from musterpoint.core.processes.ssh_door import SshDoor
+
+LARGEST = 512 << 10
+"""Bytes of a file that is read."""
+_MOST_PROGRAMS = 100
+"""Python files of the code directory that are read."""
 
 
 class OtherEntryPoints(Protocol):
@@ -37,7 +44,7 @@ class RankTerminal(NamedTuple):
     path: str
 
     @classmethod
-    def from_variable(cls, text: str) -> "RankTerminal | None":
+    def from_variable(cls, text: str) -> RankTerminal | None:
         """``RANK:PATH`` of the variable :data:`musterpoint.base.settings.TERMINAL`; None for anything else."""
         rank, _, path = text.partition(":")
         return cls(int(rank), path) if rank.isdecimal() and path else None
@@ -74,18 +81,47 @@ class SupervisorContext(NamedTuple):
     code_copy_of: str = ""
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
-    keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
-    about_job: "Callable[[], JobFacts] | None" = None
-    terminal: "RankTerminal | None" = None
-    ssh: "SshDoor | None" = None
+    keep: Callable[[str, str | bytes], str] = lambda _name, _content: ""
+    about_job: Callable[[], JobFacts] | None = None
+    terminal: RankTerminal | None = None
+    ssh: SshDoor | None = None
     stopping: Callable[[], None] = lambda: None
     token: str = ""
     another_port: Callable[[], int] = any_free
 
     @property
-    def diagnosis(self) -> "DiagnosisContext":
+    def diagnosis(self) -> DiagnosisContext:
         """What a diagnosis on this host needs; only failures do."""
 
         facts = self.about_job() if self.about_job is not None else JobFacts()
         files = CodeDirectory(self.code, self.code_copy_of)
         return DiagnosisContext(self.host, self.mask, files, job=facts)
+
+
+class CodeDirectory(ProgramFiles):
+    """The files below ``path``; a relative name is one there. ``copy_of``: the user's own directory, where ``path`` is
+    a copy whose files Python names as the user's.
+    """
+
+    def __init__(self, path: str, copy_of: str = "") -> None:
+        self._path = path
+        self.directories = (path, os.path.realpath(path)) if path else ()  # it may be a link, or a mount's name
+        if copy_of:
+            self.directories += (copy_of,)
+
+    def read(self, file: str) -> str | None:
+        """None also for what isn't a regular file, or is too large."""
+        try:
+            with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
+                text = opened.read(LARGEST + 1)
+        except (OSError, ValueError):
+            return None
+        return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST else None
+
+    def programs(self) -> Iterator[str]:
+        try:
+            names = sorted(name for name in os.listdir(self._path) if name.endswith(".py")) if self._path else []
+        except OSError:
+            names = []
+        for name in names[:_MOST_PROGRAMS]:
+            yield self.read(name) or ""

@@ -1,15 +1,20 @@
 """Makes children from the processes of a plan: their words and variables, with files of ours, and their pipes."""
 
-import os
-from typing import Mapping
+from __future__ import annotations
 
+import os
+import shutil
+from typing import Callable, Mapping
+
+from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
+from musterpoint.base.settings import OUTER, SOCKET_TOKEN
+from musterpoint.core.fabric.setting import SEARCH_PATHS
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.rank_environment import add_for_launcher, planned_environment
-from musterpoint.core.supervise.temporary_directory import TemporaryDirectory, remove
+from musterpoint.core.supervise.handover import PLANNED
 from musterpoint.embedded.programs.registry import Program, Texts
 
 
@@ -127,4 +132,72 @@ class ProcessStarter:
         self._texts.close()
         self._temporary.close()
         for folder in {session.plan.temporary for session in sessions if session.plan.temporary}:
-            remove(folder)
+            _remove(folder)
+
+
+class TemporaryDirectory:
+    """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
+
+    def __init__(self) -> None:
+        self._path = ""
+
+    def path(self, environ: Mapping[str, str]) -> str:
+        """The path; empty where none can be made, so that launchers use their default."""
+        place = temporary.place_of(environ) if not self._path else ""
+        if place:
+            path = os.path.join(place, f"muster-{os.urandom(4).hex()}")
+            try:
+                os.mkdir(path, 0o700)
+            except OSError:
+                return ""
+            self._path = path
+        return self._path
+
+    def close(self) -> None:
+        if self._path:
+            _remove(self._path)
+            self._path = ""
+
+
+def _remove(path: str) -> None:
+    """Removes a temporary directory with all that is in it, as far as that can be done."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def planned_environment(
+    plan: LaunchPlan,
+    process: ProcessPlan,
+    environ: Mapping[str, str],
+    control_socket: ControlSocket,
+    path: Callable[[Program], str],
+) -> dict[str, str]:
+    """``environ`` with the settings of ``plan`` and ``process``; ``path`` gives the file of a program of ours."""
+    environment = {name: value for name, value in environ.items() if name not in plan.unset}
+    for setting in (*plan.environment, *process.environment):
+        environment[setting.name] = path(setting.ours) if setting.ours else setting.value
+    environment[OUTER] = control_socket.address
+    environment[SOCKET_TOKEN] = control_socket.token
+    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
+    return environment
+
+
+def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int, stub: str, temporary: str) -> None:
+    """Adds what a launcher needs to start ranks through ``stub``; the stub restores for ranks what is changed here.
+
+    ``temporary``: a directory for its temporary files; empty: its default.
+    """
+    environment["MUSTER_STUB"] = stub
+    environment["MUSTER_SOCKET"] = environment[OUTER]
+    environment["MUSTER_SESSION_NUMBER"] = str(session)
+    environment["MUSTER_USER_CWD"] = plan.user_cwd
+    environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
+    environment.pop("PYTHONPATH", None)
+    if plan.local_rank_at >= 0:
+        environment["MUSTER_LOCAL_RANK_AT"] = f"{plan.local_rank_at}{plan.local_rank_flag}"
+    if plan.cpu_sets:
+        environment["MUSTER_CPUS"] = ";".join(cpus.cpus for cpus in plan.cpu_sets)
+    if plan.expands:
+        environment["MUSTER_EXPAND"] = "1"
+    if temporary:
+        environment["MUSTER_USER_TMPDIR"] = environment.get("TMPDIR", "")
+        environment["TMPDIR"] = temporary

@@ -7,24 +7,28 @@ until a connection was found. Linux only; elsewhere the ranks are taken to have 
 
 from __future__ import annotations
 
+import ast
 import os
+import posixpath
 import socket
 import sys
-from typing import Callable, Iterable, Iterator
+from typing import Callable, Iterable, Iterator, Sequence
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import failures
+from musterpoint.core.diagnosis.facts import ProgramFiles
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.program_imports import imports_any
 
 LOOKS = (2.0, 5.0, 15.0, 45.0)
 """Seconds from one look to the next, the last for ever: below the 60 s for which Linux remembers a connection."""
 CLOSING = frozenset({"04", "05", "06", "08", "09", "0B"})
 """States of a connection that one side or both have closed (Linux, ``include/net/tcp_states.h``)."""
+_MOST_FILES = 100
+"""Files that are read."""
 
 
 class Tcp(NamedTuple):
@@ -132,7 +136,7 @@ class MeetingWatch:
 
     def _imports(self) -> bool:
         """Whether the program, with what it imports, imports a module that ranks meet by."""
-        return imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
+        return _imports_any(self._context.diagnosis.files, self._meeting.program, self._meeting.modules)
 
     def close(self) -> None:
         """Ends the watch."""
@@ -190,3 +194,67 @@ def _maps(pid: int, library: str, proc: str) -> bool:
             return any(library in line for line in file)
     except OSError:
         return False
+
+
+def _imports_any(files: ProgramFiles, program: str, modules: Sequence[str]) -> bool:
+    """Whether ``program`` imports one of ``modules``; files that nothing imports don't count.
+
+    ``program``: a file, or a module's name with slashes; empty where it isn't Python's: then every file counts.
+    """
+    if not program:
+        return any(_has(text, modules) for text in files.programs())
+    folder = posixpath.dirname(program)
+    waiting, seen = [program, f"{program}.py", f"{program}/__main__.py"], set[str]()
+    while waiting and len(seen) < _MOST_FILES:
+        path = waiting.pop()
+        text = None if path in seen else files.read(path)
+        seen.add(path)
+        for name, level in _imported(text) if text else ():
+            if not level and name.partition(".")[0] in modules:
+                return True
+            waiting += _places(name, level, path, folder)
+    return False
+
+
+def _has(text: str, modules: Sequence[str]) -> bool:
+    return any(not level and name.partition(".")[0] in modules for name, level in _imported(text))
+
+
+def _imported(text: str) -> Iterator[tuple[str, int]]:
+    """The names of imported modules, and how many dots are before them; not those that may be missing."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = f"{node.module}." if node.module else ""
+            yield from ((base + alias.name, node.level) for alias in node.names)
+        elif isinstance(node, ast.Try) and any(_is_of_imports(handler) for handler in node.handlers):
+            waiting += [*node.orelse, *node.finalbody]
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _is_of_imports(handler: ast.ExceptHandler) -> bool:
+    caught = ast.unparse(handler.type) if handler.type is not None else "Exception"
+    return any(name in caught for name in ("ImportError", "ModuleNotFoundError", "Exception"))
+
+
+def _places(name: str, level: int, importer: str, folder: str) -> Iterator[str]:
+    """Where the module may be: beside the program, in the code's directory, or from where it is imported."""
+    bases = {folder, ""}
+    if level:
+        base = posixpath.dirname(importer)
+        for _ in range(level - 1):
+            base = posixpath.dirname(base)
+        bases = {base}
+    words = name.split(".")
+    for base in sorted(bases):
+        for end in range(1, len(words) + 1):  # the packages on the way are imported too; the last may be no module
+            path = posixpath.join(base, *words[:end])
+            yield from (f"{path}.py", f"{path}/__init__.py")

@@ -6,9 +6,11 @@ meanwhile.
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import time
-from typing import Callable, Mapping
+from typing import Callable, Iterable, Mapping
 
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, lost_host
@@ -16,10 +18,9 @@ from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerBack, PeerEvent, Peers, PeerSilent, StopAll
 from musterpoint.core.channel.topics import attempts
-from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Progress, Ready, SeatChange
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.core.supervise.checkpoints import Fingerprint, progress
 from musterpoint.core.supervise.restart_rules import (
     End,
     EndedAttempt,
@@ -38,6 +39,11 @@ READY_SECONDS = 180.0
 """What the leader waits for hosts that are connected and don't say that they are ready."""
 STOP_SECONDS = 15.0
 """What a stopped host waits for the leader's word: who is silent for as long is silent indeed."""
+MOST_ENTRIES = 20_000
+_MOST_SECONDS = 2.0
+"""A directory that is larger, or slower to read, says nothing: the channel's beats have to go on."""
+
+Fingerprint = frozenset[tuple[str, int, int]]
 
 
 class Between(NamedTuple):
@@ -261,3 +267,33 @@ class Restarts:
         if self._all is None and not self._decided and self._leads:
             why = f"not every host ended the attempt within {READY_SECONDS:.0f} s"
             self._say_no(NoRestart(self._ended.failure, why))
+
+
+def fingerprint(directories: Iterable[str]) -> Fingerprint | None:
+    """The files there: path, size and time of the last change (ns). None: they are too many, or take too long."""
+    found: set[tuple[str, int, int]] = set()
+    until = time.monotonic() + _MOST_SECONDS
+    for directory in filter(None, directories):
+        for folder, folders, names in os.walk(directory):
+            if len(found) + len(names) + len(folders) > MOST_ENTRIES or time.monotonic() > until:
+                return None
+            found.update(filter(None, (_row(os.path.join(folder, name)) for name in names)))
+    return frozenset(found)
+
+
+def _row(path: str) -> tuple[str, int, int] | None:
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(facts.st_mode) else (path, facts.st_size, facts.st_mtime_ns)
+
+
+def progress(before: Fingerprint | None, after: Fingerprint | None) -> Progress:
+    """What became of the directories: a new or changed file is progress, one that is gone isn't.
+
+    Unknown where nothing is there: the job may keep its checkpoints elsewhere.
+    """
+    if before is None or not after:
+        return "unknown"
+    return "made" if after - before else "none"

@@ -22,7 +22,7 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.ssh_door import SshDoor
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.host_processes import HostProcesses, number_of
-from musterpoint.core.supervise.rank_environment import planned_environment
+from musterpoint.core.supervise.process_starter import planned_environment
 
 MOST_ACCEPTED = 16
 """Callers accepted before other events get their turn."""

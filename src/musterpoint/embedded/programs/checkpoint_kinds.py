@@ -7,13 +7,14 @@ checkpoints, with "/" between their parts.
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import pickletools
 import re
 from typing import Callable, Iterator, NamedTuple
 
-from musterpoint.embedded.programs.checkpoint_formats import why_not
 from musterpoint.embedded.programs.checkpoint_look import (
+    MOST_JSON,
     TEMPORARY,
     Facts,
     Look,
@@ -23,6 +24,10 @@ from musterpoint.embedded.programs.checkpoint_look import (
     join,
     numbers_of,
 )
+from musterpoint.embedded.programs.file_leases import is_written
+
+_END_OF_ZIP = b"PK\x05\x06"
+_ZIP_TAIL = 65557
 
 
 class Unit(NamedTuple):
@@ -80,7 +85,7 @@ class Kind(NamedTuple):
 def _unit(look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = (), unmarked: str = "") -> Unit:
     """A folder whose mark counts for the checkpoints inside of it too; ``lacks`` and ``unmarked`` as the unit's."""
     files, inner = look.files_below(folder), list(_nested(look, folder))
-    lacks = lacks or next((unit.why_not for unit in inner if not unit.is_unmarked), "") or why_not(look, files)
+    lacks = lacks or next((unit.why_not for unit in inner if not unit.is_unmarked), "") or _why_not(look, files)
     unmarked = unmarked or next((unit.why_not for unit in inner), "")
     marked = not (unmarked or lacks)
     return Unit(folder, family_of(folder), kind, files, lacks, needs, marked, unmarked=unmarked)
@@ -180,7 +185,7 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
                 for part in sorted(parts)
             )
         here = look.files_below(inner)
-        lacks, unmarked = why_not(look, here), ""
+        lacks, unmarked = _why_not(look, here), ""
         if latest != name and not lacks:  # an earlier one, or one that isn't done
             done = latest and numbers_of(latest) > numbers_of(name)
             unmarked = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
@@ -212,7 +217,7 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         shards = [f"{prefix}.data-{number:05d}-of-{count:05d}" for number in range(count)]
         its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
         unmarked = "" if index in files else f"{join(folder, index)} isn't here yet"
-        lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else why_not(look, its)
+        lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else _why_not(look, its)
         text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
         name = join(folder, prefix)
         needs = tuple(join(folder, shard) for shard in shards)
@@ -228,7 +233,7 @@ def _lightning(look: Look, folder: str) -> list[Unit]:
         name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt") and not is_temporary(name)
     }
     whole = {
-        join(folder, name): facts for name, facts in ckpts.items() if not why_not(look, {join(folder, name): facts})
+        join(folder, name): facts for name, facts in ckpts.items() if not _why_not(look, {join(folder, name): facts})
     }
     if not ckpts:
         return []
@@ -250,7 +255,7 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
         unit = _unit(look, name, SMDISTRIBUTED.name, "")
     elif tag in files:
         its = {name: files[tag]}
-        unit = Unit(name, family_of(name), SMDISTRIBUTED.name, its, why_not(look, its), marked=True)
+        unit = Unit(name, family_of(name), SMDISTRIBUTED.name, its, _why_not(look, its), marked=True)
     else:
         return []
     return [unit._replace(texts=mark)]
@@ -279,9 +284,9 @@ def _marked(look: Look, folder: str) -> list[Unit]:
             continue
         if not folder:
             its = {path: facts}
-            return [Unit(path, family_of(path), MARKED.name, its, why_not(look, its), everywhere=False)]
+            return [Unit(path, family_of(path), MARKED.name, its, _why_not(look, its), everywhere=False)]
         its = look.files_below(folder)
-        return [Unit(folder, family_of(folder), MARKED.name, its, why_not(look, its), everywhere=False)]
+        return [Unit(folder, family_of(folder), MARKED.name, its, _why_not(look, its), everywhere=False)]
     return []
 
 
@@ -297,7 +302,7 @@ def _plain(look: Look, folder: str) -> list[Unit]:
         return []
     if folder:
         files = look.files_below(folder)
-    lacks, name = why_not(look, files), folder or "."
+    lacks, name = _why_not(look, files), folder or "."
     unmarked = "" if lacks else _not_renamed(look, folder, files)
     if not folder:  # a file at the top has no mark but its own name
         lacks, unmarked = lacks or unmarked, ""
@@ -391,3 +396,50 @@ def newest_of(units: list[Unit]) -> list[Unit]:
         if unit.is_whole and set(unit.needs) <= set(unit.files):
             newest[unit.family] = unit
     return list(newest.values())
+
+
+def _why_half(look: Look, name: str, facts: Facts) -> str:
+    """Why a file isn't whole, as far as its format tells: a zip (torch.save, npz) ends with its directory, safetensors
+    say their size, JSON can be read. Empty: nothing speaks against it.
+    """
+    try:
+        if name.endswith((".pt", ".pth", ".ckpt", ".bin", ".npz", ".distcp", ".zip")):
+            return "" if _zip_ends(look.path(name), facts.size) else f"{name} ends too early"
+        if name.endswith(".safetensors"):
+            return "" if _safetensors_end(look.path(name), facts.size) else f"{name} ends too early"
+        if name.endswith(".json") and facts.size < MOST_JSON:
+            with open(look.path(name), encoding="utf-8") as file:
+                json.load(file)
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    except ValueError:
+        return f"{name} is no whole JSON"
+    return ""
+
+
+def _zip_ends(path: str, size: int) -> bool:
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return size > 0  # an older format, which doesn't tell
+        file.seek(max(0, size - _ZIP_TAIL))
+        return _END_OF_ZIP in file.read()
+
+
+def _safetensors_end(path: str, size: int) -> bool:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size, MOST_JSON):
+            return False
+        header = json.loads(file.read(length))
+        ends = (each["data_offsets"][1] for name, each in header.items() if name != "__metadata__")
+        return bool(size == 8 + length + max(ends, default=0))
+
+
+def _why_not(look: Look, files: dict[str, Facts]) -> str:
+    """Why ``files`` aren't whole: the first that is half, or still written."""
+    for name, facts in files.items():
+        if half := _why_half(look, name, facts):
+            return half
+        if not look.is_over and is_written(look.path(name)):
+            return f"{name} is still being written"
+    return ""

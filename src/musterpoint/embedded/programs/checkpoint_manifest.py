@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from musterpoint.embedded.programs.open_store import open_store
+from musterpoint.embedded.programs.store_s3 import open_store
 from musterpoint.embedded.programs.stores import Store, StoreError
 
 VERSION = 1

@@ -19,7 +19,7 @@ from typing import Any, Callable, Sequence
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.crowd import Progress, emit, patiently
-from musterpoint.embedded.programs.open_store import open_store
+from musterpoint.embedded.programs.store_s3 import open_store
 from musterpoint.embedded.programs.stores import Item, Lacks, Store, StoreError
 from musterpoint.embedded.programs.transfers import Outgoing, checked, fetch_all, files_below, free, send_all, sharded
 

@@ -21,31 +21,23 @@ Program = Literal[
     "pid1_tracer",
     "aws_client",
     "code_artifact",
-    "s3_files",
     "file_leases",
     "upload_ledger",
-    "upload_bucket",
     "uploader",
     "stores",
-    "crt_engine",
     "store_s3",
-    "open_store",
     "crowd",
     "transfers",
     "checkpoint_look",
-    "checkpoint_formats",
     "checkpoint_kinds",
     "checkpoint_manifest",
     "checkpoint_restore",
     "checkpoint_sights",
-    "directory_watch",
     "checkpoint_keeper",
     "mover",
     "process_files",
     "work_done",
     "process_stacks",
-    "flight_records",
-    "mpi_calls",
     "stack_sampler",
     "ray_node",
     "ray_driver",
@@ -65,10 +57,10 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-_S3: tuple[Program, ...] = ("stores", "aws_client", "s3_files", "crt_engine", "store_s3", "crowd")
-UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "upload_ledger", "upload_bucket", "uploader")
+_S3: tuple[Program, ...] = ("stores", "aws_client", "store_s3", "crowd")
+UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "upload_ledger", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
-_STORES: tuple[Program, ...] = (*_S3, "open_store", "transfers")
+_STORES: tuple[Program, ...] = (*_S3, "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
@@ -79,21 +71,12 @@ KEEPER: tuple[Program, ...] = (
     *_CHECKPOINTS,
     "file_leases",
     "checkpoint_look",
-    "checkpoint_formats",
     "checkpoint_kinds",
     "checkpoint_sights",
-    "directory_watch",
     "checkpoint_keeper",
 )
 """The parts of the keeper of checkpoints, likewise."""
-SAMPLER: tuple[Program, ...] = (
-    "process_files",
-    "work_done",
-    "process_stacks",
-    "flight_records",
-    "mpi_calls",
-    "stack_sampler",
-)
+SAMPLER: tuple[Program, ...] = ("process_files", "work_done", "process_stacks", "stack_sampler")
 """The parts of what looks at ranks that stand still, likewise."""
 STARTER = """
 import json, sys, types

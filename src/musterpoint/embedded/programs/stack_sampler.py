@@ -8,6 +8,7 @@ Run by musterpoint's own Python from its text, since a look may block for second
 
 from __future__ import annotations
 
+import base64
 import json
 import linecache
 import os
@@ -17,10 +18,19 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from musterpoint.embedded.programs.flight_records import flights
-from musterpoint.embedded.programs.mpi_calls import Calls
-from musterpoint.embedded.programs.process_files import MPI_LIBRARY, children_of, is_python, link, read, stat_of, tree
-from musterpoint.embedded.programs.process_stacks import SILENT, Facts, stacks_of
+from musterpoint.embedded.programs.process_files import (
+    MPI_LIBRARY,
+    answers_of,
+    children_of,
+    is_python,
+    link,
+    poke,
+    read,
+    stat_of,
+    ticks_of,
+    tree,
+)
+from musterpoint.embedded.programs.process_stacks import RETURNS, SILENT, Facts, stacks_of
 from musterpoint.embedded.programs.work_done import (
     FEW_FAULTS,
     IDLE_BYTES,
@@ -43,6 +53,17 @@ MOST_CHILDREN = 16
 MOST_FRAMES = 60
 Seen = dict[int, tuple[Facts, dict[int, set[int]]]]
 """Of each rank: its facts, and the threads of its processes that run Python, where they are known."""
+_FLIGHT_FILE = "muster-flight"
+"""How the name of the memory file begins into which a rank writes what torch's flight recorder knows."""
+_FLIGHT_COUNT, _FLIGHT_WRITING = 8, 1 << 63
+_FLIGHT_SECONDS = 5.0
+"""For all ranks together: for their answers with stacks; torch looks at NCCL's pipe every second."""
+_MOST_FLIGHT = 8 << 20
+PIPE, DUMP = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+_CALLS_SECONDS = 5.0
+"""For the end of the program that looks at native code, beside the time between the looks."""
+_FEW_CALLS = 5
+"""So many moments at least, all of them in an MPI, say that a thread was there all the time."""
 
 
 class Counts(NamedTuple):
@@ -78,7 +99,7 @@ def main(request: dict[str, Any]) -> None:
     )
     first = look(ranks, request["py_spy"])
     before, began = counts_of(ranks, first), time.monotonic()
-    native = Calls(request["calls"], seconds, [pid for pids in before.pids.values() for pid in pids])
+    native = _Calls(request["calls"], seconds, [pid for pids in before.pids.values() for pid in pids])
     threading.Event().wait(seconds)
     in_mpi = native.in_mpi()
     after, passed = counts_of(ranks, first), time.monotonic() - began
@@ -212,3 +233,127 @@ def source_of(pid: int, innermost: list[list[Any]]) -> str:
     for _name, file, line in innermost:
         return linecache.getline(os.path.join(link(f"/proc/{pid}/cwd"), file), line).strip()[:200]
     return ""
+
+
+def flights(ranks: dict[int, int]) -> dict[int, str]:
+    """What torch's flight recorder knows of each rank, in base64; without ranks that don't answer in time."""
+    children = children_of()
+    asked = {rank: _Flight(rank, tree(pid, children)) for rank, pid in ranks.items()}
+    until = time.monotonic() + _FLIGHT_SECONDS
+    while (waiting := [flight for flight in asked.values() if not flight.done]) and time.monotonic() < until:
+        threading.Event().wait(0.02)
+        for flight in waiting:
+            flight.look()
+    return {rank: base64.b64encode(flight.found).decode() for rank, flight in asked.items() if flight.found}
+
+
+class _Flight:
+    """What torch's flight recorder knows of one rank: asked for at once, and read as soon as it is there.
+
+    A rank whose Python has our thread answers by it, twice; else NCCL's own is asked, where its pipe is. ``found`` is
+    the best answer so far, ``done`` says that no better one comes.
+    """
+
+    def __init__(self, rank: int, pids: list[int]) -> None:
+        self.found, self.done = b"", False
+        self._path, self._before = "", -1
+        if not any(self._ask_thread(pid) or self._ask_nccl(pid, rank) for pid in pids):
+            self.done = True
+
+    def _ask_thread(self, pid: int) -> bool:
+        try:
+            for path, bell in answers_of(pid, _FLIGHT_FILE):
+                self._path = path
+                with open(path, "rb") as file:
+                    self._before = int.from_bytes(file.read(_FLIGHT_COUNT), "big")
+                return poke(bell)
+        except (OSError, ValueError):
+            pass
+        return False
+
+    def _ask_nccl(self, pid: int, rank: int) -> bool:
+        environ = dict(word.partition("=")[::2] for word in read(f"/proc/{pid}/environ").split("\0"))
+        if not environ.get(PIPE) or not environ.get(DUMP) or not poke(f"{environ[PIPE]}{rank}.pipe"):
+            return False
+        self._path, self._before = f"{environ[DUMP]}{rank}", -1
+        return True
+
+    def look(self) -> None:
+        """Reads what has been answered by now."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(_MOST_FLIGHT)
+                file.seek(0)
+                head = file.read(_FLIGHT_COUNT)
+        except OSError:
+            self.done = self._before >= 0  # the rank has ended; NCCL's file may still come
+            return
+        if self._before < 0:
+            self.found = data if data.endswith(b".") else b""  # the last byte of a pickle
+            self.done = bool(self.found)
+            return
+        count = int.from_bytes(head, "big")
+        if head == data[:_FLIGHT_COUNT] and self._before < count < _FLIGHT_WRITING:
+            self.found, self.done = data[_FLIGHT_COUNT:], count > self._before + 1
+
+
+class _Calls:
+    """Where in native code the processes are, from now on for ``seconds``; those that have no MPI aren't looked at."""
+
+    def __init__(self, program: str, seconds: float, pids: list[int]) -> None:
+        self._returns = {pid: _Returns(pid) for pid in pids if MPI_LIBRARY.search(read(f"/proc/{pid}/maps"))}
+        self._ticks = {pid: self._others(pid) for pid in self._returns}
+        self._seconds = seconds
+        words = [sys.executable, "-I", "-S", program, str(seconds), *map(str, self._returns)]
+        self._child = (
+            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            if self._returns
+            else None
+        )
+
+    @staticmethod
+    def _others(pid: int) -> int:
+        """Processor time of all threads but the main one."""
+        return ticks_of(stat_of(pid)) - ticks_of(stat_of(f"{pid}/task/{pid}"))
+
+    def in_mpi(self) -> dict[int, int]:
+        """The processes that were in an MPI's libraries whenever they were looked at, with the number of their call."""
+        if self._child is None:
+            return {}
+        try:
+            counts = json.loads(self._child.communicate(timeout=_CALLS_SECONDS)[0])
+        except (subprocess.TimeoutExpired, ValueError):  # a thread didn't stop, or nothing is known of this machine
+            self._child.kill()
+            return {}
+        found = {}
+        for pid, returns in self._returns.items():
+            inside, outside = counts[str(pid)]
+            others = self._others(pid) - self._ticks[pid]
+            if inside >= _FEW_CALLS and not outside and others <= max(2.0, self._seconds * TICKS_PER_SECOND):
+                found[pid] = returns.call()
+        return found
+
+
+class _Returns:
+    """Whether the main thread of a process has run Python since it was asked. A question that it hasn't answered isn't
+    asked again: then its number says that it has been in one and the same call since.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._path = ""
+        try:
+            for path, bell in answers_of(pid, RETURNS):
+                self._path = path
+                if not self.call():
+                    poke(bell)
+        except (OSError, ValueError):
+            pass
+
+    def call(self) -> int:
+        """The number of the question that is open; 0: none is, or none could be asked."""
+        try:
+            with open(self._path, "rb") as file:
+                asked, came = file.read(8), file.read(8)
+        except OSError:
+            return 0
+        return int.from_bytes(asked, "big") if asked != came else 0

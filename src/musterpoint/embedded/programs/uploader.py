@@ -14,11 +14,12 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
 from musterpoint.embedded.programs.crowd import emit
 from musterpoint.embedded.programs.file_leases import is_written
-from musterpoint.embedded.programs.upload_bucket import Bucket
+from musterpoint.embedded.programs.store_s3 import S3Store
+from musterpoint.embedded.programs.stores import StoreError
 from musterpoint.embedded.programs.upload_ledger import (
     Ledger,
     Version,
@@ -47,6 +48,8 @@ NAMED = 5
 """How many of the files that didn't go up are named."""
 CANCEL_SECONDS = 1.0
 """Seconds to wait for cancelled uploads to end."""
+_REQUESTS = 8
+"""At a time, beside the ranks."""
 
 
 def main(request: dict[str, Any]) -> int:
@@ -69,7 +72,7 @@ class Uploader:
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
         self._ledger = Ledger(read_record(self._record))
         self._request = request
-        self._bucket: Bucket | None = None
+        self._bucket: _Bucket | None = None
         self._unsure: set[str] = set()
         self._since: dict[str, float] = {}
         self._problems: dict[str, int] = {}
@@ -88,7 +91,7 @@ class Uploader:
         if self._request["watch"]:
             self._watch()
         try:
-            self._bucket = Bucket(self._request["uri"], self._request["access"], self._done)
+            self._bucket = _Bucket(self._request["uri"], self._request["access"], self._done)
         except Exception as error:  # a wrong profile or endpoint
             self._problem("client", f"{type(error).__name__}: {' '.join(str(error).split())}")
         emit(watching=self._watching)
@@ -314,3 +317,36 @@ class Uploader:
             }
         )
         os._exit(0)
+
+
+class _Bucket:
+    """Keys are those of ``uri``, and a relative path. ``access``: ``region`` and ``endpoint``, both may be empty.
+    ``done`` gets path and error (None: uploaded), in another thread.
+
+    ``sent``: bytes sent so far, by path of each running upload.
+    """
+
+    def __init__(self, uri: str, access: dict[str, Any], done: Callable[[str, StoreError | None], None]) -> None:
+        self._store = S3Store(uri, access, _REQUESTS)
+        self._done = done
+        self.sent: dict[str, int] = {}
+
+    def upload(self, path: str, file: str) -> None:
+        """Begins to upload ``file``."""
+        self.sent[path] = 0
+
+        def on_bytes(amount: int) -> None:
+            self.sent[path] = self.sent.get(path, 0) + amount
+
+        def on_done(error: Any) -> None:
+            self._done(path, error)
+
+        self._store.send(file, path, on_bytes, on_done)
+
+    def forget(self, path: str) -> None:
+        """Drops the record of an upload that has ended."""
+        self.sent.pop(path, None)
+
+    def cancel(self) -> None:
+        """Cancels the running uploads; parts that have begun still end."""
+        self._store.cancel()

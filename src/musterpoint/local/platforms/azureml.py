@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
 from musterpoint.core.fabric.mpi import mpirun_of
-from musterpoint.core.job.azureml_outputs import PREFIX
-from musterpoint.core.job.fields import count, shown, text, wrong
+from musterpoint.core.job.fields import count, is_loopback, shown, text, wrong
+from musterpoint.core.job.platforms.azureml import PREFIX
 from musterpoint.local.job import HostNaming, LocalJob
-from musterpoint.local.platforms import commands, directory, mpirun
+from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
@@ -48,6 +48,19 @@ _NAMES = {"pytorchconfiguration": "pytorch", "mpiconfiguration": "mpi", "tensorf
 WHERE = "--distribution"
 MPI_PORT = 6000
 """Of AZ_BATCH_MASTER_NODE, where a job of several nodes was recorded."""
+_ROOT = "AZUREML_CR_EXECUTION_WORKING_DIR_PATH"
+"""The variable with the directory above the working directory, which is called ``wd``, on every host."""
+_AGENT = """#!/bin/sh
+# ADDRESS COMMAND...: what mpirun calls to start its daemon on another host, which would leave it with --daemonize
+folder={folder} address=$1
+shift
+printf '%s\\n' "$*" | sed 's/ --daemonize / /' > "$folder/$address"
+"""
+_OWN_OUTPUT = 'for fd in 1 2; do [ ! -w /proc/$PPID/fd/$fd ] || eval "exec $fd>/proc/$PPID/fd/$fd"; done'
+"""mpirun's daemon, which starts ranks, has the output of its host. mpirun itself would tear lines of two hosts, and all
+would be the first host's.
+"""
+_DAEMON = 'IFS= read -r command < "$0"; eval "exec $command"'
 
 
 def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
@@ -130,11 +143,11 @@ def check(job: LocalJob) -> None:
 
 def prepare(job: LocalJob, host: str, layout: Layout) -> None:
     """Makes the working directory, and the outputs ``model`` and ``checkpoints``."""
-    directory.prepare(job, host, layout, ("outputs", "logs"))
+    commands.prepare_directory(job, host, layout, ("outputs", "logs"))
     tree = layout.tree(host)
     for name in ("model", "checkpoints"):
         os.makedirs(os.path.join(tree, name), exist_ok=True)
-    reports = os.path.join(directory.working_directory(layout, host), "outputs", "musterpoint", _report(job, host))
+    reports = os.path.join(commands.working_directory(layout, host), "outputs", "musterpoint", _report(job, host))
     os.makedirs(reports, exist_ok=True)
     os.symlink(reports, os.path.join(tree, "output"))
 
@@ -150,7 +163,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
     found = {
         "AZUREML_RUN_ID": job.name,
         "AZUREML_ROOT_RUN_ID": job.name,
-        mpirun.ROOT: host.layout.host(host.name),
+        _ROOT: host.layout.host(host.name),
         "AZUREML_EXPERIMENT_NAME": "musterpoint-local",
         "AZUREML_NODE_COUNT": str(len(addresses)),
         "AZUREML_CR_NODE_RANK": str(host.rank),
@@ -204,7 +217,7 @@ def processes(host: PlayedHost) -> tuple[HostProcess, ...]:
     each: int | None = job.distribution.get("per_host")
     (once,) = commands.launched(host)
     if job.distribution["type"] == "mpi" and each:
-        return (mpirun.process(host, once.argv, each, once.cwd),)
+        return (_mpirun_process(host, once.argv, each, once.cwd),)
     if job.distribution["type"] != "pytorch" or each is None:
         return (once,)
     return tuple(once._replace(environment=_rank(host, each, local)) for local in range(each))
@@ -219,7 +232,7 @@ def seen(host: PlayedHost) -> dict[str, str]:
     """The variables of a host's first process, with those that mpirun will set."""
     each: int | None = host.job.distribution.get("per_host")
     if host.job.distribution["type"] == "mpi" and each:
-        return mpirun.variables(host.rank * each, 0, len(host.job.hosts) * each, each)
+        return _mpirun_variables(host.rank * each, 0, len(host.job.hosts) * each, each)
     return dict(processes(host)[0].environment)
 
 
@@ -232,3 +245,79 @@ PLAYED = LocalPlatform(
     processes=processes,
     seen=seen,
 )
+
+
+def _mpirun_process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> HostProcess:
+    """What ``host`` runs for an mpirun that starts ``command`` ``each`` times on every host, in ``cwd``.
+
+    mpirun runs on the first host, with a daemon on each of the others. Open MPI starts its daemons through an agent
+    (ssh elsewhere). Here the agent writes the daemon's command line into a named pipe of the other host, which waits
+    for it there.
+
+    Raises:
+        UsageError: several hosts have only loopback addresses, all of which mpirun takes for one host.
+    """
+    addresses = [host.addresses[name] for name in host.job.hosts]
+    if is_loopback(addresses[0]):
+        if len(addresses) > 1:
+            raise UsageError(
+                "--backend process: mpirun takes all hosts of this machine's loopback for one, and an MPI job of "
+                f"{len(addresses)} hosts would wait for ever: use --backend netns, or --hosts 1"
+            )
+        addresses = ["localhost"]  # of the loopback's other addresses mpirun doesn't know that they are its own
+    folder = os.path.join(host.layout.hosts, "mpirun")
+    if host.rank:
+        return HostProcess(("sh", "-c", _DAEMON, os.path.join(folder, addresses[host.rank])), {}, cwd)
+    os.makedirs(folder, exist_ok=True)
+    for address in addresses[1:]:
+        os.mkfifo(os.path.join(folder, address))
+    agent = os.path.join(folder, "agent")
+    with open(agent, "w", encoding="utf-8") as file:
+        file.write(_AGENT.format(folder=folder))
+    os.chmod(agent, 0o755)
+    # mpirun enters its own working directory on every host, and here each host has another one
+    here = ("sh", "-c", f'{_OWN_OUTPUT}; cd "${_ROOT}/wd" && exec "$@"', "sh")
+    return HostProcess(
+        (
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            str(each * len(addresses)),
+            "--host",
+            ",".join(f"{address}:{each}" for address in addresses),
+            "--map-by",
+            "slot",
+            "--bind-to",
+            "none",
+            "--mca",
+            "plm_rsh_agent",
+            agent,
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+            "--mca",
+            "btl_vader_single_copy_mechanism",
+            "none",
+            # Open MPI calls its directory ompi.HOST.UID/pid.N: of jobs side by side, whose mpirun is the first process
+            # of a host with the same name, all would have one below /tmp, and whoever ends first removes it.
+            "--mca",
+            "orte_tmpdir_base",
+            "/dev/shm",
+            *here,
+            *command,
+        ),
+        {},
+        cwd,
+    )
+
+
+def _mpirun_variables(rank: int, local: int, size: int, each: int) -> dict[str, str]:
+    """The variables by which Open MPI tells a process who it is."""
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(each),
+        "OMPI_COMM_WORLD_NODE_RANK": str(local),
+    }

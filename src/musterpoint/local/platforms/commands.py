@@ -9,7 +9,6 @@ from typing import Any, Callable, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import shown, wrong
 from musterpoint.local.job import HostNaming, LocalJob
-from musterpoint.local.platforms import directory
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
@@ -22,12 +21,12 @@ def launch(job: LocalJob) -> tuple[str, ...]:
 
 def launched(host: PlayedHost) -> tuple[HostProcess, ...]:
     """``muster launch`` with the program and its arguments, in the directory of the code."""
-    return (HostProcess(launch(host.job), {}, directory.working_directory(host.layout, host.name)),)
+    return (HostProcess(launch(host.job), {}, working_directory(host.layout, host.name)),)
 
 
 def prepare(job: LocalJob, host: str, layout: Layout) -> None:
     """Makes the directory of the code, and those for models and reports."""
-    directory.prepare(job, host, layout)
+    prepare_directory(job, host, layout)
     for name in ("model", "output/data", "checkpoints"):
         os.makedirs(os.path.join(layout.tree(host), name), exist_ok=True)
 
@@ -90,3 +89,24 @@ nodes = called("node{}", 1)
 def address(host: PlayedHost, name: str) -> str:
     """The address of the host ``name``; its name where addresses are known only later."""
     return host.addresses.get(name, name)
+
+
+def working_directory(layout: Layout, host: str) -> str:
+    """Where the command of ``host`` runs."""
+    return os.path.join(layout.host(host), "wd")
+
+
+def prepare_directory(job: LocalJob, host: str, layout: Layout, own: tuple[str, ...] = ()) -> None:
+    """Makes the working directory: links to what the source directory has, so that the host can write beside them.
+
+    ``own``: directories of the host's own there. What they are called in the source directory is left out.
+    """
+    folder = working_directory(layout, host)
+    for name in own or (".",):
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for directory in (layout.tree(host), layout.ranks(host)):
+        os.makedirs(directory, exist_ok=True)
+    for name in sorted(os.listdir(job.source_dir)):
+        path = os.path.join(job.source_dir, name)
+        if name not in own and not layout.output.startswith(os.path.join(path, "")):
+            os.symlink(path, os.path.join(folder, name))

@@ -20,7 +20,7 @@ from musterpoint.tools.check.facts import HostFacts, Subject, subject_of
 from musterpoint.tools.check.findings import Finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import job_findings
-from musterpoint.tools.check.records import from_json, to_json
+from musterpoint.tools.check.steps import from_json, to_json
 
 POINT = "check"
 SECONDS = 10.0

@@ -3,22 +3,33 @@
 Interfaces and RDMA ports (state, speed, counters) are read from the kernel's files.
 """
 
+from __future__ import annotations
+
+import json
 import os
 import sys
-from typing import Mapping, NamedTuple
+from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
 
+from musterpoint import __version__
+from musterpoint.base.errors import FetchError
 from musterpoint.base.probe import Ask
 from musterpoint.base.settings import PYTHON, Settings
+from musterpoint.base.stop_budget import whole_grace
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.probes import speed
 from musterpoint.core.fabric.devices import Devices, entries, read, survey
+from musterpoint.core.fabric.libraries import SHOWN, survey_libraries
 from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
 from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.job_data.plan import plan_data
 from musterpoint.core.prepare import user_environment
-from musterpoint.tools.check.data_places import DataPlace, survey_places
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
-from musterpoint.tools.check.machine import MachineState, survey_machine
-from musterpoint.tools.check.system import System
-from musterpoint.tools.check.versions import Version, survey_versions
+from musterpoint.tools.check.system import MachineState, System, survey_machine
+
+if TYPE_CHECKING:
+    from musterpoint.base.probe import Ask
+
 
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""
@@ -37,6 +48,17 @@ Documentation/ABI/stable/sysfs-class-infiniband)."""
 
 ERRORS_PER_PACKET = 1e-4
 """More than so many errors and drops per packet are no accident."""
+_DISTRIBUTIONS = ("torch", "tensorflow", "jax", "deepspeed", "mpi4py")
+_ASK = (
+    "import importlib.metadata as m,json,platform,sys\n"
+    "found={'python':platform.python_version()}\n"
+    "for d in m.distributions():\n"
+    " n=(d.metadata['Name'] or '').lower()\n"
+    " for w in sys.argv[1:]:\n"
+    "  if n==w: found[w]=d.version\n"
+    "print(json.dumps(found))"
+)
+"""Reads the metadata of packages: importing torch would take seconds."""
 
 
 class Interface(NamedTuple):
@@ -238,7 +260,7 @@ class Subject(NamedTuple):
         found = survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
         if not whole:
             return found
-        return found._replace(places=survey_places(self.job, self.options, self.environ, self.interpreter))
+        return found._replace(places=_survey_places(self.job, self.options, self.environ, self.interpreter))
 
 
 def subject_of(
@@ -257,3 +279,72 @@ def subject_of(
     system = system or System()
     environ = user_environment(environ, options.python)
     return Subject(job, options, environ, survey(environ, system.root), ask, ports, system, job.unnamed is None)
+
+
+class DataPlace(NamedTuple):
+    """``used_for``, such as "channel train". ``problem``: why it can't be used; empty: it can. ``write`` and ``read``:
+    MiB per second, 0: not measured. ``newest``: MiB of the newest checkpoint. ``grace``: seconds that a stop leaves.
+    """
+
+    uri: str
+    used_for: str
+    problem: str = ""
+    write: float = 0.0
+    read: float = 0.0
+    newest: float = 0.0
+    grace: float = 0.0
+
+
+def _survey_places(job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> tuple[DataPlace, ...]:
+    """Every place of the options of data. It takes some seconds for each."""
+    if not options.has_data:
+        return ()
+    plan = plan_data(job, options, os.getcwd())
+    access = Access(environ, (interpreter,), job.region)
+    wanted = [(channel.uri, f"channel {channel.name}", False) for channel, _ in plan.channels]
+    if plan.target is not None:
+        wanted.append((plan.target.uri, "checkpoints", True))
+    if plan.upload is not None:
+        wanted.append((plan.upload.uri, "results", True))
+    return tuple(_survey(wanted, access, whole_grace(job.grace, options.stop_grace)))
+
+
+def _survey(wanted: list[tuple[str, str, bool]], access: Access, grace: float) -> Iterator[DataPlace]:
+    for uri, what, writes in wanted:
+        try:
+            found = speed(uri, access, writes, what == "checkpoints")
+        except FetchError as error:
+            yield DataPlace(uri, what, str(error).removeprefix(f"{uri}: "))
+        else:
+            mib = 1024**2
+            yield DataPlace(uri, what, "", (found.write or 0) / mib, (found.read or 0) / mib, found.newest / mib, grace)
+
+
+class Version(NamedTuple):
+    """``name``: what it is the version of."""
+
+    name: str
+    version: str
+
+
+def survey_versions(interpreter: str, environ: Mapping[str, str], ask: Ask, root: str = "/") -> tuple[Version, ...]:
+    """Every version that is found of what should be the same on all hosts. ``interpreter``: the user's Python, which is
+    asked through ``ask``; empty: it isn't asked, which takes as long as it takes to start.
+    """
+    found = {"musterpoint": __version__, **(_of_python(interpreter, environ, ask) if interpreter else {})}
+    libraries = survey_libraries(environ, interpreter, root)
+    found.update((what, getattr(libraries, name)) for name, what in SHOWN.items())
+    found["the NVIDIA driver"] = read(os.path.join(root, "sys/module/nvidia/version")).strip()
+    found["Linux"] = libraries.kernel
+    return tuple(Version(name, version) for name, version in found.items() if version)
+
+
+def _of_python(interpreter: str, environ: Mapping[str, str], ask: Ask) -> dict[str, str]:
+    try:
+        answer = ask((interpreter, "-c", _ASK, *_DISTRIBUTIONS), environ, "/", False)
+        found = json.loads(answer.text)
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): str(version) for name, version in found.items()}

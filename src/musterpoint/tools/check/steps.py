@@ -1,18 +1,21 @@
 """The steps of a check that several hosts take together: facts, calls to ports, clocks, findings.
 
-The leader decides at each step; the others do what it answers.
+The leader decides at each step; the others do what it answers. Between hosts, named tuples are JSON by the types of
+their fields (:func:`to_json`, :func:`from_json`), and what another host sends is checked.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from functools import partial
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.exit_codes import HOST_LOST
 from musterpoint.base.loop import Loop
+from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
 from musterpoint.core.channel.topics import consultations
@@ -24,7 +27,6 @@ from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, called_by, ephemeral_ports
 from musterpoint.tools.check.port_rules import port_findings
-from musterpoint.tools.check.records import from_json, to_json
 
 CLOCK_EXCHANGES = 4
 LOOK = 90.0
@@ -34,6 +36,9 @@ WHEN = "during the check"
 STEP = 30.0
 """Seconds that the leader waits for the hosts at a step."""
 _END = 5.0
+_MOST_TEXT = 4096
+_MOST_ITEMS = 65536
+T = TypeVar("T")
 
 
 class LeaderLost(MusterError):
@@ -307,3 +312,46 @@ def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]
 
     for name in names:
         resolver.look_up_both(name, partial(answered, name))
+
+
+def to_json(value: Any) -> Any:
+    """``value`` as JSON has it: named tuples become objects."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: to_json(getattr(value, name)) for name in value._fields}
+    if isinstance(value, (tuple, list)):
+        return [to_json(each) for each in value]
+    return value
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """Decoded JSON as a named tuple ``kind``. Missing fields get their defaults; unknown ones are left out.
+
+    Raises:
+        ValueError: a field is missing that has no default, or has another type.
+    """
+    built: T = _value(kind, value, kind.__name__)
+    return built
+
+
+def _value(kind: Any, value: Any, what: str) -> Any:
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind is int and type(value) is int and abs(value) < 2**63:
+        return value
+    if kind is bool and type(value) is bool:
+        return value
+    if kind is str and type(value) is str:
+        return printable(value, _MOST_TEXT)
+    if get_origin(kind) is Literal and type(value) is str and value in get_args(kind):
+        return value
+    if get_origin(kind) is tuple and isinstance(value, list) and len(value) <= _MOST_ITEMS:
+        each, *_ = get_args(kind)
+        return tuple(_value(each, one, what) for one in value)
+    if hasattr(kind, "_fields") and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        given = {name: _value(hints[name], value[name], f"{what}.{name}") for name in kind._fields if name in value}
+        try:
+            return kind(**given)
+        except TypeError:
+            raise ValueError(f"{what} lacks a field") from None
+    raise ValueError(f"{what} is {printable(repr(value), 80)}")

@@ -6,7 +6,7 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.untrusted import printable
-from musterpoint.tools.viewer.moments import Moment
+from musterpoint.tools.viewer.events import Moment
 
 _WHO = re.compile(r"rank \d+ \(local rank \d+\) on [^,]+, ")
 _LONGEST_REASON = 500

@@ -12,8 +12,8 @@ from musterpoint.base.untrusted import checked, escaped, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
 from musterpoint.tools.viewer.curves import Curve, read_curves
+from musterpoint.tools.viewer.events import Event, Moment, placed
 from musterpoint.tools.viewer.faults import Fault, faults_of
-from musterpoint.tools.viewer.moments import Event, Moment, placed
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")

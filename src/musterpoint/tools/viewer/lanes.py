@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Literal, Mapping, NamedTuple, Sequence
 
-from musterpoint.tools.viewer.events import Kind, meaning_of, numbered, sentence
+from musterpoint.tools.viewer.events import Kind, Moment, meaning_of, numbered, sentence
 from musterpoint.tools.viewer.faults import Fault
 from musterpoint.tools.viewer.history import History
-from musterpoint.tools.viewer.moments import Moment
 
 Phase = Literal["before", "prepare", "code", "install", "rollcall", "start", "quiet", "run", "end", "upload", "silence"]
 """What a span of time was spent on. ``before``: the platform was making the host. ``quiet``: a rank that hadn't written

@@ -7,10 +7,9 @@ from typing import Iterator, Sequence
 from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import printable
 from musterpoint.tools.viewer.answers import answers, took
-from musterpoint.tools.viewer.events import meaning_of
+from musterpoint.tools.viewer.events import Moment, meaning_of
 from musterpoint.tools.viewer.history import History
 from musterpoint.tools.viewer.lanes import FIRST, Lane
-from musterpoint.tools.viewer.moments import Moment
 
 _WIDEST = 200
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"

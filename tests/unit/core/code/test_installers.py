@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.code import installers
+from musterpoint.core.code import install
 from musterpoint.core.code.project import Project
 
 from .conftest import Bench
@@ -47,7 +47,7 @@ def test_the_exact_words(project: Project, pip: str, uv: str, bench: Bench, inte
     place = (interpreter, environ, str(tmp_path), "BUILD")
     house = str(tmp_path / "house")
     project = project._replace(wheelhouse=project.wheelhouse and house)
-    for make, expected in ((installers.pip, pip), (installers.uv, uv)):
+    for make, expected in ((install.pip_command, pip), (install.uv_command, uv)):
         words, more = make(project, *place)
         names = {interpreter: "PYTHON", str(tmp_path / "uv"): "UV", house: "HOUSE"}
         assert " ".join(names.get(word, word) for word in words) == expected
@@ -58,12 +58,12 @@ def test_a_lock_is_synced(interpreter: str, tmp_path: Path) -> None:
     (tmp_path / "uv").write_text("")
     (tmp_path / "uv").chmod(0o755)
     project = Project("requirements.txt", "pyproject.toml", lock="uv.lock")
-    words, more = installers.uv(project, interpreter, {"PATH": str(tmp_path)}, "/code", "/copy")
+    words, more = install.uv_command(project, interpreter, {"PATH": str(tmp_path)}, "/code", "/copy")
     assert words[1:] == (
         "sync", "--frozen", "--inexact", "--no-editable", "--python", interpreter, "--project", "/copy",
     )  # fmt: skip
     assert more == {"UV_PROJECT_ENVIRONMENT": sys.prefix}
-    assert installers.without_isolation(words, project, interpreter, {}) == ()
+    assert install.without_isolation(words, project, interpreter, {}) == ()
 
 
 def test_uv_as_a_module_or_nowhere(bench: Bench, tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_uv_as_a_module_or_nowhere(bench: Bench, tmp_path: Path) -> None:
     Path(interpreter).symlink_to(sys.executable)
     bench.environ["PATH"] = str(tmp_path)
     with pytest.raises(FetchError, match="uv is neither on PATH nor in the user's Python"):
-        installers.uv(Project("requirements.txt"), interpreter, bench.environ, "/", ".")
+        install.uv_command(Project("requirements.txt"), interpreter, bench.environ, "/", ".")
     bench.module("uv", "")
-    words, _ = installers.uv(Project("requirements.txt"), interpreter, bench.environ, "/", ".")
+    words, _ = install.uv_command(Project("requirements.txt"), interpreter, bench.environ, "/", ".")
     assert words[:4] == (interpreter, "-m", "uv", "pip")
 
 
@@ -81,16 +81,16 @@ def test_uv_as_a_module_or_nowhere(bench: Bench, tmp_path: Path) -> None:
 def test_dependencies_that_cannot_be_read(text: str, interpreter: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(FetchError, match=r"the dependencies in .*/pyproject.toml can't be read: is it valid TOML\?"):
-        installers.pip(Project(listed="pyproject.toml"), interpreter, {}, str(tmp_path), ".")
+        install.pip_command(Project(listed="pyproject.toml"), interpreter, {}, str(tmp_path), ".")
 
 
 def test_without_isolation_only_where_it_is_a_way_out(bench: Bench, interpreter: str) -> None:
     words, package = ("pip",), Project(package="setup.py", backend="mp_backend")
-    assert installers.without_isolation(words, package, interpreter, bench.environ) == ()
+    assert install.without_isolation(words, package, interpreter, bench.environ) == ()
     bench.module("mp_backend", "")
-    assert installers.without_isolation(words, package, interpreter, bench.environ) == ("pip", "--no-build-isolation")
-    assert installers.without_isolation(("--no-build-isolation",), package, interpreter, bench.environ) == ()
-    assert installers.without_isolation(words, Project("requirements.txt"), interpreter, bench.environ) == ()
+    assert install.without_isolation(words, package, interpreter, bench.environ) == ("pip", "--no-build-isolation")
+    assert install.without_isolation(("--no-build-isolation",), package, interpreter, bench.environ) == ()
+    assert install.without_isolation(words, Project("requirements.txt"), interpreter, bench.environ) == ()
 
 
 def test_a_copy_to_build_from(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_copy_to_build_from(tmp_path: Path) -> None:
     (code / "setup.py").write_text("")
     (code / "link").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
-    copy = installers.build_directory(str(code), str(tmp_path / "folder"))
+    copy = install.build_directory(str(code), str(tmp_path / "folder"))
     assert sorted(path.name for path in Path(copy).iterdir()) == ["link", "setup.py"]
     with pytest.raises(FetchError, match="the package in /none can't be copied to be built"):
-        installers.build_directory("/none", str(tmp_path / "folder"))
+        install.build_directory("/none", str(tmp_path / "folder"))

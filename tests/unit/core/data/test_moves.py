@@ -17,7 +17,7 @@ from musterpoint.core.data.mover import Access, Heard
 from musterpoint.core.data.places import Channel, Share
 from musterpoint.core.data.probes import speed
 from musterpoint.core.data.uploads import send
-from musterpoint.embedded.programs.open_store import open_store
+from musterpoint.embedded.programs.store_s3 import open_store
 
 ACCESS = Access({"PATH": os.environ["PATH"]})
 AWKWARD = ["a b", "ünïcode", "sub/$(x)", "sub/deep/'\"", "sub/a;sharded", "%41", "new\nline", "-rf", "#x?y=1", "🦜"]

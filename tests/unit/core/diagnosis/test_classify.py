@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.diagnosis.classify import kind_of
+from musterpoint.core.diagnosis.failures import kind_of
 from musterpoint.core.diagnosis.program_output import find_error
 
 TAILS = Path(__file__).parent / "tails"

@@ -16,7 +16,7 @@ from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
 from musterpoint.core.job.platforms import load
-from musterpoint.core.supervise.program_files import CodeDirectory
+from musterpoint.core.supervise.context import CodeDirectory
 
 pytestmark = pytest.mark.xdist_group("hints")
 

@@ -22,7 +22,7 @@ from musterpoint.core.diagnosis.failures import (
     wrong_world,
 )
 from musterpoint.core.launch.plan import Argument, ProcessPlan
-from musterpoint.core.supervise.program_files import CodeDirectory
+from musterpoint.core.supervise.context import CodeDirectory
 
 HERE = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"))
 PROCESS = ProcessPlan("rank", "rank 3", (Argument("/code/tool"),), cwd="/gone", rank=3, local_rank=1)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from musterpoint.core.diagnosis.classify import kind_of
+from musterpoint.core.diagnosis.failures import kind_of
 from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
 
 

@@ -17,7 +17,7 @@ from musterpoint.core.diagnosis.failures import (
     failure_of_service,
 )
 from musterpoint.core.diagnosis.retry import why_not_again
-from musterpoint.core.supervise.program_files import CodeDirectory
+from musterpoint.core.supervise.context import CodeDirectory
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))
 TAILS = Path(__file__).parent / "tails"

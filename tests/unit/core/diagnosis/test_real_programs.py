@@ -14,7 +14,7 @@ from musterpoint.base.failure import MOST_REASON
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
 from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.processes.tail import Tail
-from musterpoint.core.supervise.program_files import CodeDirectory
+from musterpoint.core.supervise.context import CodeDirectory
 
 # what fails -> (statements of a function, how the reason begins)
 SHAPES = {

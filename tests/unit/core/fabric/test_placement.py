@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.core.fabric.gpus import seen_gpus
+from musterpoint.core.fabric.devices import seen_gpus
 from musterpoint.core.fabric.placement import Processors, cpu_sets, divide, listed, survey_processors
 from musterpoint.core.fabric.setting import cpu_numbers
 

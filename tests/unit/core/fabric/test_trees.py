@@ -7,10 +7,9 @@ from typing import Mapping, NamedTuple
 
 import pytest
 
-from musterpoint.core.fabric.advice import Advice, advise
+from musterpoint.core.fabric.advice import Advice, advise, infiniband_settings
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.fabric.facts import Fabric, survey_fabric
-from musterpoint.core.fabric.infiniband import infiniband_settings
 from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
 from .trees import NAMES, unpack

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.job.node_list import nodes_of, tasks_of
 from musterpoint.core.job.platforms.slurm import per_host
+from musterpoint.core.job.slurm_step import nodes_of, tasks_of
 
 LISTS = {
     "a,b": "a b",

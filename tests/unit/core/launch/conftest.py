@@ -9,8 +9,7 @@ import pytest
 from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.accelerate import Accelerate
-from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.memory import Memory
+from musterpoint.core.fabric.devices import Devices, Memory
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank

@@ -12,9 +12,9 @@ from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
 from musterpoint.core.launch.choose import choose
-from musterpoint.core.launch.counts import miscounted
+from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.inputs import capacity_of
-from musterpoint.core.launch.ports import wanted_ports
+from musterpoint.core.launch.launcher import wanted_ports
 from musterpoint.core.launch.table import every, find
 
 from .conftest import Planner

@@ -8,8 +8,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
-from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.memory import Memory
+from musterpoint.core.fabric.devices import Devices, Memory
 from musterpoint.core.launch.launchers.ray import OPEN_NOTE, OURS, RAY_PORTS, asked
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 

@@ -11,7 +11,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.choose import choose
-from musterpoint.core.launch.counts import miscounted
+from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.table import find
 

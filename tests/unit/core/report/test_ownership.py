@@ -9,7 +9,7 @@ import pytest
 
 from musterpoint.core.job.model import Paths
 from musterpoint.core.job.opt_ml import paths_of
-from musterpoint.core.report.ownership import give_back
+from musterpoint.core.report.output_directory import give_back
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 PERSON = 54321

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.supervise import checkpoints
-from musterpoint.core.supervise.checkpoints import fingerprint, progress
+from musterpoint.core.supervise import restarts
+from musterpoint.core.supervise.restarts import fingerprint, progress
 
 
 def test_a_new_or_changed_file_is_progress_and_a_missing_one_is_not(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_nothing_is_known_without_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_too_large_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(restarts, "MOST_ENTRIES", 1)
     (tmp_path / "a").touch()
     assert fingerprint([str(tmp_path)]) is not None
     (tmp_path / "b").touch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from musterpoint.core.supervise.program_files import LARGEST, CodeDirectory
+from musterpoint.core.supervise.context import LARGEST, CodeDirectory
 
 
 def test_a_file_is_read_by_either_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.core.launch.inputs import STARTUP, TASKS
-from musterpoint.embedded.programs import flight_records, gpu_activity, native_calls
+from musterpoint.embedded.programs import gpu_activity, native_calls, stack_sampler
 from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
 PROGRAM = """
@@ -355,13 +355,13 @@ time.sleep(60)
 def test_nccl_is_asked_through_its_pipe_where_no_thread_of_ours_answers(tmp_path: Path) -> None:
     """The program stands for torch with NCCL: it makes the pipe, and answers, as torch's source says."""
     stem = f"{tmp_path}/muster-nccl-"
-    environ = {**os.environ, flight_records.PIPE: stem, flight_records.DUMP: stem, "RANK": "5"}
+    environ = {**os.environ, stack_sampler.PIPE: stem, stack_sampler.DUMP: stem, "RANK": "5"}
     rank = subprocess.Popen([sys.executable, "-c", DUMPS], env=environ, stdout=subprocess.PIPE)
     silent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         assert rank.stdout is not None
         assert rank.stdout.readline() == b"ready\n"
-        found = flight_records.flights({5: rank.pid, 6: silent.pid})
+        found = stack_sampler.flights({5: rank.pid, 6: silent.pid})
         assert {number: base64.b64decode(text) for number, text in found.items()} == {5: b"a record of NCCL."}
     finally:
         for process in (rank, silent):

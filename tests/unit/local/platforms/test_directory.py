@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.directory import prepare, working_directory
+from musterpoint.local.platforms.commands import prepare_directory, working_directory
 from musterpoint.local.tree import Layout
 
 
@@ -18,7 +18,7 @@ def test_what_a_host_writes_stays_its_own(tmp_path: Path) -> None:
     layout = Layout(str(code / "muster-jobs" / "job"))
     job = LocalJob("job", ("node-0", "node-1"), "train.py", str(code))
     for host in job.hosts:
-        prepare(job, host, layout, ("outputs",))
+        prepare_directory(job, host, layout, ("outputs",))
     here = Path(working_directory(layout, "node-0"))
     (here / "outputs" / "model").write_text("")
     assert sorted(os.listdir(here)) == ["outputs", "package", "train.py"], "the job's own folder isn't part of the code"

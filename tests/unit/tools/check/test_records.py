@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.tools.check.facts import HostFacts, Interface, Links, RdmaPort
+from musterpoint.tools.check.facts import HostFacts, Interface, Links, RdmaPort, Version
 from musterpoint.tools.check.gpus import Gpu, Gpus, Xid
-from musterpoint.tools.check.machine import Disk, MachineState
-from musterpoint.tools.check.records import from_json, to_json
-from musterpoint.tools.check.steps import Told
-from musterpoint.tools.check.versions import Version
+from musterpoint.tools.check.steps import Told, from_json, to_json
+from musterpoint.tools.check.system import Disk, MachineState
 
 TOLD = Told(
     HostFacts(

@@ -2,10 +2,13 @@
 
 AzureML starts MPI jobs by its own mpirun, PyTorch jobs once per process (RANK and LOCAL_RANK are set then) or once per
 node, TensorFlow jobs once per task, and other jobs once per node. Sources: Microsoft's "Distributed GPU training
-guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public issues (Lightning 13639, 13907).
+guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public issues (Lightning 13639, 13907);
+for outputs "Access data in a job" (they are in ``AZURE_ML_OUTPUT_<name>``) and "Submit a training job" (files in
+``./outputs`` are uploaded to the run).
 """
 
 import os
+import re
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
@@ -13,9 +16,8 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.job import azureml_hosts
 from musterpoint.core.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, ray_cluster, whole
-from musterpoint.core.job.azureml_outputs import PREFIX, of_node, outputs_of, unexpanded
 from musterpoint.core.job.fields import first_set
-from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, StartedRank
+from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Paths, StartedRank
 from musterpoint.core.job.platform import Platform, Row
 
 NAME = "azureml"
@@ -42,6 +44,11 @@ _WHAT: dict[Form, str] = {
     "ray": "a Ray job, whose cluster AzureML started",
     "none": "a job without a distribution",
 }
+PREFIX = "AZURE_ML_OUTPUT_"
+_MODEL = ("model", "trained_model", "output_model", "finetuned_model")
+_CHECKPOINTS = ("checkpoint", "checkpoints")
+_DATA = ("output", "outputs", "output_data", "data", "results")
+_LITERAL = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z0-9_.]+)\s*\}\}")
 
 
 class _Started(NamedTuple):
@@ -62,7 +69,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
     count = azureml_hosts.node_count(environ, form, settings.nnodes)
     started = _started(environ, form, count)
     cluster = azureml_hosts.read(environ, form, count, started.rank, settings.rollcall_leader)
-    paths, output_notes = outputs_of(environ, os.getcwd(), cluster.rank or 0)
+    paths, output_notes = _outputs_of(environ, os.getcwd(), cluster.rank or 0)
     port = whole(environ, "MASTER_PORT", 1) if environ.get("MASTER_PORT") else AZUREML_PORT
     if port > 65535:
         raise UsageError(f"the variable MASTER_PORT is {port}, expected a port number, 1 to 65535")
@@ -79,7 +86,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
             Note("info", _about(form, environ, count, cluster, started)),
             *cluster.notes,
             *started.notes,
-            *unexpanded(environ),
+            *_unexpanded(environ),
             *output_notes,
         ),
         unnamed=cluster.unnamed,
@@ -195,6 +202,62 @@ def _about(
     return ", ".join(parts)
 
 
+def _outputs_of(environ: Mapping[str, str], cwd: str, node: int) -> tuple[Paths, tuple[Note, ...]]:
+    """The job's directories: its named outputs, and ``outputs/musterpoint/node-N`` for reports."""
+    outputs = {
+        name[len(PREFIX) :]: value
+        for name, value in sorted(environ.items())
+        if name.startswith(PREFIX) and value.startswith("/")
+    }
+    chosen = {
+        "model": _choose(outputs, _MODEL),
+        "checkpoints": _choose(outputs, _CHECKPOINTS),
+        "output_data": _choose(outputs, _DATA),
+    }
+    if not any(chosen.values()) and len(outputs) == 1:
+        chosen["model"] = next(iter(outputs))
+    paths = Paths(
+        model=outputs.get(chosen["model"], ""),
+        output_data=outputs.get(chosen["output_data"], ""),
+        checkpoints=outputs.get(chosen["checkpoints"], ""),
+    )
+    paths = _of_node(paths._replace(output=os.path.join(cwd, "outputs", "musterpoint", f"node-{node}")), node)
+    used = [f"{use.replace('_', ' ')} in {PREFIX}{name}" for use, name in chosen.items() if name]
+    return paths, (Note("info", f"AzureML's outputs: {', '.join(used)}"),) if used else ()
+
+
+def _of_node(paths: Paths, node: int) -> Paths:
+    """``paths`` with the reports' directory of the host at place ``node``."""
+    report = os.path.join(os.path.dirname(paths.output), f"node-{node}")
+    return paths._replace(output=report, failure=os.path.join(report, "failure"))
+
+
+def _choose(outputs: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """The output with one of these names, else one that begins with the first of them; empty: none."""
+    by_name = {name.lower(): name for name in outputs}
+    exact = next((by_name[name] for name in names if name in by_name), "")
+    return exact or next((by_name[name] for name in sorted(by_name) if name.startswith(names[0])), "")
+
+
+def _unexpanded(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """Warnings about ``${{outputs.x}}`` in variables: AzureML replaces it only in a job's command."""
+    notes = []
+    for variable, value in sorted(environ.items()):
+        found = _LITERAL.search(value) if "${{" in value else None
+        if found:
+            kind, name = found.groups()
+            read = f"AZURE_ML_{kind.removesuffix('s').upper()}_{name}"
+            path = f", which is {environ[read]}" if environ.get(read) else ""
+            notes.append(
+                Note(
+                    "warning",
+                    f"the variable {variable} holds {found.group()} as it was written: AzureML puts paths into a job's "
+                    f"command only, not into its environment_variables; read {read}{path}, or pass it in the command",
+                )
+            )
+    return tuple(notes)
+
+
 PLATFORM = Platform(
     name=NAME,
     title="AzureML",
@@ -203,7 +266,7 @@ PLATFORM = Platform(
     families=(PREFIX,),
     found=lambda environ, _base: any(environ.get(name) for name in SIGNS),
     folder="outputs",
-    paths_at=of_node,
+    paths_at=_of_node,
     once_per_host="process_count_per_instance: 1",
     slots_key="process_count_per_instance",
     unexpanded=True,

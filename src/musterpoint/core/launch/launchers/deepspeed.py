@@ -2,7 +2,7 @@
 
 The runner in front of it (the ``deepspeed`` command) is left out: it ends with 0 when its child was killed by a signal
 and leaves the ranks behind on SIGTERM. When ranks are started again, the launcher isn't
-(:mod:`musterpoint.core.launch.restarted`).
+(:mod:`musterpoint.core.launch.identity`).
 
 Facts are those of DeepSpeed 0.19.8, ``launcher/launch.py`` and ``runner.py``.
 """
@@ -13,10 +13,10 @@ import base64
 import json
 
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Hidden, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
-from musterpoint.core.launch.restarted import plan_restarted
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 ON_CUDA_VARIABLE = ("cuda", "cpu", "hpu", "mps")

@@ -22,8 +22,8 @@ from musterpoint.core.launch.plan import (
     service_process,
 )
 from musterpoint.core.launch.tensorflow import config
+from musterpoint.core.launch.tensorflow.config import plan_existing, plan_once
 from musterpoint.core.launch.tensorflow.model import missing_model
-from musterpoint.core.launch.tensorflow.once import plan_existing, plan_once
 from musterpoint.core.launch.tensorflow.tasks import (
     BESIDE,
     RANK,

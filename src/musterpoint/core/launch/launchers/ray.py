@@ -18,7 +18,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.memory import Memory, survey_memory
+from musterpoint.core.fabric.devices import Memory, survey_memory
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job

@@ -15,8 +15,8 @@ from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.plan import LaunchPlan, rank_process
 from musterpoint.core.launch.tensorflow import config
+from musterpoint.core.launch.tensorflow.config import plan_existing, plan_once
 from musterpoint.core.launch.tensorflow.model import missing_model
-from musterpoint.core.launch.tensorflow.once import plan_existing, plan_once
 from musterpoint.core.launch.tensorflow.tasks import first_port, fixed_ports
 
 

@@ -3,7 +3,7 @@
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (torch would import a
 ``queue.py`` beside the script); the stub restores both for the program. Flags are torch.distributed.run's, from
 torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`). When ranks are started again, no agent is
-(:mod:`musterpoint.core.launch.restarted`), unless it does more than to start them.
+(:mod:`musterpoint.core.launch.identity`), unless it does more than to start them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 from musterpoint.core.launch.rendezvous import rendezvous
-from musterpoint.core.launch.restarted import plan_restarted
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"

@@ -4,13 +4,17 @@ Source: TensorFlow, "Distributed training with TensorFlow" (``TF_CONFIG``) and `
 role with an empty list is refused, so none is ever written.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LOOPBACK, LaunchInputs
+from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NAME = "TF_CONFIG"
@@ -113,3 +117,20 @@ def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tupl
         for host, wanted, got in moved
         if wanted != got
     )
+
+
+def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
+    """A plan that keeps the TF_CONFIG that was already set; the program is a service where its task is a server."""
+    roster = inputs.roster
+    note = f"TF_CONFIG was set already and is kept: {roster.me} is {task.task}"
+    text = repaired(inputs.environ)
+    own = (EnvSetting(NAME, text, "as it was set, without its empty roles, which TensorFlow refuses"),)
+    settings = own if text else ()
+    if not task.serves:
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, settings), (note,))
+    return plan_once(inputs, service_process(inputs.workspace, task.task, settings), (note,))._replace(local_ranks=0)
+
+
+def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:
+    """A plan with ``process`` as this host's one rank."""
+    return inputs.plan((process,), inputs.program_environment(), notes=notes)._replace(local_ranks=1)

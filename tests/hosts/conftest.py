@@ -165,6 +165,15 @@ def end(started: Iterable[subprocess.Popen[Any]]) -> None:
             process.communicate()
 
 
+def together(started: list[subprocess.Popen[str]]) -> tuple[list[int], list[str]]:
+    """The codes of processes that run at once, and what each wrote to stdout; none outlives this."""
+    try:
+        said = [process.communicate(timeout=500)[0] for process in started]
+    finally:
+        end(started)
+    return [process.returncode for process in started], said
+
+
 def eventually(check: Callable[[], bool], timeout: float = 500.0) -> None:
     """Returns when ``check`` holds."""
     deadline = time.monotonic() + timeout

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from ..ports import free_port
+from .conftest import together
 
 SWITCHES = {"n1": "top.west", "n2": "top.east", "n3": "top.west", "n4": "top.east"}
 TOLD = {"n4": "top/east"}
@@ -29,21 +30,17 @@ def test_hosts_at_one_switch_follow_each_other(python: str, environ: dict[str, s
     }  # fmt: skip
     words = [python, "-m", "musterpoint", "launch", "--launcher", "ranks", "--slots", "1", "--host-order", "topology",
              str(tmp_path / "train.py")]  # fmt: skip
-    running = []
+    started = []
     for at, (host, switches) in enumerate(SWITCHES.items()):
         known = "wrong" if host in TOLD else switches
         own = {"SLURM_NODEID": str(at), "SLURM_PROCID": str(at), "SLURMD_NODENAME": host,
                "SLURM_TOPOLOGY_ADDR": f"{known}.{host}", "MUSTER_TOPOLOGY": TOLD.get(host, "")}  # fmt: skip
-        running.append(
+        started.append(
             subprocess.Popen(words, env={**environ, **own}, cwd="/", stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )  # fmt: skip
-    try:
-        said = [process.communicate(timeout=500)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0, 0, 0, 0], said
+    codes, said = together(started)
+    assert codes == [0] * 4, said
     assert "rank order by topology: n1, n3, n2, n4" in said[0]
     rows = sorted(re.findall(r"^ran (\d) (\d) 4 (n\d) (\d)$", "".join(said), re.MULTILINE))
     assert rows == [("0", "0", "n1", "0"), ("1", "1", "n3", "1"), ("2", "2", "n2", "2"), ("3", "3", "n4", "3")]

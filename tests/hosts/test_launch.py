@@ -170,35 +170,6 @@ def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
     assert "(local rank 1) on algo-2, exit code 5" in hosts.left("algo-1", "failure")
 
 
-DIFFERENT = {
-    "job": ({"TRAINING_JOB_NAME": "another"}, ["'another'", "'digits'"]),
-    "launcher": ({"MUSTER_LAUNCHER": "script"}, ["script", "ranks"]),
-}
-
-
-@pytest.mark.parametrize("what", DIFFERENT)
-def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> None:
-    different, words = DIFFERENT[what]
-    hosts.program(SHOW)
-    hosts.run("train.py", MUSTER_LAUNCHER="ranks", TRAINING_JOB_NAME="digits", only={"algo-2": different})
-    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
-    for host in HOSTS:
-        failure = hosts.left(host, "failure")
-        assert failure.startswith("muster: "), failure
-        assert all(word in failure for word in ["algo-2", *words]), failure
-        assert "SHOW" not in hosts.logs[host]
-
-
-@pytest.mark.lane("suite")
-def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
-    hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
-    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
-    assert "secret" in hosts.logs["algo-2"], hosts.logs
-    assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
-    assert not [host for host in HOSTS if "only-for-this-test" in hosts.logs[host] + hosts.left(host, "failure")]
-
-
 @pytest.mark.lane("suite")
 def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)

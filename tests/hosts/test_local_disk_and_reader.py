@@ -43,17 +43,6 @@ def left(local: Local, name: str) -> Path:
     return local.output / "hosts/algo-1/opt/ml/model" / name
 
 
-@pytest.mark.lane("suite")
-@pytest.mark.parametrize("both", [False, True])
-def test_a_job_ends_though_nobody_reads(local: Local, both: bool) -> None:
-    process, read = unread(local, "400", "7", both=both)
-    assert process.wait(timeout=500) == 7
-    os.close(read)
-    assert json.loads((local.output / "job.json").read_text())["ExitCode"] == 7
-    assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 400
-    assert "the last line" in (local.output / "hosts/algo-1/log").read_text()
-
-
 @pytest.mark.parametrize("both", [False, True])
 def test_a_stop_is_heard_though_nobody_reads(local: Local, both: bool) -> None:
     """The program waits for its reader when the stop comes, and saves all the same."""

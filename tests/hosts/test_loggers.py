@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 
 import pytest
 
@@ -47,23 +46,6 @@ def test_every_line_comes_through_the_scripts_logger_and_the_reason_with_it(trai
     output = (done.stdout + done.stderr).decode()
     assert (done.returncode, lines_of(output)) == (1, (LINES, 1)), output
     assert "ValueError: bad shard 7" in train.reason.partition("\n")[0]
-
-
-BESIDE = 3
-"""Busy processes beside the job, on fewer processors."""
-
-
-def test_every_line_comes_on_a_loaded_machine(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(PRINTS, "prints.py")
-    train.program(script("tee", f"{train.python} prints.py"), "run.sh")
-    busy = [subprocess.Popen([train.python, "-c", "while True: pass"]) for _ in range(BESIDE)]
-    try:
-        done = train.run()
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()
-    assert (done.returncode, lines_of(done.stdout.decode())) == (0, (LINES, 1))
 
 
 @pytest.mark.parametrize("launcher", ["ranks", pytest.param("torchrun", marks=pytest.mark.torch)])

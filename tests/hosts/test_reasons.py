@@ -2,39 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .conftest import Local
-
-IGNORED = "import sys\nclass Pool:\n    def __del__(self): raise RuntimeError('del failed')\npool = Pool()\n"
-LOGGED = (
-    "import logging\ndef up():\n    try: 1 / 0\n    except Exception: logging.exception('upload failed, going on')\n"
-    "up()\nfor i in range(5): print('step', i, flush=True)\n"
-)
-ENDS = {
-    "a text": (f"{IGNORED}sys.exit('no data for the validation set')", 1, "no data for the validation set\nrank 0 "),
-    "an error line": (
-        f"{IGNORED}print('ERROR: no data for the validation set', file=sys.stderr); sys.exit(3)", 3,
-        "ERROR: no data for the validation set\nrank 0 "),
-    "argparse": (
-        f"{IGNORED}import argparse; argparse.ArgumentParser().parse_args(['--lrr', '1'])", 2,
-        "program.py: error: unrecognized arguments: --lrr 1\nrank 0 "),
-    "a text after steps": (
-        f"{LOGGED}raise SystemExit('no data for the validation set')", 1, "no data for the validation set\nrank 0 "),
-    "SIGKILL": (
-        f"{LOGGED}import os; os.kill(os.getpid(), 9)", 137,
-        "rank 0 (local rank 0) on algo-1, killed by SIGKILL (exit code 137)\nits last line: step 4\n"),
-}  # fmt: skip
-
-
-@pytest.mark.lane("suite")
-@pytest.mark.parametrize("name", ENDS)
-def test_what_ended_the_rank_leads(local: Local, name: str) -> None:
-    text, code, lead = ENDS[name]
-    words = ("--backend", "process", "--launcher", "ranks", "--slots", "1", local.program(text))
-    ran = local.run(*words)
-    assert (ran.code, ran.reason[: len(lead)]) == (code, lead), ran.reason
-
 
 ALIKE = """
 import atexit, os, pathlib, time

@@ -11,7 +11,7 @@ from typing import Iterator
 
 import pytest
 
-from .conftest import survivors
+from .conftest import survivors, together
 
 FRONT, BACK = "10.81.0", "10.82.0"
 FILES = Path("/etc/netns")
@@ -70,24 +70,20 @@ def test_the_network_is_the_one_that_the_platform_names(
 ) -> None:
     (tmp_path / "train.py").write_text(SHOW)
     token = f"muster-test-{uuid.uuid4().hex}"
-    running = []
+    started = []
     for at, (space, task) in enumerate(zip(spaces, tasks(platform), strict=True)):
         named = f'echo fa-{at} > /proc/sys/kernel/hostname && exec "$@"'
         words = ["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", named, "sh", python, "-m", "musterpoint"]
         own = {**environ, **task, "MUSTER_TEST_TOKEN": token}
-        running.append(
+        started.append(
             subprocess.Popen(
                 [*words, "launch", "--launcher", "ranks", "--slots", "1", "train.py"],
                 env={**own, "SAGEMAKER_BASE_DIR": str(tmp_path / f"none-{at}")},
                 cwd=tmp_path, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )
         )  # fmt: skip
-    try:
-        texts = [process.communicate(timeout=300)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0, 0], texts
+    codes, texts = together(started)
+    assert codes == [0, 0], texts
     for rank, text in enumerate(texts):
         assert f"RANK {rank} {BACK}.1 {BACK}.{rank + 1}" in text, text
     assert survivors(token) == []

@@ -74,11 +74,6 @@ def test_a_stopped_job_gets_a_signal_and_its_model_is_kept(account: Account) -> 
         account.sagemaker.stop_training_job(TrainingJobName="stopped")
 
 
-def test_a_job_that_takes_too_long_is_stopped(account: Account) -> None:
-    done = account.run("long", WAITS, StoppingCondition={"MaxRuntimeInSeconds": 1})
-    assert done["TrainingJobStatus"] == "Stopped" and done["SecondaryStatus"] == "MaxRuntimeExceeded"
-
-
 def test_what_is_wrong_has_the_codes_and_texts_of_the_api(account: Account) -> None:
     client = account.sagemaker
     account.run("twice", "print(1)")
@@ -131,27 +126,3 @@ def test_keys_of_any_form_are_signed(account: Account) -> None:
     url = account.s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "odd/plain"})
     with urllib.request.urlopen(url) as answer:
         assert answer.read() == b"plain"
-
-
-def test_tags(account: Account) -> None:
-    arn = account.create("tagged", "print(1)", Tags=[{"Key": "team", "Value": "one"}])
-    client = account.sagemaker
-    client.add_tags(ResourceArn=arn, Tags=[{"Key": "stage", "Value": "test"}])
-    assert {"Key": "team", "Value": "one"} in client.list_tags(ResourceArn=arn)["Tags"]
-    client.delete_tags(ResourceArn=arn, TagKeys=["team"])
-    assert client.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "stage", "Value": "test"}]
-    account.server.wait("tagged")
-
-
-def test_waiters_and_pages(account: Account) -> None:
-    for number in range(5):
-        account.create(f"page-{number}", "print(1)")
-    waiter = account.sagemaker.get_waiter("training_job_completed_or_stopped")
-    for number in range(5):
-        account.server.wait(f"page-{number}")
-        waiter.wait(TrainingJobName=f"page-{number}")
-    pages = account.sagemaker.get_paginator("list_training_jobs").paginate(
-        NameContains="page-", SortBy="Name", SortOrder="Ascending", MaxResults=2
-    )
-    names = [[job["TrainingJobName"] for job in page["TrainingJobSummaries"]] for page in pages]
-    assert names == [["page-0", "page-1"], ["page-2", "page-3"], ["page-4"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Callable
@@ -103,30 +102,3 @@ def test_a_world_of_another_size_ends_the_job(under: Callable[[str], Any], tmp_p
     job.environ["PATH"] = f"{folder}:{job.environ['PATH']}"
     reason = agree(job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "600")), 72)
     assert "got a world of 2 rank(s), but 4 were planned" in reason
-
-
-def test_without_an_mpi_every_host_says_so(under: Callable[[str], Any], tmp_path: Path) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for place in ("/usr/sbin", "/usr/bin"):
-        for path in Path(place).iterdir():
-            if not path.name.startswith(("mpi", "orte")) and not (folder / path.name).exists():
-                (folder / path.name).symlink_to(path)
-    job.environ["PATH"] = str(folder)
-    ran = job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "1"))
-    assert ran.code == 72, ran.stderr + ran.stdout
-    assert "there is no mpirun on PATH" in ran.reason
-
-
-@pytest.mark.parametrize(
-    ("options", "words"), [("-np 8", "has -np, but how many ranks"), ("-x 'A", "can't be read as a shell would")]
-)
-def test_options_that_are_refused(under: Callable[[str], Any], options: str, words: str) -> None:
-    settings = {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}
-    job = under("openmpi4")
-    ran = job.run("end.py", "--hosts", "2", "--distribution", json.dumps({"mpi": settings}),
-                  arguments=("wait", "-1", "1"))  # fmt: skip
-    reason = agree(ran, 64)
-    assert "sagemaker_mpi_custom_mpi_options" in reason
-    assert words in reason

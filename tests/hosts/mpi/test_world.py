@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from typing import Any, Callable
 
@@ -86,26 +85,6 @@ def test_options_of_the_job_reach_every_rank(under: Callable[[str], Any], flavou
         assert rank["environ"]["SM_FRAMEWORK_PARAMS"]
 
 
-def test_mpi_prefix_of_the_log(under: Callable[[str], Any]) -> None:
-    job = under("mpich")
-    job.environ["SECRET_TOKEN"] = SECRET
-    ran = job.run("world.py", "--hosts", "2", "--log-prefix", "mpi")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert "[1,mpirank:0,algo-1]<stdout>:rank 0 of 2 says 15\n" in ran.log("algo-1")
-    assert "[1,mpirank:1,algo-2]<stdout>:rank 1 of 2 says 15\n" in ran.log("algo-2")
-
-
-@pytest.mark.lane("mpi")
-@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
-def test_four_hosts_in_order(under: Callable[[str], Any], flavour: str) -> None:
-    job = under(flavour)
-    job.environ["SECRET_TOKEN"] = SECRET
-    ran = job.run("world.py", "--hosts", "4", "--host-slots", "1,2,1,1")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    found = [rank["rank"] for number in range(1, 5) for rank in job.left(ran, f"algo-{number}")]
-    assert found == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
 def test_hosts_that_are_processes(under: Callable[[str], Any], flavour: str) -> None:
@@ -168,24 +147,6 @@ def test_programs_that_are_no_python(under: Callable[[str], Any], flavour: str, 
     for rank, host in enumerate(("algo-1", "algo-2")):
         assert f"shell {rank} of 2 beside ./{name}: a b\n" in ran.log(host)
         assert "reduced 2\n" in ran.log(host)
-
-
-WRAPPER = """#!/bin/sh
-# like the images of AWS: one more flag, and the shell stays in front
-{mpirun} --tag-output "$@"
-"""
-
-
-def test_a_wrapper_around_mpirun_that_stays(under: Callable[[str], Any], tmp_path: Any) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "wrapped"
-    folder.mkdir()
-    (folder / "mpirun").write_text(WRAPPER.format(mpirun="/usr/bin/mpirun"))
-    (folder / "mpirun").chmod(0o755)
-    job.environ["PATH"] = f"{folder}{os.pathsep}{job.environ['PATH']}"
-    ran = job.run("reduce.py", "--hosts", "2", "--slots", "2")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert ran.stdout.count("of 4 says 6") == 4
 
 
 @pytest.mark.lane("mpi")

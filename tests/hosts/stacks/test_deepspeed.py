@@ -103,18 +103,6 @@ def test_what_a_program_gets(deep) -> None:  # type: ignore[no-untyped-def]
             assert line in ran.stdout, (line, ran.stdout)
 
 
-def test_a_build_that_was_killed_is_told_of(local, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """DeepSpeed would wait for its lock for ever, and say nothing."""
-    lock = tmp_path / "extensions" / "deepspeed_shm_comm" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    local.environ["TORCH_EXTENSIONS_DIR"] = str(tmp_path / "extensions")
-    ran = local.run("--hosts", "1", "--backend", "process", "--launcher", "script", local.program("print('hello')"))
-    assert ran.code == 0, ran.stderr
-    assert f"warning: {lock} belongs to no process here" in ran.log("algo-1")
-    assert lock.exists(), "removing it is the user's decision"
-
-
 TUNING = {
     "train_micro_batch_size_per_gpu": "auto",
     "optimizer": {"type": "Adam", "params": {"lr": 5e-3, "torch_adam": True}},

@@ -278,7 +278,6 @@ ROWS = (
     Row("hosts/test_ssh", "pythons", ("ssh",)),
     Row("hosts/test_stop_early"),
     Row("hosts/test_torchrun_command"),
-    Row("hosts/test_two_networks"),
     Row("hosts/test_user_text"),
     Row("hosts/test_wheel"),
     Row("images/", "images", ("images",), limit=1200),

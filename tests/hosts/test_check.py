@@ -119,25 +119,6 @@ def test_every_host_with_something_wrong_is_named(hosts: Hosts, tmp_path: Path) 
     assert ("port-blocked", "algo-3") in named(document, "warn"), "only the leader needs the master port"
 
 
-@pytest.mark.parametrize("hosts", [2], indirect=True)
-def test_a_host_that_cannot_reach_the_leader_is_missing_until_it_can_and_then_the_job_starts(hosts: Hosts) -> None:
-    rule = ("OUTPUT", "-p", "tcp", "--dport", "7776", "-j", "DROP")
-    hosts.on("algo-2", "iptables", "-A", *rule)
-    words = ("check", "--json", "--rollcall-timeout", "2")
-    codes, outs, errs = ended([hosts.start(host, *words) for host in hosts.network.hosts])
-    assert codes == [78] * 2, errs
-    assert [named(json.loads(out), "fail") for out in outs] == [
-        [("host-missing", "algo-2")],
-        [("host-missing", "algo-1")],
-    ]
-
-    hosts.on("algo-2", "iptables", "-D", *rule)
-    program = ("launch", "--launcher", "script", "/bin/true")
-    codes, _, errs = ended([hosts.start(host, *program, first=("check", "--strict")) for host in hosts.network.hosts])
-    assert codes == [0] * 2, errs
-    assert all("2 hosts: 4 ok" in err for err in errs), errs
-
-
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("hosts", [2], indirect=True)
 def test_a_check_before_the_launch_ends_all_hosts_for_one_reason(hosts: Hosts, tmp_path: Path) -> None:

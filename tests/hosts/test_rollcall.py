@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
 import time
 from typing import Any, Callable, Iterator
 
@@ -50,39 +49,6 @@ def test_hosts_muster_and_leave_together(network: Callable[..., Network], six: b
     assert not any(host.heard("PeerLost") for host in hosts)
     said = [line["text"] for host in hosts for line in host.heard("said")]
     assert not any(text.startswith("warning") for text in said), said
-
-
-@pytest.mark.lane("suite")
-def test_a_killed_host_is_lost_by_name(network: Callable[..., Network]) -> None:
-    net = network(3)
-    hosts = [net.call_the_roll(host) for host in net.hosts]
-    wait_all(hosts, "mustered")
-    for host in ("algo-2", "algo-3"):
-        hosts[0].say(f'start ["{host}", 1, ["orted", "--tree-spawn"]]')
-    for asked in wait_all(hosts[1:], "StartAsked"):
-        assert asked["event"] == [1, ["orted", "--tree-spawn"]]
-    hosts[1].say("started [1]")
-    assert hosts[0].wait("Started")["event"] == ["algo-2", 1]
-    hosts[1].signal(signal.SIGKILL)
-    began = time.monotonic()
-    for lost in wait_all([hosts[0], hosts[2]], "PeerLost"):
-        assert lost["event"][0] == "algo-2"
-    assert time.monotonic() - began > 8
-    ended = hosts[0].wait("StartEnded")["event"]
-    assert ended == ["algo-2", 1, 255, f"host algo-2 was lost: {lost['event'][1]}"]
-    assert len(hosts[0].heard("StartEnded")) == 1
-
-
-@pytest.mark.lane("suite")
-def test_a_killed_leader_is_lost_for_everybody(network: Callable[..., Network]) -> None:
-    net = network(3)
-    hosts = [net.call_the_roll(host) for host in net.hosts]
-    wait_all(hosts, "mustered")
-    hosts[0].signal(signal.SIGKILL)
-    hosts[1].say("failed peer")
-    verdict = hosts[1].wait("JobFailed")["event"][0]
-    assert (verdict[0], verdict[1], verdict[3]) == ("algo-1", 76, "infra")
-    assert hosts[2].wait("PeerLost")["event"][0] == "algo-1"
 
 
 @pytest.mark.lane("suite")

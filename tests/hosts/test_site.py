@@ -67,12 +67,3 @@ def test_a_link_in_the_repository_that_leads_nowhere_fails(pages: ModuleType, tm
     page.write_text("`[code](is.no.link)`\n\n```text\n[nor](is.this)\n```\n\n[gone](../src/gone.py)\n")
     with pytest.raises(pages.Missing, match=r"docs/index\.md: \.\./src/gone\.py leads nowhere"):
         pages.rewritten(tmp_path, page)
-
-
-def test_a_folder_becomes_a_page_with_its_files(pages: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "one.py").write_text("print(1)\n")
-    shown = pages.as_page(tmp_path, tmp_path / "examples")
-    assert "# `examples`" in shown
-    assert "## `one.py`" in shown
-    assert "````python\nprint(1)\n" in shown

@@ -64,6 +64,7 @@ def test_every_host_has_a_log_stream(backend: Backend, done: dict[str, Any]) -> 
 def test_what_the_program_prints_is_in_the_log(backend: Backend, done: dict[str, Any]) -> None:
     printed = [line for each in lines(backend, "two-hosts").values() for line in each]
     assert {f"algo-{host} loss={1 / (epoch + 1)};" for host in (1, 2) for epoch in range(4)} <= set(printed)
+    assert printed.count("café, and no end of the line") == 2
 
 
 def test_what_hosts_leave_is_the_model_in_s3(backend: Backend, done: dict[str, Any]) -> None:
@@ -192,13 +193,4 @@ def test_a_call_without_a_signature_is_refused(backend: Backend) -> None:
 
 def test_operations_that_nobody_has_are_refused(backend: Backend) -> None:
     with pytest.raises(ClientError):
-        backend.sagemaker.create_labeling_job(
-            LabelingJobName="labels", LabelAttributeName="label", RoleArn="arn:aws:iam::123456789012:role/training",
-            InputConfig={"DataSource": {"SnsDataSource": {"SnsTopicArn": "arn:aws:sns:us-east-1:123456789012:a"}}},
-            OutputConfig={"S3OutputPath": f"s3://{BUCKET}/labels"},
-            HumanTaskConfig={
-                "WorkteamArn": "arn:aws:sagemaker:us-east-1:123456789012:workteam/private-crowd/a", "UiConfig": {},
-                "TaskTitle": "a", "TaskDescription": "a", "NumberOfHumanWorkersPerDataObject": 1,
-                "TaskTimeLimitInSeconds": 30,
-            },
-        )  # fmt: skip
+        backend.sagemaker.describe_labeling_job(LabelingJobName="labels")

@@ -56,17 +56,6 @@ class MpiJob:
         assert ran.code == code, ran.stderr + ran.stdout
         return ran
 
-    def with_bridge(self) -> None:
-        """Jobs run on the hosts of ``with_bridge.py`` from now on."""
-        plain = self.local.command
-
-        def command(*words: str | Path, output: Path | None = None) -> list[str]:
-            python, *rest = plain(*words, output=output)
-            assert rest[:2] == ["-m", "musterpoint"]
-            return [python, str(Path(__file__).parent / "with_bridge.py"), *rest[2:]]
-
-        self.local.command = command
-
     def start(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
         return self.local.start(*self.words(program, options, arguments))
 

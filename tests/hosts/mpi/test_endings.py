@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -24,14 +23,6 @@ def agree(ran: Any, code: int) -> str:
     reasons = [[line for line in outcome["reason"].splitlines() if not OTHERS.match(line)] for outcome in outcomes]
     assert reasons[0] == reasons[1]
     return "\n".join(reasons[0])
-
-
-@pytest.mark.parametrize("flavour", ["openmpi5", "impi"])
-def test_on_one_host(under: Callable[[str], Any], flavour: str) -> None:
-    job = under(flavour)
-    ran = job.run("end.py", "--hosts", "1", "--slots", "2", arguments=("exit", "1", "600"))
-    assert ran.code == 7, ran.stderr + ran.stdout
-    assert "rank 1 (local rank 1) on algo-1, exit code 7" in ran.reason
 
 
 @pytest.mark.parametrize("flavour", ["openmpi5", "mpich"])
@@ -84,21 +75,3 @@ def test_a_daemon_that_is_killed_takes_its_ranks_along(under: Callable[[str], An
     job.kill("algo-2", daemon)
     ran = job.finish(process)
     assert f"{daemon} ended while its ranks were running (killed by SIGKILL) on algo-2" in agree(ran, 72)
-
-
-SMALLER = """#!/bin/sh
-# an image's own idea of how many ranks there are
-[ "$1" = -np ] && shift 2 && set -- -np 2 "$@"
-exec /usr/bin/mpirun "$@"
-"""
-
-
-def test_a_world_of_another_size_ends_the_job(under: Callable[[str], Any], tmp_path: Path) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "smaller"
-    folder.mkdir()
-    (folder / "mpirun").write_text(SMALLER)
-    (folder / "mpirun").chmod(0o755)
-    job.environ["PATH"] = f"{folder}:{job.environ['PATH']}"
-    reason = agree(job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "600")), 72)
-    assert "got a world of 2 rank(s), but 4 were planned" in reason

@@ -63,25 +63,6 @@ def test_zero2_trains_under_other_launchers(  # type: ignore[no-untyped-def]
         assert f"rank {rank} of 2: argument -1, device 0, stage 2" in ran.stdout
 
 
-KILLER = """
-import os, signal, sys, time
-if sys.argv[1:]:
-    sys.exit(f"unwanted: {sys.argv[1:]}")
-launcher = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
-if os.environ["RANK"] == "1":
-    os.kill(launcher, signal.SIGKILL)
-time.sleep(600)
-"""
-
-
-def test_a_launcher_that_is_killed_takes_the_job_along(deep) -> None:  # type: ignore[no-untyped-def]
-    """Also: a user whose program doesn't know --local_rank can have it without."""
-    ran = deep.run("--hosts", "2", "--backend", "process", "--launcher", "deepspeed", "--deepspeed-local-rank",
-                   "variable", deep.program(KILLER))  # fmt: skip
-    assert ran.code == 72, ran.stderr
-    assert "deepspeed ended while its ranks were running (killed by SIGKILL) on algo-2" in ran.reason
-
-
 ARGUMENTS = """
 import os, sys
 print("got", sys.argv[1:], os.environ["LOCAL_RANK"], os.environ["CUDA_VISIBLE_DEVICES"], flush=True)

@@ -121,6 +121,19 @@ class Local:
         return self.finish(process, timeout)
 
 
+def pids(*marks: str) -> list[int]:
+    """Processes that have all ``marks`` in their environment."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environ = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue
+        if all(mark.encode() in environ for mark in marks):
+            found.append(int(name))
+    return found
+
+
 def survivors(token: str) -> list[str]:
     """Processes that still exist and have ``token`` in their environment, by command line; not those that only have
     yet to notice that they were killed.

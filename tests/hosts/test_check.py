@@ -22,10 +22,6 @@ asked = json.loads(sys.argv[1])
 os.environ.update(asked["environ"])
 if asked["shm"]:  # in the mount namespace of its own that `ip netns exec` has made
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + asked["shm"], "none", "/dev/shm"], check=True)
-for words in asked["first"]:
-    done = subprocess.run([sys.executable, "-m", "musterpoint", *words], stdout=sys.stderr)
-    if done.returncode:
-        sys.exit(done.returncode)
 os.execv(sys.executable, [sys.executable, "-m", "musterpoint", *sys.argv[2:]])
 """
 AHEAD = r"""
@@ -57,11 +53,10 @@ class Hosts:
         """Runs a command on the host."""
         subprocess.run(["ip", "netns", "exec", self.network.netns(host), *words], check=True)
 
-    def start(self, host: str, *words: str, shm: str = "", first: tuple[str, ...] = (), **environ: str) -> Started:
-        """Starts musterpoint with ``words``; before that, and only if it ends well, with the words of ``first``."""
+    def start(self, host: str, *words: str, shm: str = "", **environ: str) -> Started:
         names = json.dumps(self.network.hosts)
         variables = {"SM_HOSTS": names, "SM_CURRENT_HOST": host, "OMP_NUM_THREADS": "1", **environ}
-        asked = json.dumps({"environ": variables, "shm": shm, "first": [first] if first else []})
+        asked = json.dumps({"environ": variables, "shm": shm})
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.network.netns(host), sys.executable, "-c", START, asked, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)},

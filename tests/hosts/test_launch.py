@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping
 import pytest
 
 from ..ports import free_port
-from .conftest import survivors
+from .conftest import survivors, together
 
 HOSTS = ("algo-1", "algo-2")
 FOUR = {"algo-1": "127.0.0.21", "algo-2": "127.0.0.22"}
@@ -67,20 +67,16 @@ class Hosts:
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
         told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
                 "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
-        running = {}
-        for host in HOSTS:
-            base = {"SM_CURRENT_HOST": host, "SAGEMAKER_BASE_DIR": str(self.folder / host)}
-            with (self.folder / f"{host}.log").open("wb") as log:
-                running[host] = subprocess.Popen(
-                    [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], stdout=log, stderr=log,
-                    stdin=subprocess.DEVNULL, env={**self.environ, **told, **base, **only.get(host, {})},
-                )  # fmt: skip
-        try:
-            self.codes = {host: process.wait(500) for host, process in running.items()}
-        finally:
-            for process in running.values():
-                process.kill()
-            self.logs = {host: (self.folder / f"{host}.log").read_text() for host in HOSTS}
+        codes, logs = together([
+            subprocess.Popen(
+                [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**self.environ, **told, "SM_CURRENT_HOST": host,
+                     "SAGEMAKER_BASE_DIR": str(self.folder / host), **only.get(host, {})},
+            )
+            for host in HOSTS
+        ])  # fmt: skip
+        self.codes, self.logs = dict(zip(HOSTS, codes)), dict(zip(HOSTS, logs))
 
     def shown(self, host: str) -> list[dict[str, Any]]:
         """What the program's ranks on ``host`` showed, in order."""

@@ -31,17 +31,6 @@ def site(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.Temp
     return output
 
 
-def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> None:
-    docs = root / "docs"
-    names = [path.relative_to(docs).with_suffix(".html").as_posix() for path in docs.rglob("*.md")]
-    built = [name.replace("README.html", "index.html") for name in names]
-    assert [name for name in built if not (site / name).exists()] == []
-    named = set(re.findall(r'"([a-z0-9/-]+\.md)"', (docs / "site.toml").read_text()))
-    alone = {path.name for path in (docs / "decisions").glob("0*.md")}
-    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.name not in alone}
-    assert found - named - {"decisions/README.md"} == set()
-
-
 def test_it_asks_no_other_host_for_anything(site: Path) -> None:
     """Links may lead to others, as the reader follows them; pictures, styles and scripts are the site's own."""
     fetched = re.compile(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)")

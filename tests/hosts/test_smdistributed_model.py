@@ -81,14 +81,6 @@ def mpirun(local: Any, stack: Callable[[str], Path]) -> None:
     local.environ["MUSTER_PYTHON"] = local.python
 
 
-@pytest.fixture
-def digits(python: str) -> tuple[str, str]:
-    """The channel with scikit-learn's handwritten digits, which its package has as a table."""
-    code = "import importlib.util as util; print(util.find_spec('sklearn').submodule_search_locations[0])"
-    package = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    return "--channel", f"training={package}/datasets/data"
-
-
 def test_the_example_under_mpirun(local: Any, root: Path, mpirun: None) -> None:
     """Each copy of the model on one host. Its checkpoint is a plain model's."""
     example = root / "examples/smdistributed/model_parallel.py"

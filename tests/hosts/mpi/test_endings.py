@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -66,12 +67,18 @@ DAEMONS = {"openmpi4": ("mpirun", "orted"), "openmpi5": ("prterun", "prted"), "m
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_daemon_that_is_killed_takes_its_ranks_along(under: Callable[[str], Any], flavour: str) -> None:
-    """They are orphans otherwise, and run on."""
+def test_a_daemon_that_is_killed_takes_its_ranks_along(
+    under: Callable[[str], Any], flavour: str, tmp_path: Path
+) -> None:
+    """They are orphans otherwise, and run on. Open MPI's leaves nothing lying about."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     job = under(flavour)
+    job.environ["TMPDIR"] = str(scratch)
     daemon = DAEMONS[flavour][1]
     process = job.start("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "600"))
     job.ready(process, 4)
     job.kill("algo-2", daemon)
     ran = job.finish(process)
     assert f"{daemon} ended while its ranks were running (killed by SIGKILL) on algo-2" in agree(ran, 72)
+    assert [path.name for path in scratch.iterdir() if not path.name.startswith("met-")] == [], "but the program's own"

@@ -76,19 +76,6 @@ def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_pat
     assert list(scratch.iterdir()) == []
 
 
-def test_daemons_that_are_killed_leave_nothing_lying_about(under: Callable[[str], Any], tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    job = under("openmpi4")
-    job.environ["TMPDIR"] = str(scratch)
-    process = job.start("aborts.py", *TWO_BY_TWO, arguments=("stop", "-1", "sleep"))
-    job.ready(process, 4)
-    assert sorted(path.name for folder in scratch.iterdir() for path in folder.iterdir())[0].startswith("ompi.")
-    job.kill("algo-2", "orted")
-    job.finish(process)
-    assert list(scratch.iterdir()) == []
-
-
 def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Callable[[str], Any]) -> None:
     """Their daemons belong to the plans that were handed over, whose numbers all hosts share."""
     job = under("openmpi4")

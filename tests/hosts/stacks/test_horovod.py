@@ -92,14 +92,6 @@ def test_the_rank_that_raised_is_the_reason(mpi, digits: Path) -> None:  # type:
     assert ran.outcome("algo-1")["class"] == "user"
 
 
-def test_a_stop_saves_checkpoints_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = gloo.stop(*TWO, "--slots", "1", "--launcher", "ranks", DIGITS, digits, "--wait", "/opt/ml/model",
-                    when="epoch 1", lines=1)  # fmt: skip
-    assert ran.code == 143, ran.stderr + ran.stdout
-    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*.pt")
-    assert sorted(path.name for path in saved) == ["checkpoint-0.pt", "checkpoint-1.pt"]
-
-
 FAILS = """
 import os, sys
 import horovod.torch as hvd, torch

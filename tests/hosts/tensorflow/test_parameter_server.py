@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ..conftest import eventually, pids
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow" / "parameter_server.py"
 SOON = 3.0
 """Seconds from the last rank's end to the job's."""
@@ -64,10 +66,11 @@ def test_the_example(tensor: Any) -> None:
 
 
 def test_a_server_that_is_killed_ends_the_job_by_its_name(tensor: Any) -> None:
-    running = tensor.start(2, "parameter-server", "master_and_workers.py", "--stop-grace", "3", "--", "--steps", "0")
+    words = tensor.words(2, "parameter-server", "master_and_workers.py", "--stop-grace", "3", "--", "--steps", "0")
+    running = tensor.local.start(*words)
     models = [tensor.local.output / "hosts" / host / "opt/ml/model/training" for host in ("algo-1", "algo-2")]
-    tensor.wait(running, lambda: all(model.exists() for model in models))
-    (server,) = tensor.processes(b'"task": {"type": "ps", "index": 1}')
+    eventually(lambda: running.poll() is not None or all(model.exists() for model in models))
+    (server,) = pids(tensor.local.token, '"task": {"type": "ps", "index": 1}')
     os.kill(server, signal.SIGKILL)
     ran = tensor.local.finish(running)
     assert ran.code == 72, ran.stderr + ran.stdout

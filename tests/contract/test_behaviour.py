@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,32 +9,25 @@ from typing import Any
 
 import pytest
 
+from .conftest import Theirs
 from .test_sagemaker_training import DUMP, Tree, write
 
 MAIN = {"pkg/__main__.py": (DUMP, 0o644), "pkg/__init__.py": ("", 0o644)}
 
 
 @pytest.fixture
-def both(their_train: subprocess.Popen[str], no_pip: str, tmp_path: Path, environ: dict[str, str]) -> Any:
+def both(their_train: Theirs, both_environ: dict[str, str], our_path: str, tmp_path: Path) -> Any:
     """Runs a tree under both toolkits: the codes and the output of theirs and of ours."""
 
     def run(tree: Tree, without: str = "") -> tuple[tuple[int, str], tuple[int, str]]:
         base, output = tmp_path / "ml", tmp_path / "output"
-        kept = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
-        kept.update(
-            SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", AWS_CONFIG_FILE=os.devnull,
-            AWS_EC2_METADATA_DISABLED="true", DUMP=str(tmp_path / "dump.json"), **tree.environ,
-        )  # fmt: skip
+        environ = {**both_environ, "DUMP": str(tmp_path / "dump.json"), **tree.environ}
         prepare(tree, base, without)
-        assert their_train.stdin is not None
-        assert their_train.stdout is not None
-        asked = {"environ": {**kept, "PYTHONPATH": no_pip}, "cwd": "/", "output": str(output)}
-        print(json.dumps(asked), file=their_train.stdin, flush=True)
-        theirs = int(their_train.stdout.readline()), output.read_text()
+        theirs = their_train(environ, output), output.read_text()
         prepare(tree, base, without)
         done = subprocess.run(
-            [sys.executable, "-m", "musterpoint.cli.train"], env=kept, cwd="/", capture_output=True, text=True,
-            timeout=500, check=False,
+            [sys.executable, "-m", "musterpoint.cli.train"], env={**environ, "PYTHONPATH": our_path}, cwd="/",
+            capture_output=True, text=True, timeout=500, check=False,
         )  # fmt: skip
         return theirs, (done.returncode, done.stdout + done.stderr)
 

@@ -25,6 +25,7 @@ from musterpoint.core.job.read import read_job
 
 from ..hosts.packages import PYPROJECT, Index, backend, wheel
 from ..ports import free_port
+from .conftest import Theirs
 from .differences import CHECKS, DIFFERENCES, ELSEWHERE, compare, pairs
 
 DUMP = """
@@ -293,14 +294,10 @@ def asked_of_pip(calls: Path) -> list[Any]:
     return found
 
 
-def run_theirs(their_train: subprocess.Popen[str], environ: dict[str, str], dump: Path) -> Seen:
+def run_theirs(their_train: Theirs, environ: dict[str, str], dump: Path) -> Seen:
     dump.unlink(missing_ok=True)
     output = dump.with_name("their output")
-    asked = {"environ": {**environ, "DUMP": str(dump)}, "cwd": "/", "output": str(output)}
-    assert their_train.stdin is not None
-    assert their_train.stdout is not None
-    print(json.dumps(asked), file=their_train.stdin, flush=True)
-    assert their_train.stdout.readline() == "0\n", output.read_text()
+    assert their_train({**environ, "DUMP": str(dump)}, output) == 0, output.read_text()
     return seen(dump)
 
 
@@ -360,15 +357,10 @@ def run_alone(environ: dict[str, str], dump: Path) -> Seen:
 
 @pytest.mark.parametrize("name", TREES)
 def test_the_program_sees_the_same(
-    name: str, their_train: subprocess.Popen[str], no_pip: str, tmp_path: Path, environ: dict[str, str]
+    name: str, their_train: Theirs, our_path: str, both_environ: dict[str, str], tmp_path: Path
 ) -> None:
     tree, base, dump = TREES[name], tmp_path / "ml", tmp_path / "dump.json"
-    source_path = environ["PYTHONPATH"]
-    environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
-    environ.update(
-        SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", DUMP_PYTHON=sys.executable, PYTHONPATH=no_pip,
-        AWS_CONFIG_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", **tree.environ,
-    )  # fmt: skip
+    environ = {**both_environ, **tree.environ}
     calls = tmp_path / "calls"
     if tree.pip:
         environ["PIP_CALLS"] = str(calls)
@@ -376,11 +368,8 @@ def test_the_program_sees_the_same(
     theirs = run_theirs(their_train, environ, dump)
     their_pip = asked_of_pip(calls)
     write(tree, base)
-    if tree.starts:
-        ours_environ = {**environ, "PYTHONPATH": os.pathsep.join((source_path, no_pip))}
-        ours = run_ours(tree, ours_environ, base, dump)
-    else:
-        ours = run_alone(environ, dump)
+    our_environ = {**environ, "PYTHONPATH": our_path}
+    ours = run_ours(tree, our_environ, base, dump) if tree.starts else run_alone(environ, dump)
     assert asked_of_pip(calls) == their_pip
     own = 1 if tree.program.endswith((".py", "dump")) else 2  # a shell script hands its $0 on
     assert ours.argv[:own] == theirs.argv[:own]
@@ -415,7 +404,7 @@ def own_environment(peer: Path, tmp_path: Path) -> Path:
 
 
 def test_a_packaged_job_with_requirements_really_installed(
-    own_environment: Path, tmp_path: Path, environ: dict[str, str]
+    own_environment: Path, tmp_path: Path, both_environ: dict[str, str], environ: dict[str, str]
 ) -> None:
     """Both install the same package and requirements with the real pip, each into a Python of its own, and run it."""
     index = Index(backend(), wheel("mp-needed", "1.5"))
@@ -428,11 +417,8 @@ def test_a_packaged_job_with_requirements_really_installed(
         hyperparameters={"sagemaker_submit_directory": "{sources}", "lr": "0.1"},
     )  # fmt: skip
     base = tmp_path / "ml"
-    environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
-    environ.update(
-        SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", AWS_CONFIG_FILE=os.devnull, PIP_INDEX_URL=index.url,
-        AWS_EC2_METADATA_DISABLED="true", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1",
-    )  # fmt: skip
+    more = {"PYTHONPATH": environ["PYTHONPATH"], "PIP_INDEX_URL": index.url, "PIP_CONFIG_FILE": os.devnull}
+    environ = {**both_environ, **more, "PIP_NO_CACHE_DIR": "1"}
     said = []
     try:
         for command in (["sagemaker_training.cli.train"], ["musterpoint.cli.train"]):

@@ -6,7 +6,6 @@ What the program sees is the same; where the two end otherwise, docs/sagemaker.m
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from ..hosts.packages import tar_gz
 from ..hosts.s3 import S3
+from .conftest import Theirs
 from .differences import compare, pairs
 from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip
 
@@ -59,18 +59,14 @@ class Ended(NamedTuple):
 class Both:
     """One job tree, run by either side; each finds it as new."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], server: subprocess.Popen[str], s3: S3, pip: str,
-                 python: Path) -> None:  # fmt: skip
-        self.folder, self.base, self.s3, self.server, self.pip = folder, folder / "ml", s3, server, pip
-        self.source_path = environ["PYTHONPATH"]
+    def __init__(self, folder: Path, environ: dict[str, str], our_path: str, theirs: Theirs, s3: S3) -> None:
+        self.folder, self.base, self.s3, self.our_path, self._theirs = folder, folder / "ml", s3, our_path, theirs
         self.dump, self.calls = folder / "dump.json", folder / "calls"
-        self.environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
-        self.environ.update(
-            SAGEMAKER_BASE_DIR=str(self.base), SM_STUDIO_LOCAL_MODE="true", DUMP_PYTHON=sys.executable, PYTHONPATH=pip,
-            AWS_CONFIG_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", AWS_DEFAULT_REGION="us-east-1",
-            AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="a-secret-of-the-test", S3_ENDPOINT_URL=s3.url,
-            DUMP=str(self.dump), PIP_CALLS=str(self.calls), MUSTER_PYTHON=str(python),
-        )  # fmt: skip
+        self.environ = {
+            **environ, "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "S3_ENDPOINT_URL": s3.url, "DUMP": str(self.dump),
+            "PIP_CALLS": str(self.calls),
+        }  # fmt: skip
 
     def write(self, source: str, program: str) -> None:
         self.calls.unlink(missing_ok=True)
@@ -85,14 +81,10 @@ class Both:
             (self.base / f"input/config/{name}.json").write_text(json.dumps(content))
 
     def theirs(self) -> Ended:
-        asked = {"environ": self.environ, "cwd": "/", "output": str(self.folder / "output")}
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
-        print(json.dumps(asked), file=self.server.stdin, flush=True)
-        return self._ended(int(self.server.stdout.readline()))
+        return self._ended(self._theirs(self.environ, self.folder / "output"))
 
     def ours(self) -> Ended:
-        environ = {**self.environ, "PYTHONPATH": os.pathsep.join((self.source_path, self.pip))}
+        environ = {**self.environ, "PYTHONPATH": self.our_path}
         command = [sys.executable, "-m", "musterpoint.cli.train"]
         done = subprocess.run(command, env=environ, cwd="/", capture_output=True, timeout=500, check=False)
         return self._ended(done.returncode)
@@ -111,10 +103,8 @@ class Both:
 
 
 @pytest.fixture
-def both(
-    tmp_path: Path, environ: dict[str, str], their_train: subprocess.Popen[str], s3: S3, no_pip: str, peer: Path
-) -> Both:
-    return Both(tmp_path, environ, their_train, s3, no_pip, peer / "python")
+def both(tmp_path: Path, both_environ: dict[str, str], our_path: str, their_train: Theirs, s3: S3, peer: Path) -> Both:
+    return Both(tmp_path, {**both_environ, "MUSTER_PYTHON": str(peer / "python")}, our_path, their_train, s3)
 
 
 @pytest.mark.parametrize("name", SAME)

@@ -15,6 +15,7 @@ from musterpoint.cli.bundle import bundle
 from musterpoint.core.job.cluster import natural
 from musterpoint.core.launch.inputs import STANDINS
 
+from .conftest import Theirs
 from .differences import PROPERTIES, in_order, pairs
 from .test_sagemaker_training import (
     FILE_CHANNEL,
@@ -64,16 +65,6 @@ TREES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def both(environ: dict[str, str], no_pip: str, tmp_path: Path) -> dict[str, str]:
-    """The environment that both toolkits start in."""
-    kept = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
-    return {
-        **kept, "SAGEMAKER_BASE_DIR": str(tmp_path / "ml"), "SM_STUDIO_LOCAL_MODE": "true", "PYTHONPATH": no_pip,
-        "AWS_CONFIG_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
-    }  # fmt: skip
-
-
 def facts(variables: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(variables["facts"])
     return found
@@ -81,15 +72,14 @@ def facts(variables: dict[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TREES)
 def test_it_has_what_the_real_one_has(
-    name: str, their_train: subprocess.Popen[str], tmp_path: Path, environ: dict[str, str], both: dict[str, str]
+    name: str, their_train: Theirs, tmp_path: Path, our_path: str, both_environ: dict[str, str]
 ) -> None:
     tree, base, dump = TREES[name]._replace(files=FILES), tmp_path / "ml", tmp_path / "dump.json"
-    both.update(tree.environ)
+    environ = {**both_environ, **tree.environ}
     write(tree, base)
-    real = run_theirs(their_train, both, dump)
+    real = run_theirs(their_train, environ, dump)
     write(tree, base)
-    source = {"PYTHONPATH": os.pathsep.join((environ["PYTHONPATH"], both["PYTHONPATH"]))}
-    ours = run_ours(tree, {**both, **source}, base, dump)
+    ours = run_ours(tree, {**environ, "PYTHONPATH": our_path}, base, dump)
     assert "site-packages" in real.argv[0]
     assert ours.argv[0].startswith(STANDINS)
     theirs, own = facts(real.variables), facts(ours.variables)
@@ -104,21 +94,23 @@ def test_it_has_what_the_real_one_has(
 
 
 @pytest.mark.parametrize("way", ["in front", "behind"])
-def test_the_real_one_is_what_scripts_get_where_it_is_installed(peer: Path, way: str, both: dict[str, str]) -> None:
+def test_the_real_one_is_what_scripts_get_where_it_is_installed(
+    peer: Path, way: str, both_environ: dict[str, str]
+) -> None:
     """PYTHONPATH goes before installed packages; what is ours gives way all the same."""
     folders = [STANDINS, *(["/tmp"] if way == "in front" else [])]
     done = subprocess.run(
         [peer / "python", "-c", "from sagemaker_training import environment as e, params; print(e.__file__)"],
-        env={**both, "PYTHONPATH": os.pathsep.join(folders)}, capture_output=True, text=True, check=True,
+        env={**both_environ, "PYTHONPATH": os.pathsep.join(folders)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "site-packages/sagemaker_training/environment.py" in done.stdout
 
 
-def test_the_one_file_brings_it_too(tmp_path: Path, both: dict[str, str]) -> None:
+def test_the_one_file_brings_it_too(tmp_path: Path, both_environ: dict[str, str]) -> None:
     tree, train = Tree(files=FILES), tmp_path / "train"
     write(tree, tmp_path / "ml")
     train.write_text(bundle())
-    ran = run([sys.executable, "-I", "-S", str(train)], both, tmp_path / "dump.json")
+    ran = run([sys.executable, "-I", "-S", str(train)], both_environ, tmp_path / "dump.json")
     assert "/musterpoint/embedded/standins/sagemaker_training/environment.py" in ran.argv[0]
     assert ran.argv[0].startswith("/proc/"), "a place in the file's archive"
     assert facts(ran.variables)["properties"]["current_host"] == "algo-1"

@@ -42,20 +42,6 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert len(BLOCKS) > 80
 
 
-def test_what_is_said_to_be_run_elsewhere_is() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
-    texts += [(ROOT / "tests" / "images" / "sdk.py").read_text(encoding="utf-8")]
-    for block in BLOCKS:
-        if block.kind == "runs in":
-            assert (ROOT / "tests" / block.how[0]).exists(), f"{block.place}: no tests/{block.how[0]}"
-            test = (ROOT / "tests" / block.how[0]).read_text(encoding="utf-8")
-            sought = [Path(block.page).name, *OF_THE_CHECKOUT.findall(block.text)]
-            assert any(name in test for name in sought), f"{block.place}: tests/{block.how[0]} doesn't name it"
-        if block.kind == "named":
-            sought = (f"<!-- {block.how[0]}", f"<!-- {block.how[0].split()[0]} {{")
-            assert any(each in text for text in texts for each in sought), f"{block.place}: nothing looks for it"
-
-
 @by_place([block for block in of("sh") if block.kind != "named"])
 def test_shell_blocks_are_sound(block: Block) -> None:
     done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
@@ -95,23 +81,6 @@ def test_yaml_is_yaml(stack: Callable[[str], Path]) -> None:
     command = [stack("kubernetes") / "python", "-c", read]
     done = subprocess.run(command, input=texts, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_samples_have_musterpoints_own_words() -> None:
-    """Three words in a row of each line that says whose it is are found in the source."""
-    source = " ".join(re.sub(r'"\s*f?"', "", path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py"))
-    source = re.sub(r"\s+", " ", source)
-    for block in BLOCKS:
-        for line in block.text.split("\n") if block.kind == "sample" else ():
-            found = re.match(r"(?:\S+ \| )?(?:musterpoint|muster): (.+)", line)
-            words = [part.split() for part in re.findall(r"[a-z' ]{12,}", found[1] if found else "")]
-            threes = [" ".join(each[at : at + 3]) for each in words for at in range(len(each) - 2)]
-            assert not threes or any(three in source for three in threes), f"{block.place}: {line}"
-
-
-def test_the_readers_files_are_used() -> None:
-    wanted = {name for block in BLOCKS for name in block.said("with")}
-    assert {path.name for path in READER.iterdir()} <= wanted
 
 
 def test_a_script_that_a_page_shows_is_the_one_that_its_commands_run() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..hosts.test_launcher_plugin import install
+from ..hosts.test_platform_plugin import install
 from .cell import run
 from .fault import Cell
 from .job import Stacks

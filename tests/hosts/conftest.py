@@ -121,6 +121,19 @@ class Local:
         return self.finish(process, timeout)
 
 
+def pids(*marks: str) -> list[int]:
+    """Processes that have all ``marks`` in their environment."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environ = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue
+        if all(mark.encode() in environ for mark in marks):
+            found.append(int(name))
+    return found
+
+
 def survivors(token: str) -> list[str]:
     """Processes that still exist and have ``token`` in their environment, by command line; not those that only have
     yet to notice that they were killed.
@@ -163,6 +176,15 @@ def end(started: Iterable[subprocess.Popen[Any]]) -> None:
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+def together(started: list[subprocess.Popen[str]]) -> tuple[list[int], list[str]]:
+    """The codes of processes that run at once, and what each wrote to stdout; none outlives this."""
+    try:
+        said = [process.communicate(timeout=500)[0] for process in started]
+    finally:
+        end(started)
+    return [process.returncode for process in started], said
 
 
 def eventually(check: Callable[[], bool], timeout: float = 500.0) -> None:

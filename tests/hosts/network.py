@@ -107,10 +107,7 @@ class Process:
 
 
 class Network:
-    """``algo-1`` to ``algo-<count>`` on one switch. ``six``: with IPv6 addresses only.
-
-    Names come from each host's hosts file, or from a name server on the switch once :meth:`serve_names` was called.
-    """
+    """``algo-1`` to ``algo-<count>`` on one switch, with names from hosts files. ``six``: with IPv6 addresses only."""
 
     def __init__(self, count: int, six: bool = False) -> None:
         self._prefix = f"muster-test-{os.getpid()}-"
@@ -157,7 +154,7 @@ class Network:
             self._give_address(name, "eth0", self.address(host))
             ip("-n", name, "link", "set", "eth0", "up")
             self._write(name, "hosts", table)
-            self._write(name, "resolv.conf", f"nameserver {self.switch_address}\n")
+            self._write(name, "resolv.conf", f"nameserver {self.switch_address}\n")  # where nobody answers
             self._write(name, "nsswitch.conf", "hosts: files dns\n")
 
     def _give_address(self, name: str, device: str, address: str) -> None:
@@ -170,14 +167,6 @@ class Network:
         folder = Path("/etc/netns") / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text)
-
-    def serve_names(self, **faults: dict[str, Any]) -> None:
-        """From now on names come from a server; ``faults`` are those of :mod:`dns`, by host (``algo_2={…}``)."""
-        for host in self.hosts:
-            self._write(self._prefix + host, "hosts", "127.0.0.1 localhost\n")
-        key = "aaaa" if self._six else "a"
-        names = {host: {key: [self.address(host)], **faults.get(host.replace("-", "_"), {})} for host in self.hosts}
-        self.run("switch", str(HERE / "dns.py"), self.switch_address, json.dumps(names)).wait("ready")
 
     def know_itself(self, host: str, name: str) -> None:
         """On ``host``, and nowhere else, ``name`` is its address, as on most machines."""

@@ -33,6 +33,19 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 """A build backend small enough to serve: what setuptools does for most."""
 
+LOOKS = """
+import os, pathlib
+words = []
+for place in pathlib.Path("/proc").iterdir():
+    try:
+        if place.name.isdigit() and os.environ["MUSTER_TEST_TOKEN"].encode() in (place / "environ").read_bytes():
+            words.append((place / "cmdline").read_text(errors="replace").replace("\\0", " "))
+    except OSError:
+        pass
+pathlib.Path(os.environ["SEEN"]).write_text("\\n".join(words))
+"""
+"""Begins a build that writes down the command lines of all processes of the job."""
+
 PYPROJECT = """
 [build-system]
 requires = ["tiny-backend"]

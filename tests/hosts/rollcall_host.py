@@ -1,7 +1,7 @@
 """One host's roll call as a program: ``python rollcall_host.py ME SETTINGS``, SETTINGS as JSON.
 
 Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes calls of
-the peers as lines: ``arrive POINT``, ``done CODE``, ``failed KIND``, ``leave``, and as JSON lists the arguments of
+the peers as lines: ``arrive POINT``, ``done CODE``, ``leave``, and as JSON lists the arguments of
 ``start``, ``started`` and ``start_ended``.
 """
 
@@ -15,7 +15,6 @@ import time
 from typing import Any
 
 from musterpoint.base.errors import MusterError
-from musterpoint.base.failure import Failure
 from musterpoint.base.loop import READ, Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import PeerEvent
@@ -54,8 +53,6 @@ def main(me: str, given: dict[str, Any]) -> None:
             word, _, rest = line.partition(" ")
             if word == "leave":
                 loop.stop()
-            elif word == "failed":
-                peers.failed(Failure(me, 1, "user", rest, f"{rest} failure on {me}", at=time.time()))
             elif word.startswith("start"):
                 arguments = json.loads(rest)
                 getattr(peers.topic(start_requests.TOPIC), word)(

@@ -123,37 +123,21 @@ class Faulty:
         self._thread.start()
 
     def serve(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
-        self.agents.add((request.command, request.headers.get("User-Agent", "")))
-        fault = self.faults.pop(0) if self.faults else self.always
-        self.seen.append((fault, request.headers.get("Range", "")))
-        if fault in ("503", "403"):
-            code = {"503": "SlowDown", "403": "AccessDenied"}[fault]
-            self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
+        fault = self._next(request, request.headers.get("Range", ""))
+        if self._refused(request, fault):
             return
-        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
-        behind.request(request.command, request.path, headers=dict(request.headers.items()))
-        answer = behind.getresponse()
-        body = answer.read()
-        behind.close()
+        answer, body = self._ask(request, port, None)
         if "list-type" in request.path and self.on_list is not None:
             self.on_list()
-        request.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("connection", "server", "date", "transfer-encoding"):
-                request.send_header(name, value)
-        request.end_headers()
+        self._head(request, answer, {})
         self._body(request, body, fault)
 
     def take(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
         """An upload, or the beginning or end of one in parts."""
-        self.agents.add((request.command, request.headers.get("User-Agent", "")))
-        fault = self.faults.pop(0) if self.faults else self.always
-        self.seen.append((fault, request.path))
+        fault = self._next(request, request.path)
         size = int(request.headers.get("Content-Length") or 0)
         data = request.rfile.read(size // 2 if fault in ("reset", "stall") else size)
-        if fault in ("503", "403"):
-            code = {"503": "SlowDown", "403": "AccessDenied"}[fault]
-            self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
+        if self._refused(request, fault):
             return
         if fault in ("reset", "stall"):
             self._body(request, b"", fault)
@@ -161,24 +145,45 @@ class Faulty:
         if fault == "slow":
             self.stalled.set()
             self._over.wait(1.0)
+        answer, body = self._ask(request, port, data)
+        self._head(request, answer, {"Content-Length": str(len(body))})
+        request.wfile.write(body)
+
+    def _next(self, request: http.server.BaseHTTPRequestHandler, what: str) -> str:
+        self.agents.add((request.command, request.headers.get("User-Agent", "")))
+        fault = self.faults.pop(0) if self.faults else self.always
+        self.seen.append((fault, what))
+        return fault
+
+    def _refused(self, request: http.server.BaseHTTPRequestHandler, fault: str) -> bool:
+        code = {"503": "SlowDown", "403": "AccessDenied"}.get(fault)
+        if code:
+            body = f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode()
+            request.send_response(int(fault))
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            request.wfile.write(body)
+        return code is not None
+
+    def _ask(
+        self, request: http.server.BaseHTTPRequestHandler, port: int, data: bytes | None
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         behind = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
         behind.request(request.command, request.path, data, dict(request.headers.items()))
         answer = behind.getresponse()
         body = answer.read()
         behind.close()
-        request.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("connection", "server", "date", "transfer-encoding", "content-length"):
-                request.send_header(name, value)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        return answer, body
 
-    def _answer(self, request: http.server.BaseHTTPRequestHandler, status: int, body: bytes) -> None:
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(body)))
+    def _head(
+        self, request: http.server.BaseHTTPRequestHandler, answer: http.client.HTTPResponse, own: dict[str, str]
+    ) -> None:
+        request.send_response(answer.status)
+        left_out = {"connection", "server", "date", "transfer-encoding", *map(str.lower, own)}
+        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in left_out]
+        for name, value in (*kept, *own.items()):
+            request.send_header(name, value)
         request.end_headers()
-        request.wfile.write(body)
 
     def _body(self, request: http.server.BaseHTTPRequestHandler, body: bytes, fault: str) -> None:
         if fault == "slow":

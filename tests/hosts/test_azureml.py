@@ -49,17 +49,6 @@ def test_mpi_started_per_process(local: Local) -> None:
 
 
 @pytest.mark.netns
-def test_mpi_started_per_node_and_ranks_by_torchrun(local: Local) -> None:
-    form = '{"type": "mpi", "process_count_per_node": 1}'
-    program = local.program(
-        "import os; print('rank', os.environ['RANK'], sorted(n for n in os.environ if n[:5] in ('OMPI_', 'PMIX_')))"
-    )
-    ran = local.run(*AZURE, "--slots", "2", "--distribution", form, program)
-    assert ran.code == 0, ran.stdout + ran.stderr
-    assert sorted(re.findall(r"rank (\d) \[\]", ran.stdout)) == ["0", "1", "2", "3"], ran.stdout
-
-
-@pytest.mark.netns
 def test_lines_of_two_hosts_under_one_mpirun_are_whole_and_each_hosts_own(local: Local) -> None:
     """One process per host, which writes its lines in pieces."""
     program = local.program(
@@ -87,29 +76,6 @@ def test_the_guides_launcher_per_node(local: Local) -> None:
     assert ran.code == 0, ran.stdout + ran.stderr
     for rank in range(4):
         assert f"rank {rank} of 4: 6, by ['--epochs', '50'], MPI none" in ran.stdout
-
-
-TASK = """
-import json, os, sys, time
-config = json.loads(os.environ["TF_CONFIG"])
-print(config["task"], sorted(config["cluster"]), flush=True)
-if config["task"]["type"] == "ps":
-    open(os.path.join(sys.argv[1], "served"), "w").close()
-    time.sleep(600)
-while "ps" in config["cluster"] and not os.path.exists(os.path.join(sys.argv[1], "served")):
-    time.sleep(0.01)  # a server that hasn't begun is stopped without a word
-"""
-
-
-@pytest.mark.parametrize(("servers", "roles"), [(0, "['worker']"), (1, "['ps', 'worker']")])
-def test_tensorflows_tasks(local: Local, servers: int, roles: str, tmp_path: Path) -> None:
-    """AzureML's TF_CONFIG is kept, without the empty list of parameter servers; a server ends with the workers."""
-    form = json.dumps({"type": "TensorFlow", "worker_count": 2, "parameter_server_count": servers})
-    words = ("--platform", "azureml", "--backend", "process", "--hosts", str(2 + servers))
-    ran = local.run(*words, "--distribution", form, local.program(TASK), str(tmp_path))
-    assert ran.code == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count(f"'index': 1}} {roles}") == 1
-    assert len(re.findall(r"'type': '(?:worker|ps)'", ran.stdout)) == 2 + servers
 
 
 SAVE = """

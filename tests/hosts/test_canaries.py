@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from .conftest import Local, MakeIndex, Train
-from .packages import PYPROJECT, backend, sdist
+from .packages import LOOKS, PYPROJECT, backend, sdist
 
 pytestmark = pytest.mark.xdist_group("packages")
 
@@ -52,20 +52,12 @@ SECRETS = {
 }  # fmt: skip
 
 HARMLESS = {
-    "tokenizer": "bert-base-uncased", "tokenizer_name": "google/flan-t5-xl", "max_tokens": "4096",
-    "num_tokens": "81920",
-    "pad_token": "[PADDING]", "eos_token": "<|endoftext|>", "mask_token_id": "103845", "token_type_ids": "zeroszeros",
-    "token_dropout": "0.123456", "tokens_per_batch": "65536", "max_new_tokens": "123456", "token_limit": "200000",
-    "key_dim": "640000", "sort_key": "created_at", "primary_key": "customer_id", "num_keys": "123456",
-    "monkey": "capuchin-3", "keyboard": "qwerty-us", "secretary": "margaret", "passes": "three-of-them",
-    "bypass_cache": "sometimes", "author": "ada.lovelace", "secret_name": "prod-database",
-    "password_min_length": "120000",
-    "commit": "3b18e512dba79e4c8300dd08aeb37f8e728b8dad", "uuid": "123e4567-e89b-12d3-a456-426614174000",
-    "digest": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "blob": "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA", "data": "s3://bucket/prefix/part-00000.parquet",
-    "role": "arn:aws:iam::123456789012:role/Trainer", "master": "http://10.0.0.1:7777/path?x=1",
-    "mail": "ada@example.com",
+    "tokenizer_name": "google/flan-t5-xl", "max_tokens": "4096", "eos_token": "<|endoftext|>", "key_dim": "640000",
+    "primary_key": "customer_id", "secretary": "margaret", "secret_name": "prod-database",
+    "commit": "3b18e512dba79e4c8300dd08aeb37f8e728b8dad", "data": "s3://bucket/prefix/part-00000.parquet",
+    "role": "arn:aws:iam::123456789012:role/Trainer", "mail": "ada@example.com",
 }  # fmt: skip
+"""More look-alikes are in tests/unit/base/test_secret_names.py."""
 
 
 def variables(index: str) -> dict[str, str]:
@@ -222,16 +214,7 @@ def test_failures_of_our_own(planted: Train) -> None:
     fails(71, "https://me:***@a.example/code.tar.gz")
 
 
-AT_BUILD = """
-import os, pathlib
-words = []
-for place in pathlib.Path("/proc").iterdir():
-    try:
-        if place.name.isdigit() and os.environ["MUSTER_TEST_TOKEN"].encode() in (place / "environ").read_bytes():
-            words.append((place / "cmdline").read_text(errors="replace").replace("\\0", " "))
-    except OSError:
-        pass
-pathlib.Path(os.environ["SEEN"]).write_text("\\n".join(words))
+AT_BUILD = f"""{LOOKS}
 print(os.environ["DB_PASSWORD"], "Bearer", "canary.Bearer-0123456789abcdef", "x" * 70_000 + os.environ["WANDB_API_KEY"])
 raise RuntimeError(open(os.environ["NETRC"]).read().replace("\\n", " ") + os.environ["WANDB_API_KEY"])
 """

@@ -22,10 +22,6 @@ asked = json.loads(sys.argv[1])
 os.environ.update(asked["environ"])
 if asked["shm"]:  # in the mount namespace of its own that `ip netns exec` has made
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + asked["shm"], "none", "/dev/shm"], check=True)
-for words in asked["first"]:
-    done = subprocess.run([sys.executable, "-m", "musterpoint", *words], stdout=sys.stderr)
-    if done.returncode:
-        sys.exit(done.returncode)
 os.execv(sys.executable, [sys.executable, "-m", "musterpoint", *sys.argv[2:]])
 """
 AHEAD = r"""
@@ -57,11 +53,10 @@ class Hosts:
         """Runs a command on the host."""
         subprocess.run(["ip", "netns", "exec", self.network.netns(host), *words], check=True)
 
-    def start(self, host: str, *words: str, shm: str = "", first: tuple[str, ...] = (), **environ: str) -> Started:
-        """Starts musterpoint with ``words``; before that, and only if it ends well, with the words of ``first``."""
+    def start(self, host: str, *words: str, shm: str = "", **environ: str) -> Started:
         names = json.dumps(self.network.hosts)
         variables = {"SM_HOSTS": names, "SM_CURRENT_HOST": host, "OMP_NUM_THREADS": "1", **environ}
-        asked = json.dumps({"environ": variables, "shm": shm, "first": [first] if first else []})
+        asked = json.dumps({"environ": variables, "shm": shm})
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.network.netns(host), sys.executable, "-c", START, asked, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)},
@@ -117,25 +112,6 @@ def test_every_host_with_something_wrong_is_named(hosts: Hosts, tmp_path: Path) 
         ("clock-skew", "algo-3"), ("port-blocked", "algo-2"), ("shm-small", "algo-1"),
     ]  # fmt: skip
     assert ("port-blocked", "algo-3") in named(document, "warn"), "only the leader needs the master port"
-
-
-@pytest.mark.parametrize("hosts", [2], indirect=True)
-def test_a_host_that_cannot_reach_the_leader_is_missing_until_it_can_and_then_the_job_starts(hosts: Hosts) -> None:
-    rule = ("OUTPUT", "-p", "tcp", "--dport", "7776", "-j", "DROP")
-    hosts.on("algo-2", "iptables", "-A", *rule)
-    words = ("check", "--json", "--rollcall-timeout", "2")
-    codes, outs, errs = ended([hosts.start(host, *words) for host in hosts.network.hosts])
-    assert codes == [78] * 2, errs
-    assert [named(json.loads(out), "fail") for out in outs] == [
-        [("host-missing", "algo-2")],
-        [("host-missing", "algo-1")],
-    ]
-
-    hosts.on("algo-2", "iptables", "-D", *rule)
-    program = ("launch", "--launcher", "script", "/bin/true")
-    codes, _, errs = ended([hosts.start(host, *program, first=("check", "--strict")) for host in hosts.network.hosts])
-    assert codes == [0] * 2, errs
-    assert all("2 hosts: 4 ok" in err for err in errs), errs
 
 
 @pytest.mark.lane("suite")

@@ -73,20 +73,11 @@ class Job:
         self.environ = {**clean({}), "STEPS": "2", **environ}
 
     def start(self, *options: str, **environ: str) -> subprocess.Popen[str]:
-        words = [
-            sys.executable,
-            "-m",
-            "musterpoint",
-            "launch",
-            "--job-name",
-            "j",
-            "--checkpoints",
-            self.place,
-            *options,
-        ]
+        words = [sys.executable, "-m", "musterpoint", "launch", "--job-name", "j", "--checkpoints", self.place]
+        words += [*options, "--", sys.executable, str(self.program)]
         return Killed(
-            [*words, "--", sys.executable, str(self.program)], cwd=self.folder, text=True, start_new_session=True,
-            env={**self.environ, **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            words, cwd=self.folder, text=True, start_new_session=True, env={**self.environ, **environ},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     def run(self, *options: str, **environ: str) -> tuple[int, str, str]:
@@ -120,6 +111,7 @@ def on_s3(tmp_path: Path, s3: S3, stack: Callable[[str], Path], request: pytest.
 
 @pytest.mark.lane("suite")
 def test_the_next_start_goes_on(job: Job) -> None:
+    """On another disk; and on one with half a checkpoint, which isn't taken for a newer one."""
     code, out, err = job.run()
     assert not code, err
     assert "from 0" in out and "saved 2" in out
@@ -127,7 +119,11 @@ def test_the_next_start_goes_on(job: Job) -> None:
     job.forget()
     code, out, err = job.run()
     assert not code and "from 2" in out, err
-    assert "step-2 (2 files" in err
+    [directory] = (job.folder / "muster-jobs").rglob("checkpoints")
+    (directory / "step-9").mkdir()
+    (directory / "step-9" / "state.bin").write_text("half")
+    code, out, err = job.run()
+    assert not code and "from 4" in out, err
 
 
 @pytest.mark.lane("suite")
@@ -139,15 +135,6 @@ def test_on_s3(on_s3: Job) -> None:
     assert on_s3.outcome["checkpoints"]["newest"] == "step-4"
 
 
-def test_half_a_checkpoint_on_the_disk_isnt_taken_for_a_newer_one(job: Job) -> None:
-    assert not job.run()[0]
-    [directory] = (job.folder / "muster-jobs").rglob("checkpoints")
-    (directory / "step-9").mkdir()
-    (directory / "step-9" / "state.bin").write_text("half")
-    code, out, err = job.run()
-    assert not code and "from 2" in out and "moved out of the way" in err, err
-
-
 def test_older_ones_go(job: Job) -> None:
     job.run("--checkpoint-keep", "1", STEPS="4")
     manifests = list((Path(job.place) / "manifests").iterdir())
@@ -157,47 +144,35 @@ def test_older_ones_go(job: Job) -> None:
     assert there == named
 
 
-def test_another_jobs_checkpoint_is_refused_by_name(job: Job) -> None:
-    assert not job.run()[0]
+def test_what_isnt_the_jobs_or_isnt_whole_is_never_loaded(job: Job) -> None:
+    """Another job's; one whose newest manifest was cut; and one whose files aren't what its manifest says."""
+    assert not job.run(STEPS="1")[0] and not job.run(STEPS="1")[0]
     code, out, err = job.run("--job-name", "other")
-    assert code == 71 and "has checkpoints of the job 'j', and this is 'other'" in err and "from" not in out
-
-
-def test_a_checkpoint_that_isnt_what_its_manifest_says_is_never_loaded(job: Job) -> None:
-    assert not job.run()[0]
-    job.forget()
-    for path in (Path(job.place) / "files").rglob("state.bin"):
-        data = bytearray(path.read_bytes())
-        data[1000] ^= 1
-        path.write_bytes(data)
-    code, out, err = job.run()
-    assert code == 71 and "isn't what its manifest says" in err and "from" not in out
-
-
-def test_half_a_manifest_is_none(job: Job) -> None:
-    assert not job.run(STEPS="1")[0]
-    assert "from 1" in job.run(STEPS="1")[1]
+    assert code == 71 and "from" not in out, err
     job.forget()
     newest = max((Path(job.place) / "manifests").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])
-    code, out, _ = job.run()
-    assert not code and "from 1" in out
+    code, out, err = job.run(STEPS="0")
+    assert not code and "from 1" in out, err
+    job.forget()
+    for path in (Path(job.place) / "files").rglob("state.bin"):
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    code, out, err = job.run()
+    assert code == 71 and "from" not in out, err
 
 
-def test_a_place_that_cant_be_read_ends_the_job_before_the_ranks(on_s3: Job, faulty: Faulty) -> None:
+def test_a_store_that_refuses(on_s3: Job, faulty: Faulty, tmp_path: Path) -> None:
+    """Before the ranks it ends the job; later it ends nothing, and is in the outcome."""
     faulty.always = "403"
     code, out, err = on_s3.run(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert code == 71 and "was refused to" in err and "from" not in out
-
-
-def test_a_store_that_refuses_ends_nothing_and_is_in_the_outcome(on_s3: Job, faulty: Faulty, tmp_path: Path) -> None:
-    go_on = tmp_path / "go on"
+    assert code == 71 and "from" not in out, err
+    faulty.always, go_on = "", tmp_path / "go on"
     with on_s3.start(GO_ON=str(go_on), AWS_ENDPOINT_URL_S3=faulty.url) as process:
         awaited(process.stdout, "saved 1")
         faulty.always = "403"
         go_on.touch()
         _, err = process.communicate(timeout=500)
-    assert process.returncode == 0 and "warning: keeping checkpoints at" in err
+    assert process.returncode == 0, err
     assert "was refused to" in on_s3.outcome["checkpoints"]["problem"]
 
 
@@ -282,19 +257,8 @@ def test_two_hosts_agree_on_what_is_whole(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(TWO)
     place = tmp_path / "place"
-    words = [
-        sys.executable,
-        "-m",
-        "musterpoint",
-        "local",
-        "--backend",
-        "process",
-        "--hosts",
-        "2",
-        "--launcher",
-        "ranks",
-    ]
-    words += ["--checkpoints", str(place), "--stop-grace", "5"]
+    words = [sys.executable, "-m", "musterpoint", "local", "--backend", "process", "--hosts", "2"]
+    words += ["--launcher", "ranks", "--checkpoints", str(place), "--stop-grace", "5"]
     for turn in range(2):
         more = ["--output", str(tmp_path / f"job{turn}"), "--job-name", "both"]
         done = subprocess.run([*words, *more, str(program)], cwd=tmp_path, env=clean({}), text=True, timeout=500,
@@ -339,13 +303,7 @@ def test_the_one_file_launcher_brings_channels_and_keeps_checkpoints(tmp_path: P
     )
     words = ["--job-name", "j", "--checkpoints", str(tmp_path / "place"), "--channel", f"train={data}"]
     for before in (0, 1):
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(launcher), *words, "train.py"],
-            cwd=tmp_path,
-            text=True,
-            env=clean({"STEPS": "1"}),
-            capture_output=True,
-            timeout=500,
-        )
+        command = [sys.executable, "-I", "-S", str(launcher), *words, "train.py"]
+        done = subprocess.run(command, cwd=tmp_path, text=True, env=clean({"STEPS": "1"}), capture_output=True)
         assert not done.returncode and f"from {before}" in done.stdout and "of the channel" in done.stdout, done.stderr
         subprocess.run(["rm", "-rf", str(tmp_path / "muster-jobs")], check=True)

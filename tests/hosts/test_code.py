@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Callable
 
@@ -112,38 +110,6 @@ def test_what_is_not_there(what: str, s3: S3, fetching: Train) -> None:
     assert says in fetching.reason
     assert "Traceback" not in done.stderr.decode()
     nothing_is_left(fetching)
-
-
-@pytest.mark.lane("suite")
-def test_a_hostile_archive_leaves_nothing(s3: S3, fetching: Train) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
-        for path in ("train.py", "../../outside"):
-            made.addfile(tarfile.TarInfo(path))
-    name(fetching, s3.put("jobs", "hostile.tar.gz", buffer.getvalue()))
-    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
-    assert "s3://jobs/hostile.tar.gz is refused because of its member '../../outside'" in fetching.reason
-    nothing_is_left(fetching)
-
-
-@pytest.mark.lane("suite")
-def test_the_source_directory_of_sdk_v3(fetching: Train) -> None:
-    channel = fetching.base / "input/data/code"
-    (channel / "lib").mkdir(parents=True)
-    (channel / "train.py").write_text(PROGRAM)
-    (channel / "data.bin").write_bytes(b"12")
-    name(fetching, "")
-    done = fetching.run()
-    assert json.loads(done.stdout)["data"] == 2, done.stderr
-
-
-@pytest.mark.lane("suite")
-def test_a_shell_script_gets_its_bit_back(fetching: Train) -> None:
-    source = fetching.base / "packed.tar.gz"
-    source.write_bytes(tar_gz({"run.sh": '#!/bin/sh\n[ -x "$0" ] && echo executable\n', "other.sh": ""}))
-    name(fetching, f"file://{source}", "run.sh")
-    done = fetching.run()
-    assert (done.returncode, done.stdout) == (0, b"executable\n"), done.stderr
 
 
 @pytest.mark.netns

@@ -21,22 +21,6 @@ from .conftest import Local, end
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="reads /proc")
 
 WAITS = "import time\nprint('waits', flush=True)\ntime.sleep(600)\n"
-FLOOD = """
-import socket, sys
-if sys.argv[2] != "0":
-    import os
-    os.setgid(int(sys.argv[2]))
-    os.setuid(int(sys.argv[2]))
-print("floods", flush=True)
-kept = []
-while True:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.connect(sys.argv[1])
-    except OSError:
-        sys.exit(0)  # the job is over, or this is another user, who can't enter the directory
-    kept = [*kept[-100:], sock]
-"""
 
 
 class Beside:
@@ -74,20 +58,6 @@ def address(job: subprocess.Popen[str]) -> str:
     """Where the job listens: everybody in its network can see that, and who isn't its user gets no further."""
     [path] = Path(f"/tmp/musterpoint-{os.geteuid()}").glob(f"control-{job.pid}-*.socket")
     return str(path)
-
-
-@pytest.mark.parametrize("user", [pytest.param(65534, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root")), 0])
-def test_a_flood_of_connections_delays_no_stop(beside: Beside, user: int) -> None:
-    """It goes on until the job is over: a stop that had to wait for its end would never come."""
-    job = beside.job(WAITS)
-    floods = [beside.start("-c", FLOOD, address(job), str(user), first="floods") for _ in range(3)]
-    job.send_signal(signal.SIGTERM)
-    said, _ = job.communicate(timeout=500)
-    assert job.returncode == 143, said
-    assert said.count("control socket") <= 2
-    for flood in floods:
-        flood.communicate(timeout=500)
-        assert flood.returncode == 0
 
 
 @pytest.mark.lane("suite")

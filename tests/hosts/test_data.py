@@ -286,26 +286,6 @@ def test_plan_and_check_tell_of_data(tmp_path: Path) -> None:
     assert "MiB in the" in found["place-measured"]["found"], found
 
 
-def test_a_local_jobs_channel_is_brought_as_launchs(filled: tuple[Path, str], tmp_path: Path, reach: Access) -> None:
-    """Each of two hosts gets its share of what is on S3."""
-    source, uri = filled
-    (tmp_path / "look.py").write_text(
-        "import os\nwhere = os.environ['SM_CHANNEL_TRAIN']\n"
-        "names = [os.path.relpath(os.path.join(at, name), where) for at, _, its in os.walk(where) for name in its]\n"
-        "print('has', sorted(names), flush=True)\n"
-    )
-    words = ["local", "--backend", "process", "--hosts", "2", "--launcher", "ranks", "--slots", "1"]
-    words += ["--channel", f"train={uri};sharded", "--output", str(tmp_path / "job"), "look.py"]
-    environ = {**reach.environ, "AWS_ENDPOINT_URL_S3": reach.endpoint, "MUSTER_PYTHON": reach.pythons[0]}
-    done = subprocess.run(
-        [sys.executable, "-m", "musterpoint", *words], cwd=tmp_path, env=environ, text=True, capture_output=True
-    )
-    names = sorted(tree(source))
-    assert not done.returncode, done.stdout + done.stderr
-    for place in range(2):
-        assert f"has {names[place::2]}" in done.stdout, done.stdout + done.stderr
-
-
 def test_a_disk_that_is_full_ends_a_fetch_and_a_later_one_goes_on(tmp_path: Path) -> None:
     """First by bytes, which is said before; then by the files that it can have, which nobody knows before."""
     source, disk = tmp_path / "source", tmp_path / "disk"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ..ports import free_port
+from .conftest import together
 
 HOSTS = ["algo-1", "algo-2", "algo-3"]
 GROUPS = [
@@ -38,22 +39,21 @@ elif how == "fail":
 class Cluster:
     """``train`` on three loopback addresses, with trees as the platform writes them."""
 
-    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+    def __init__(self, python: str, environ: dict[str, str], folder: Path, program: str = PROGRAM) -> None:
         self.python, self.environ, self.folder = python, environ, folder
         (folder / "code").mkdir()
-        (folder / "code" / "train.py").write_text(PROGRAM)
+        (folder / "code" / "train.py").write_text(program)
         (folder / "hosts").write_text("".join(f"127.0.0.{index} algo-{index}\n" for index in (1, 2, 3)))
-        self.port = str(free_port())
 
     def base(self, host: str) -> Path:
         return self.folder / host
 
-    def write(self, hyperparameters: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    def write(self, hyperparameters: dict[str, Any]) -> None:
         for host in HOSTS:
             config = self.base(host) / "input" / "config"
             config.mkdir(parents=True)
-            group = next(group for group in groups if host in group["hosts"])
-            resources = {"current_host": host, "hosts": HOSTS, "instance_groups": groups,
+            group = next(group for group in GROUPS if host in group["hosts"])
+            resources = {"current_host": host, "hosts": HOSTS, "instance_groups": GROUPS,
                          "current_group_name": group["instance_group_name"],
                          "current_instance_type": group["instance_type"], "network_interface_name": "lo"}  # fmt: skip
             program = {"sagemaker_program": "train.py", "sagemaker_submit_directory": str(self.folder / "code")}
@@ -64,26 +64,18 @@ class Cluster:
 
     def run(self, *arguments: str, **environ: str) -> tuple[dict[str, int], dict[str, str]]:
         """Exit codes and logs by host."""
-        own = {"MUSTER_HOSTS_FILE": str(self.folder / "hosts"), "MUSTER_ROLLCALL_PORT": self.port,
+        own = {"MUSTER_HOSTS_FILE": str(self.folder / "hosts"), "MUSTER_ROLLCALL_PORT": str(free_port()),
                "MUSTER_SECRET": "only-for-this-test", "MUSTER_MASTER_PORT": "0",
                "MUSTER_PROGRAM_ARGS": json.dumps(arguments), "TRAINING_JOB_NAME": "hetero"}  # fmt: skip
-        started = {}
-        for host in HOSTS:
-            env = {**self.environ, **own, **environ, "SAGEMAKER_BASE_DIR": str(self.base(host))}
-            log = (self.base(host) / "log").open("wb")
-            started[host] = subprocess.Popen(
-                [self.python, "-m", "musterpoint.cli.train"], env=env, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-            log.close()
-        codes = {}
-        try:
-            for host, process in started.items():
-                codes[host] = process.wait(500)
-        finally:
-            for process in started.values():
-                process.kill()
-        return codes, {host: (self.base(host) / "log").read_text() for host in HOSTS}
+        codes, logs = together([
+            subprocess.Popen(
+                [self.python, "-m", "musterpoint.cli.train"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                env={**self.environ, **own, **environ, "SAGEMAKER_BASE_DIR": str(self.base(host))},
+            )
+            for host in HOSTS
+        ])  # fmt: skip
+        return dict(zip(HOSTS, codes)), dict(zip(HOSTS, logs))
 
 
 @pytest.fixture
@@ -96,7 +88,7 @@ TORCH = {"sagemaker_torch_distributed_enabled": True}
 
 @pytest.mark.lane("suite")
 def test_the_group_with_accelerators_is_taken_loudly(cluster: Cluster) -> None:
-    cluster.write(TORCH, GROUPS)
+    cluster.write(TORCH)
     codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
     assert codes == dict.fromkeys(HOSTS, 0), logs
     assert "warning" in logs["algo-2"]
@@ -108,7 +100,7 @@ def test_the_group_with_accelerators_is_taken_loudly(cluster: Cluster) -> None:
 
 @pytest.mark.lane("suite")
 def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
-    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
+    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]})
     codes, logs = cluster.run("fail", MUSTER_LAUNCHER="ranks")
     assert codes == dict.fromkeys(HOSTS, 9), logs
     assert "algo-1" in (cluster.base("algo-3") / "output" / "failure").read_text()
@@ -116,7 +108,7 @@ def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
 
 @pytest.mark.lane("suite")
 def test_hosts_outside_are_waited_for_or_stopped(cluster: Cluster) -> None:
-    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
+    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]})
     codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
     assert codes == dict.fromkeys(HOSTS, 0)
     assert "the data host is done" in logs["algo-1"], "waited for"

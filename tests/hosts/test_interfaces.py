@@ -11,11 +11,6 @@ from .network import Network, ip, usable
 
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't make network namespaces here")]
 
-TOWARD = """
-import json, sys
-from musterpoint.core.fabric.network_interface import interface_toward
-print(json.dumps({"what": "toward", "found": [interface_toward(address) for address in sys.argv[1:]]}), flush=True)
-"""
 JOB = """
 import json, os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -43,17 +38,6 @@ def tunnelled() -> Iterator[Network]:
         ip("-n", here, "addr", "add", f"10.9.2.{number}/32", "dev", "eth0", "label", "eth0:7")
     yield net
     net.close()
-
-
-@pytest.mark.lane("suite")
-def test_the_interface_that_has_the_address_is_taken(tunnelled: Network) -> None:
-    """Not the one of the route that the address would take if it were another host's."""
-    asked = ("10.9.0.1", "10.78.0.1", "10.9.1.1", "10.9.2.1", "127.0.0.1", "8.8.8.8")
-    leader = tunnelled.run("algo-1", "-c", TOWARD, *asked)
-    assert leader.wait("toward")["found"] == ["wg0", "eth0", "eth0", "eth0", "lo", "eth0"]
-    worker = tunnelled.run("algo-2", "-c", TOWARD, "10.9.0.1", "10.78.0.1")
-    assert worker.wait("toward")["found"] == ["wg0", "eth0"]
-    assert (leader.code(), worker.code()) == (0, 0)
 
 
 def test_ranks_meet_by_a_tunnel(tunnelled: Network, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping
 import pytest
 
 from ..ports import free_port
-from .conftest import survivors
+from .conftest import survivors, together
 
 HOSTS = ("algo-1", "algo-2")
 FOUR = {"algo-1": "127.0.0.21", "algo-2": "127.0.0.22"}
@@ -67,20 +67,16 @@ class Hosts:
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
         told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
                 "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
-        running = {}
-        for host in HOSTS:
-            base = {"SM_CURRENT_HOST": host, "SAGEMAKER_BASE_DIR": str(self.folder / host)}
-            with (self.folder / f"{host}.log").open("wb") as log:
-                running[host] = subprocess.Popen(
-                    [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], stdout=log, stderr=log,
-                    stdin=subprocess.DEVNULL, env={**self.environ, **told, **base, **only.get(host, {})},
-                )  # fmt: skip
-        try:
-            self.codes = {host: process.wait(500) for host, process in running.items()}
-        finally:
-            for process in running.values():
-                process.kill()
-            self.logs = {host: (self.folder / f"{host}.log").read_text() for host in HOSTS}
+        codes, logs = together([
+            subprocess.Popen(
+                [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**self.environ, **told, "SM_CURRENT_HOST": host,
+                     "SAGEMAKER_BASE_DIR": str(self.folder / host), **only.get(host, {})},
+            )
+            for host in HOSTS
+        ])  # fmt: skip
+        self.codes, self.logs = dict(zip(HOSTS, codes)), dict(zip(HOSTS, logs))
 
     def shown(self, host: str) -> list[dict[str, Any]]:
         """What the program's ranks on ``host`` showed, in order."""
@@ -168,35 +164,6 @@ def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
     hosts.run(*words, "algo-21", PET_VIRTUAL_LOCAL_RANK="1")
     assert hosts.codes == dict.fromkeys(HOSTS, 5), hosts.logs
     assert "(local rank 1) on algo-2, exit code 5" in hosts.left("algo-1", "failure")
-
-
-DIFFERENT = {
-    "job": ({"TRAINING_JOB_NAME": "another"}, ["'another'", "'digits'"]),
-    "launcher": ({"MUSTER_LAUNCHER": "script"}, ["script", "ranks"]),
-}
-
-
-@pytest.mark.parametrize("what", DIFFERENT)
-def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> None:
-    different, words = DIFFERENT[what]
-    hosts.program(SHOW)
-    hosts.run("train.py", MUSTER_LAUNCHER="ranks", TRAINING_JOB_NAME="digits", only={"algo-2": different})
-    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
-    for host in HOSTS:
-        failure = hosts.left(host, "failure")
-        assert failure.startswith("muster: "), failure
-        assert all(word in failure for word in ["algo-2", *words]), failure
-        assert "SHOW" not in hosts.logs[host]
-
-
-@pytest.mark.lane("suite")
-def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
-    hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
-    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
-    assert "secret" in hosts.logs["algo-2"], hosts.logs
-    assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
-    assert not [host for host in HOSTS if "only-for-this-test" in hosts.logs[host] + hosts.left(host, "failure")]
 
 
 @pytest.mark.lane("suite")

@@ -23,12 +23,10 @@ import os, signal, sys, time
 import torch
 import torch.distributed as dist
 
-rank, how = int(os.environ["RANK"]), sys.argv[1]
+rank = int(os.environ["RANK"])
 
 def save(*_):
     time.sleep(6)
-    if how == "no disk":
-        raise OSError("no space left for the checkpoint")
     print("rank", rank, "has saved", flush=True)
     sys.exit(0)
 
@@ -44,49 +42,25 @@ if rank == 2:
         time.sleep(0.05)
 if rank == 3:
     dist.recv(one, 2)
-    if how == "raise":
-        raise LookupError("no such shard: 17")
-    if how == "exit":
-        os._exit(7)
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
     print("ready to be stopped", flush=True)
     time.sleep(600)
 dist.recv(one, 3)
 """
 
 
-MORE = pytest.mark.lane("hosts")
-
-
 @pytest.mark.parametrize(
-    ("own", "how", "saved", "said"),
-    [
-        ((), "wait", True, "stopped by the platform on "),
-        pytest.param(
-            ("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), "wait", False, "stopped by the platform on ", marks=MORE
-        ),
-        pytest.param(
-            (), "no disk", False, "; while it was stopping:\nOSError: no space left for the checkpoint\nrank 2",
-            marks=MORE,
-        ),
-    ],
-    ids=["it saves", "the job's own timeout", "it fails to save"],
-)  # fmt: skip
-def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(  # type: ignore[no-untyped-def]
-    local, own: tuple[str, ...], how: str, saved: bool, said: str
-) -> None:
+    ("own", "saved"),
+    [((), True), pytest.param(("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), False, marks=pytest.mark.lane("hosts"))],
+    ids=["it saves", "the job's own timeout"],
+)
+def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(local, own: tuple[str, ...], saved: bool) -> None:  # type: ignore[no-untyped-def]
     """torchrun reads a variable for how long its ranks may take to end; a value of the job's own stays."""
     local.program(TRAIN, "train.py")
     ran = local.stop(
         "--hosts", "2", "--backend", "process", "--launcher", "script", *own, local.program(LAUNCHER, "launcher.py"),
-        how, when="ready to be stopped", lines=1,
+        when="ready to be stopped", lines=1,
     )  # fmt: skip
     assert ran.code == 143, ran.stderr + ran.stdout
     assert ("rank 2 has saved" in ran.log("algo-2")) == saved, ran.log("algo-2")
-    outcome = ran.outcome("algo-2")
-    assert (outcome["code"], outcome["class"]) == (143, "stopped")
-    assert said in outcome["reason"]
-    assert ("while it was stopping" in outcome["reason"]) == (how == "no disk"), ran.log("algo-2")
-    assert ("failed while it was stopping: OSError" in ran.log("algo-2")) == (how == "no disk")
-    assert "while it was stopping" not in ran.outcome("algo-1")["reason"], ran.log("algo-1")
+    for host in ("algo-1", "algo-2"):
+        assert (ran.outcome(host)["code"], ran.outcome(host)["class"]) == (143, "stopped")

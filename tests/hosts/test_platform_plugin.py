@@ -1,9 +1,10 @@
-"""A platform that an installed package adds: planned, played on two hosts, and its failures reported as any."""
+"""A launcher and a platform that installed packages add: planned, run on two hosts, and refused where they aren't."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,79 +12,97 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("plugins")
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "platform"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 MOST_LINES = 60
 SHOW = """
 import os, signal, sys
-gang = {name: text for name, text in sorted(os.environ.items()) if name.startswith("GANG_") and name != "GANG_JOB"}
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], gang, flush=True)
-if os.environ["RANK"] == "3" and "raise" in sys.argv:
-    raise LookupError("no such sample")
+own = {name: text for name, text in sorted(os.environ.items()) if name.startswith(sys.argv[1]) and name != "GANG_JOB"}
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], own, flush=True)
 if os.environ["RANK"] == "3" and "kill" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 """
-TWO = ("--platform", "gang", "--hosts", "2", "--launcher", "ranks", "--slots", "2")
+TWO = ("--hosts", "2", "--slots", "2", "--launcher")
+
+
+def install(folder: Path, python: str) -> Path:
+    """A folder with both examples, as pip installs them."""
+    shutil.copytree(EXAMPLES, folder / "source")
+    pip = (python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
+    subprocess.run([*pip, "--target", folder / "site", *(folder / "source").iterdir()], check=True)
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, python: str) -> Path:
-    """A folder with the example, as pip installs it."""
-    folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(EXAMPLE, folder / "source")
-    pip = (python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
-    subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True)
-    return folder / "site"
+    return install(tmp_path_factory.mktemp("plugins"), python)
 
 
 @pytest.fixture
-def gang(local: Any, installed: Path) -> Any:
-    """``muster local`` in an environment that has the package."""
-    local.environ["PYTHONPATH"] = f"{installed}:{local.environ.get('PYTHONPATH', '')}"
+def local_with(local: Any, installed: Path) -> Any:
+    """``muster local`` in an environment that has the packages."""
+    local.environ["PYTHONPATH"] = f"{installed}:{local.environ['PYTHONPATH']}"
     return local
 
 
-def test_the_example_is_short() -> None:
-    texts = [path.read_text() for path in EXAMPLE.iterdir() if path.suffix in (".py", ".toml")]
+Plan = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def plan(python: str, environ: dict[str, str], installed: Path) -> Plan:
+    """``muster plan`` with the packages and these variables, or without any."""
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        more = {"PYTHONPATH": f"{installed}:{environ['PYTHONPATH']}", **variables} if variables else {}
+        command = [python, "-m", "musterpoint", "plan", *words, "/bin/true"]
+        return subprocess.run(command, env={**environ, **more}, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def ranks(ran: Any, *hosts: str) -> list[list[str]]:
+    return [sorted(line for line in ran.log(host).splitlines() if line.startswith("rank ")) for host in hosts]
+
+
+@pytest.mark.parametrize("kind", ["launcher", "platform"])
+def test_the_example_is_short(kind: str) -> None:
+    texts = [path.read_text() for path in (EXAMPLES / kind).iterdir() if path.suffix in (".py", ".toml")]
     assert sum(len(text.splitlines()) for text in texts) <= MOST_LINES
 
 
-@pytest.mark.lane("suite")
-def test_two_hosts_become_one_world(gang: Any) -> None:
-    ran = gang.run(*TWO, gang.program(SHOW))
+def test_a_launcher_on_two_hosts(local_with: Any) -> None:
+    """A variable of another job's workers doesn't reach the ranks."""
+    program = local_with.program(SHOW)
+    ran = local_with.run(*TWO, "workers", "--env", "WORKER_GROUP=old", "--tf-port", "9", program, "WORKER_")
     assert ran.code == 0, ran.stderr
-    for number, host in enumerate(("gang1", "gang2")):
-        seen = sorted(line for line in ran.log(host).splitlines() if line.startswith("rank "))
-        own = {"GANG_HOSTS": "gang1,gang2", "GANG_SELF": host}
-        assert seen == [f"rank {rank} of 4 {own}" for rank in (2 * number, 2 * number + 1)]
+    lines = [f"rank {rank} of 4 {{'WORKER_COUNT': '4', 'WORKER_ID': '{rank}'}}" for rank in range(4)]
+    assert ranks(ran, "algo-1", "algo-2") == [lines[:2], lines[2:]]
+    assert "doesn't read it; launcher tensorflow or parameter-server does" in ran.log("algo-1")
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "lead"), [("raise", 1, "LookupError: no such sample"), ("kill", 137, "killed by SIGKILL")]
-)
-def test_a_failure_is_that_of_any_platform(gang: Any, fault: str, code: int, lead: str) -> None:
-    ran = gang.run(*TWO, gang.program(SHOW), fault)
-    assert ran.code == code, ran.stderr
-    assert lead in ran.job["FailureReason"]
-    assert "rank 3 (local rank 1) on gang2" in ran.job["FailureReason"]
+def test_a_launchers_plan(plan: Plan) -> None:
+    words = ("--launcher", "workers", "--slots", "2", "--all")
+    said = plan(*words, WORKER_GROUP="old").stdout
+    assert "WORKER_ID=0 to 1" in said and "it numbers the workers of another job" in said
+    assert plan(*words).returncode == 64
 
 
-def test_the_plan_shows_what_was_read_from_it(python: str, environ: dict[str, str], installed: Path) -> None:
-    words = {"GANG_HOSTS": "h1,h2", "GANG_SELF": "h2", "PYTHONPATH": f"{installed}:{environ.get('PYTHONPATH', '')}"}
-    muster = (python, "-m", "musterpoint", "plan")
-    options = ("--launcher", "ranks", "--slots", "1", "--platform", "gang", "--all", "--", "/bin/true")
-    ran = subprocess.run([*muster, *options], env={**environ, **words}, capture_output=True, text=True, check=True)
-    assert "2 hosts" in ran.stdout
-    assert "GANG_SELF" in ran.stdout
-    refused = subprocess.run(
-        [*muster, "--platform", "gang", "/bin/true"], env=environ, capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 64
-    assert "--platform='gang': expected one of auto, sagemaker" in refused.stderr
+@pytest.mark.lane("suite")
+def test_a_platforms_two_hosts_become_one_world(local_with: Any) -> None:
+    """And what ends a rank there is reported as anywhere."""
+    words = (*TWO, "ranks", "--platform", "gang", local_with.program(SHOW), "GANG_", "kill")
+    ran = local_with.run(*words)
+    assert ran.code == 137, ran.stderr
+    assert "rank 3 (local rank 1) on gang2, killed by SIGKILL" in ran.job["FailureReason"]
+    own = [{"GANG_HOSTS": "gang1,gang2", "GANG_SELF": host} for host in ("gang1", "gang2")]
+    lines = [f"rank {rank} of 4 {own[rank // 2]}" for rank in range(4)]
+    assert ranks(ran, "gang1", "gang2") == [lines[:2], lines[2:]]
 
 
-def test_it_is_used_only_where_it_is_named(python: str, environ: dict[str, str], installed: Path) -> None:
-    words = {"GANG_HOSTS": "h1,h2", "GANG_SELF": "h2", "PYTHONPATH": f"{installed}:{environ.get('PYTHONPATH', '')}"}
-    plan = (python, "-m", "musterpoint", "plan", "--launcher", "ranks", "/bin/true")
-    ran = subprocess.run(plan, env={**environ, **words}, capture_output=True, text=True, check=True)
-    assert "runs as 1 rank on" in ran.stdout
-    assert "GANG_HOSTS=h1,h2: there may be other hosts" in ran.stdout
+@pytest.mark.lane("hosts")
+def test_a_platform_is_used_only_where_it_is_named(plan: Plan) -> None:
+    hosts, words = {"GANG_HOSTS": "h1,h2", "GANG_SELF": "h2"}, ("--launcher", "ranks", "--slots", "1")
+    named = plan(*words, "--platform", "gang", "--all", **hosts).stdout
+    assert "2 hosts" in named and "GANG_SELF" in named
+    assert plan("--platform", "gang").returncode == 64
+    alone = plan(*words, **hosts).stdout
+    assert "runs as 1 rank on" in alone and "GANG_HOSTS=h1,h2: there may be other hosts" in alone

@@ -73,25 +73,3 @@ def test_a_hang_of_ranks_that_have_raised_is_told_as_their_exception(train) -> N
     first, who, where, *_others = train.reason.split("\n")
     assert (first, who) == ("ValueError: bad shard", "rank 0 (local rank 0) on algo-1, exit code 1")
     assert where.endswith("ranks 0, 1 have raised ValueError and wait for a thread")
-
-
-GOES_ON = """
-import logging, os, subprocess, sys, time
-subprocess.run([sys.executable, "-c", "raise LookupError('of a probe')"])
-try:
-    raise KeyError("shard 3")
-except KeyError:
-    logging.exception("retrying")
-print("rank", os.environ["RANK"], "goes on", flush=True)
-if os.environ["RANK"] == "0":
-    time.sleep(0.5)
-    raise ConnectionResetError("Connection reset by peer")
-time.sleep(600)
-"""
-
-
-def test_what_a_rank_has_survived_is_no_cause(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(GOES_ON)
-    done = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
-    assert done.returncode == 1, done.stderr
-    assert train.reason.startswith("ConnectionResetError: Connection reset by peer\nrank 0 ")

@@ -177,14 +177,15 @@ runpy.run_module("musterpoint", run_name="__main__")
 class Hosts:
     """``muster launch`` on network namespaces, each of which the platform can start again."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
-        self.network, self.folder = network, folder
-        (folder / "waits.py").write_text(WAITS)
+    def __init__(self, count: int, folder: Path, program: str, *options: str) -> None:
+        self.network, self.folder, self.options = Network(count), folder, options
+        (folder / "program.py").write_text(program)
 
     def start(self, host: str) -> Process:
         return self.network.run(
             host, "-c", HOST, str(self.folder), host, json.dumps(self.network.hosts), "launch", "--launcher", "ranks",
-            "--slots", "1", "--max-restarts", "2", "--rejoin-timeout", "100", str(self.folder / "waits.py"),
+            "--slots", "1", "--max-restarts", "2", "--rejoin-timeout", "100", *self.options,
+            str(self.folder / "program.py"),
         )  # fmt: skip
 
     def outcome(self, host: str) -> dict[str, Any]:
@@ -194,9 +195,9 @@ class Hosts:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    network = Network(3)
-    yield Hosts(network, tmp_path)
-    network.close()
+    made = Hosts(3, tmp_path, WAITS)
+    yield made
+    made.network.close()
 
 
 def said(process: Process, text: str) -> None:

@@ -10,15 +10,14 @@ from typing import Iterator
 
 import pytest
 
-from .conftest import eventually
-from .network import Network, Process
 from .test_checkpoints import Job
-from .test_restarts import HOST
+from .test_restarts import Hosts, said
 
 STEPS = """
-import os, time
+import os, sys, time
 
 directory, rank, attempt = os.environ["SM_CHECKPOINT_DIR"], os.environ["RANK"], os.environ["MUSTER_ATTEMPT"]
+told = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "told")
 def save(step):
     folder = os.path.join(directory, f"new-{step}.tmp")
     os.makedirs(folder)
@@ -30,71 +29,36 @@ def save(step):
 steps = sorted(int(name[5:]) for name in os.listdir(directory) if name.startswith("step-"))
 print("rank", rank, "attempt", attempt, "from", steps, flush=True)
 for step in {1, 2, 3} - set(steps):
-    go_on = os.path.join(os.environ["TOLD"], f"{rank}-{attempt}-{step}")
+    go_on = os.path.join(told, f"{rank}-{attempt}-{step}")
     while not os.path.exists(go_on):
         time.sleep(0.02)
     save(step)
-while not os.path.exists(os.path.join(os.environ["TOLD"], "end")):
+while not os.path.exists(os.path.join(told, "end")):
     time.sleep(0.02)
 """
 
 
-class Hosts:
-    """Two hosts whose platform starts them again, with directories of their own."""
-
-    def __init__(self, network: Network, folder: Path) -> None:
-        self.network, self.folder, self.told = network, folder, folder / "told"
-        self.told.mkdir()
-        (folder / "steps.py").write_text(STEPS)
-
-    def start(self, host: str) -> Process:
-        return self.network.run(
-            host,
-            "-c",
-            f"import os\nos.environ['TOLD'] = {str(self.told)!r}\n{HOST}",
-            str(self.folder),
-            host,
-            json.dumps(self.network.hosts),
-            "launch",
-            "--launcher",
-            "ranks",
-            "--slots",
-            "1",
-            "--max-restarts",
-            "2",
-            "--rejoin-timeout",
-            "100",
-            "--job-name",
-            "j",
-            "--checkpoints",
-            str(self.folder / "place"),
-            str(self.folder / "steps.py"),
-        )
-
-    def save(self, step: int, attempt: int, *ranks: int) -> None:
-        for rank in ranks:
-            (self.told / f"{rank}-{attempt}-{step}").touch()
-
-
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    network = Network(2)
-    yield Hosts(network, tmp_path)
-    network.close()
+    (tmp_path / "told").mkdir()
+    made = Hosts(2, tmp_path, STEPS, "--job-name", "j", "--checkpoints", str(tmp_path / "place"))
+    yield made
+    made.network.close()
 
 
-def said(process: Process, text: str) -> None:
-    """Waits until a host has printed a line with ``text``."""
-    eventually(lambda: any(text in line["what"] for line in process.lines))
+def save(hosts: Hosts, step: int, attempt: int, *ranks: int) -> None:
+    """Lets these ranks of an attempt save a checkpoint."""
+    for rank in ranks:
+        (hosts.folder / "told" / f"{rank}-{attempt}-{step}").touch()
 
 
 @pytest.mark.lane("suite")
 def test_a_host_that_comes_back_and_the_others_begin_with_one_checkpoint(hosts: Hosts) -> None:
     """The leader has a newer one on its disk, of which the other host's part is lost."""
     leader, lost = (hosts.start(host) for host in hosts.network.hosts)
-    hosts.save(1, 0, 0, 1)
+    save(hosts, 1, 0, 0, 1)
     said(leader, "checkpoint 1 is whole at")
-    hosts.save(2, 0, 0)
+    save(hosts, 2, 0, 0)
     said(leader, "rank 0 attempt 0 saved 2")
     lost.signal(signal.SIGKILL)
     said(leader, "waiting up to 100 s for algo-2 to come back")
@@ -103,10 +67,10 @@ def test_a_host_that_comes_back_and_the_others_begin_with_one_checkpoint(hosts: 
     said(leader, "rank 0 attempt 1 from [1]")
     said(again, "rank 1 attempt 1 from [1]")
     for step in (1, 2, 3):
-        hosts.save(step, 1, 0, 1)
+        save(hosts, step, 1, 0, 1)
     for rank, process in enumerate((leader, again)):
         said(process, f"rank {rank} attempt 1 saved 3")
-    (hosts.told / "end").touch()
+    (hosts.folder / "told" / "end").touch()
     assert (leader.code(), again.code()) == (0, 0), (leader.lines, again.lines)
     newest = max((hosts.folder / "place" / "manifests").iterdir())
     [*parts] = json.loads(newest.read_text())["parts"]
@@ -115,7 +79,7 @@ def test_a_host_that_comes_back_and_the_others_begin_with_one_checkpoint(hosts: 
 
 def test_a_host_that_comes_back_before_any_checkpoint_is_whole(hosts: Hosts) -> None:
     leader, lost = (hosts.start(host) for host in hosts.network.hosts)
-    hosts.save(1, 0, 0)
+    save(hosts, 1, 0, 0)
     said(leader, "rank 0 attempt 0 saved 1")
     said(lost, "rank 1 attempt 0 from []")
     lost.signal(signal.SIGKILL)
@@ -123,7 +87,6 @@ def test_a_host_that_comes_back_before_any_checkpoint_is_whole(hosts: Hosts) -> 
     again = hosts.start("algo-2")
     said(leader, "rank 0 attempt 1 from []")
     said(again, "rank 1 attempt 1 from []")
-    hosts.network.close()
 
 
 FAMILIES = """

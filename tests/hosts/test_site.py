@@ -31,17 +31,6 @@ def site(stack: Callable[[str], Path], root: Path, tmp_path_factory: pytest.Temp
     return output
 
 
-def test_every_page_is_there_and_in_the_navigation(site: Path, root: Path) -> None:
-    docs = root / "docs"
-    names = [path.relative_to(docs).with_suffix(".html").as_posix() for path in docs.rglob("*.md")]
-    built = [name.replace("README.html", "index.html") for name in names]
-    assert [name for name in built if not (site / name).exists()] == []
-    named = set(re.findall(r'"([a-z0-9/-]+\.md)"', (docs / "site.toml").read_text()))
-    alone = {path.name for path in (docs / "decisions").glob("0*.md")}
-    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.name not in alone}
-    assert found - named - {"decisions/README.md"} == set()
-
-
 def test_it_asks_no_other_host_for_anything(site: Path) -> None:
     """Links may lead to others, as the reader follows them; pictures, styles and scripts are the site's own."""
     fetched = re.compile(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)")
@@ -67,12 +56,3 @@ def test_a_link_in_the_repository_that_leads_nowhere_fails(pages: ModuleType, tm
     page.write_text("`[code](is.no.link)`\n\n```text\n[nor](is.this)\n```\n\n[gone](../src/gone.py)\n")
     with pytest.raises(pages.Missing, match=r"docs/index\.md: \.\./src/gone\.py leads nowhere"):
         pages.rewritten(tmp_path, page)
-
-
-def test_a_folder_becomes_a_page_with_its_files(pages: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "one.py").write_text("print(1)\n")
-    shown = pages.as_page(tmp_path, tmp_path / "examples")
-    assert "# `examples`" in shown
-    assert "## `one.py`" in shown
-    assert "````python\nprint(1)\n" in shown

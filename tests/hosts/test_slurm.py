@@ -174,16 +174,6 @@ def test_a_step_for_each_node_is_one_world(job: Job, command: str, nnodes: str, 
     assert {line.rpartition(" on ")[2] for line in lines(log)} == {"algo-1", "algo-2"}, log
 
 
-def test_a_step_for_each_node_that_is_not_told_all_is_refused(job: Job) -> None:
-    """Two worlds of one would end with 0."""
-    job.program(COUNTS)
-    job.program(PER_NODE.format(nnodes="2", leader="", command="launch --launcher ranks"), "job.sh")
-    state, code, log = job.end(job.submit("sbatch", "--nodes=2", "--ntasks-per-node=1", "--time=5", "job.sh"))
-    assert (state, code, lines(log)) == ("FAILED", 64, []), log
-    assert log.count("by Slurm's description there is one host") == 2, log
-    assert log.count("set MASTER_ADDR to the first host's name or address") == 2, log
-
-
 NUMBERED = """
 import os, sys
 os.write(1, f"rank {os.environ['SLURM_PROCID']} of {os.environ['SLURM_NTASKS']} with {sys.argv[1:]}\\n".encode())
@@ -237,23 +227,6 @@ def test_scancel_leaves_every_ranks_checkpoint(job: Job, stack: Callable[[str], 
     eventually(lambda: not survivors(job.token))
     assert sorted(path.name for path in job.folder.glob("saved-*")) == [f"saved-{rank}" for rank in range(4)], log
     assert "warning" not in log
-
-
-def test_nobody_trains_alone(job: Job) -> None:
-    """In a batch script without srun, in one that is submitted from inside of a step, and in salloc's shell."""
-    job.program("print('rank 0 trains')\n")
-    job.program("#!/bin/sh\nexec muster launch --slots 1 train.py\n", "job.sh")
-    for before in ((), ("srun", "--nodes=1", "--ntasks=1")):
-        state, code, log = job.end(job.submit(*before, "sbatch", "--nodes=2", "--ntasks-per-node=1", "job.sh"))
-        assert (state, code) == ("FAILED", 64), log
-        assert "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 muster launch" in log
-        assert "trains" not in log
-    ran = job.run("salloc", "--nodes=2", "muster", "launch", "--slots", "1", "train.py")
-    assert (ran.returncode, ran.stdout) == (64, ""), ran.stderr
-    one = job.run(
-        "salloc", "--nodes=2", "srun", "--nodes=1", "--ntasks=1", "muster", "launch", "--slots", "1", "train.py"
-    )
-    assert (one.returncode, one.stdout) == (0, "rank 0 trains\n"), one.stderr
 
 
 COMPONENTS = """#!/bin/sh

@@ -80,9 +80,3 @@ def test_a_script_that_knows_only_gpus(local: Any, stack: Callable[[str], Path],
     assert ran.code == 0, ran.stderr + ran.stdout
     for rank, host in enumerate(("algo-1", "algo-2")):
         assert f"rank {rank} of 2 is through, DIGITS: all" in ran.log(host)
-
-
-def test_it_can_be_left_out(local: Any) -> None:
-    ran = local.run(*TWO_HOSTS, "--env", "SMDISTRIBUTED_SHIM=0", local.program(CUDA_ONLY))
-    assert ran.code == 64, ran.stderr + ran.stdout
-    assert "has no smdistributed.dataparallel, and SMDISTRIBUTED_SHIM=0 leaves musterpoint's out" in ran.reason

@@ -13,36 +13,26 @@ import pytest
 
 pytestmark = pytest.mark.torch
 
-PROGRAMS = Path(__file__).parent / "smdistributed"
 
-# The checkpoint of the example, in a program without any model parallelism.
-PLAIN = """
+READ = """
 import runpy, sys, torch
 import musterpoint_smdistributed
 example = runpy.run_path(sys.argv[1])
 saved = torch.load(sys.argv[2], weights_only=True)
+if "shared" in sys.argv:
+    import smdistributed.modelparallel.torch as smp
+    smp.init({})
 model = example["VisionTransformer"]()
 model.load_state_dict(saved["model_state_dict"])
-optimizer = torch.optim.Adam(model.parameters())
-optimizer.load_state_dict(saved["optimizer_state_dict"])
-for parameter in model.parameters():
-    assert optimizer.state[parameter]["exp_avg"].shape == parameter.shape
+if "shared" not in sys.argv:
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.load_state_dict(saved["optimizer_state_dict"])
+    for parameter in model.parameters():
+        assert optimizer.state[parameter]["exp_avg"].shape == parameter.shape
 images, labels = example["digits"]()[1].tensors
 print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
 """
-
-# The checkpoint of ranks that shared tensors, in one process.
-WHOLE = """
-import runpy, sys, torch
-import musterpoint_smdistributed
-import smdistributed.modelparallel.torch as smp
-example = runpy.run_path(sys.argv[1])
-smp.init({})
-model = example["VisionTransformer"]()
-model.load_state_dict(torch.load(sys.argv[2], weights_only=True)["model_state_dict"])
-images, labels = example["digits"]()[1].tensors
-print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
-"""
+"""The checkpoint of an example in a program without any model parallelism, or of ranks that shared tensors in one."""
 
 SAME = """
 import sys, torch
@@ -73,18 +63,22 @@ def model_of(ran: Any, name: str) -> Path:
     return path
 
 
+def run(local: Any, *words: object) -> str:
+    done = subprocess.run(
+        [local.python, *map(str, words)], env=local.environ, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read_alone(local: Any, *words: object) -> float:
+    return float(run(local, "-c", READ, *words))
+
+
 @pytest.fixture
 def mpirun(local: Any, stack: Callable[[str], Path]) -> None:
     local.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{local.environ['PATH']}"
     local.environ["MUSTER_PYTHON"] = local.python
-
-
-@pytest.fixture
-def digits(python: str) -> tuple[str, str]:
-    """The channel with scikit-learn's handwritten digits, which its package has as a table."""
-    code = "import importlib.util as util; print(util.find_spec('sklearn').submodule_search_locations[0])"
-    package = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    return "--channel", f"training={package}/datasets/data"
 
 
 def test_the_example_under_mpirun(local: Any, root: Path, mpirun: None) -> None:
@@ -96,10 +90,7 @@ def test_the_example_under_mpirun(local: Any, root: Path, mpirun: None) -> None:
     assert printed[-1] > 0.85
     assert "ranks=4; partitions=2;" in ran.stdout
     assert "launcher mpi" in ran.log("algo-1")
-    command = [local.python, "-c", PLAIN, str(example), str(model_of(ran, "checkpoint.pt"))]
-    plain = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
-    assert plain.returncode == 0, plain.stderr
-    assert float(plain.stdout) == pytest.approx(printed[-1], abs=1e-4)
+    assert read_alone(local, example, model_of(ran, "checkpoint.pt")) == pytest.approx(printed[-1], abs=1e-4)
 
 
 def test_the_example_where_there_is_no_mpirun(local: Any, root: Path, tmp_path: Path) -> None:
@@ -120,17 +111,7 @@ def test_ranks_that_share_tensors(local: Any, root: Path, mpirun: None) -> None:
     assert len(printed) == 1 and printed[-1] > 0.8
     assert "ranks=4; partitions=2; tensors=2;" in ran.stdout
     assert "tensor parallelism over 2 ranks: 2 DistributedLinear, 1 DistributedTransformer" in ran.log("algo-1")
-    command = [local.python, "-c", WHOLE, str(example), str(model_of(ran, "checkpoint.pt"))]
-    whole = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
-    assert whole.returncode == 0, whole.stderr
-    assert float(whole.stdout) == pytest.approx(printed[-1], abs=1e-4)
-
-
-def test_fine_tuning_on_gpus_only(local: Any, mpirun: None, digits: tuple[str, str]) -> None:
-    ran = local.run(*two_hosts(1), *digits, "--cpu-fallback", PROGRAMS / "finetune.py", "--num_epochs", "2")
-    assert accuracies(ran)[-1] > 0.85
-    assert model_of(ran, "checkpoint.pt").exists()
-    assert "local_rank=0;" in ran.stdout
+    assert read_alone(local, example, model_of(ran, "checkpoint.pt"), "shared") == pytest.approx(printed[-1], abs=1e-4)
 
 
 def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
@@ -154,6 +135,4 @@ def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) ->
         losses[name], weights[name] = float(printed[0]), str(model_of(ran, "model.pt"))
     assert losses["pipeline"] == pytest.approx(losses["plain"], abs=2e-6)
     assert losses["shards"] == pytest.approx(losses["plain"], abs=2e-6)
-    command = [local.python, "-c", SAME, *weights.values()]
-    same = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
-    assert same.returncode == 0, same.stderr
+    run(local, "-c", SAME, *weights.values())

@@ -10,7 +10,7 @@ import pytest
 from musterpoint.core.launch.ssh import OPEN_NOTE
 
 from ..ports import free_port
-from .conftest import end
+from .conftest import together
 
 pytestmark = pytest.mark.netns
 
@@ -89,16 +89,12 @@ def test_without_a_secret_only_the_leader_may_call(python: str, environ: dict[st
     }  # fmt: skip
     words = [python, "-m", "musterpoint", "launch", "--launcher", "ssh", str(tmp_path / "asks.sh")]
     tmp_path.chmod(0o700)
-    running = [
+    codes, said = together([
         subprocess.Popen(words, env={**environ, "SM_CURRENT_HOST": host}, cwd="/", stdin=subprocess.DEVNULL, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for host in ("n1", "n2")
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=500)[0] for process in running]
-    finally:
-        end(running)
-    assert [process.returncode for process in running] == [0, 0], said
+    ])  # fmt: skip
+    assert codes == [0, 0], said
     assert "\non n2\n" in said[0] and "\nno way back\n" in said[0]
     assert OPEN_NOTE in said[0]
     assert "127.0.0.142 called this host's ssh server, and is no host that may; it was sent away" in said[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -55,7 +56,7 @@ def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type
         (signal.SIGQUIT, 143, {}),
         (signal.SIGINT, 130, {"SAVES_ON": "SIGINT"}),
         (signal.SIGTERM, 143, {"SAVES_ON": "SIGUSR2", "MUSTER_STOP_SIGNAL": "USR2"}),
-        (signal.SIGTERM, 9, {"MUSTER_STOP_EXIT_CODE": "9"}),
+        (signal.SIGTERM, 0, {"MUSTER_STOP_EXIT_CODE": "0"}),
         (signal.SIGUSR1, 0, {"SAVES_ON": "SIGUSR1"}),
         (signal.SIGUSR2, 0, {"SAVES_ON": "SIGUSR2"}),
     ],
@@ -66,6 +67,10 @@ def test_every_rank_is_told(train, signo: int, code: int, options: dict[str, str
     train.ready(process, "ready-0", "ready-1", "ready-2")
     assert stop(train, process, signo) == code
     assert all(train.left(f"checkpoint-{rank}") for rank in range(3))
+    outcome = json.loads((train.base / "output" / "outcome.json").read_text())
+    done = signo in (signal.SIGUSR1, signal.SIGUSR2)  # which are the program's own
+    assert (outcome["code"], outcome["class"]) == (code, "done" if done else "stopped")
+    assert (train.base / "output" / "success").exists() == done
     assert not (train.base / "output" / "failure").exists()
 
 

@@ -56,19 +56,6 @@ def test_all_hosts_have_the_same_cluster_and_a_task_each(hosts: Hosts) -> None:
     assert [config["task"]["index"] for config in (first, second)] == [0, 1]
 
 
-@pytest.mark.lane("suite")
-def test_a_worker_that_fails_ends_both_with_its_code(hosts: Hosts) -> None:
-    hosts.program(
-        "import json, os, sys, time\nindex = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
-        "sys.exit('no data here') if index else time.sleep(60)\n"
-    )
-    hosts.run("--launcher", "tensorflow", "train.py", MUSTER_TF_PORT="0")
-    assert hosts.codes == dict.fromkeys(HOSTS, 1), hosts.logs
-    for host in HOSTS:
-        reason = "no data here\nrank 1 (local rank 0) on algo-2, exit code 1"
-        assert hosts.left(host, "failure") == reason
-
-
 def test_a_program_that_serves_by_the_platforms_tf_config_is_ended_with_the_job(hosts: Hosts) -> None:
     hosts.program(SERVES)
     only = {"algo-1": given("worker"), "algo-2": given("ps")}

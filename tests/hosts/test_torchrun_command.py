@@ -64,10 +64,8 @@ def words_of(flag: Flag, spelling: int, joined: bool, text: str) -> list[str]:
     return [f"{name}={text}"] if joined and name.startswith("--") else [name, text]
 
 
-GIVEN = st.lists(
-    st.tuples(st.sampled_from(FLAGS), st.integers(0, 2), st.booleans(), st.sampled_from(["1", "abc", "a=b,c=d"])),
-    max_size=6,
-)
+TEXTS = st.sampled_from(["1", "abc", "a=b,c=d"])
+GIVEN = st.lists(st.tuples(st.sampled_from(FLAGS), st.integers(0, 2), st.booleans(), TEXTS), max_size=6)
 
 
 REST = st.lists(st.sampled_from(["--nnodes", "9", "-m", "x", "--role=a"]), max_size=4)
@@ -103,7 +101,9 @@ def test_the_real_parser_reads_the_same(
             assert value == default[dest], dest
 
 
-needs_network = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't make network namespaces here")]
+def needs_network(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.netns(pytest.mark.skipif(not usable(), reason="can't make network namespaces here")(test))
+
 
 TRAIN = """
 import json, os, sys
@@ -126,14 +126,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     net = Network(3)
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    environ = {
-        name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
-    }
+    kept = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+    environ = {name: value for name, value in os.environ.items() if name in kept}
 
-    def begin(number: int, *words: str, program: tuple[str, ...] = (), **variables: str) -> Process:
+    def begin(number: int, *words: str, **variables: str) -> Process:
         name = f"node-{'abc'[number - 1]}"
         net.know_itself(f"algo-{number}", name)
-        said = [str(script) if word == "train.py" else word for word in (*words, *program)]
+        said = [str(script) if word == "train.py" else word for word in words]
         with mock.patch.dict(os.environ, {**environ, "OMP_NUM_THREADS": "1", **variables}, clear=True):
             return net.run(f"algo-{number}", "-c", WITH_NAME, name, "torchrun", *said)
 
@@ -150,78 +149,35 @@ def ranks(process: Process, count: int) -> list[dict[str, Any]]:
     return process.heard("rank")
 
 
-class TestHosts:
-    pytestmark = needs_network
+@needs_network
+def test_the_command_line_of_a_cluster_that_starts_one_agent_per_host(start: Callable[..., Process]) -> None:
+    words = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint")
+    words += ("10.78.0.1:29400", "train.py", "torch", "--nnodes", "7")
+    worker, leader = start(2, *words), start(1, *words)
+    found = [*ranks(leader, 2), *ranks(worker, 2)]
+    assert sorted(int(rank["RANK"]) for rank in found) == [0, 1, 2, 3]
+    assert {rank["total"] for rank in found} == {6.0}
+    assert {rank["MASTER_ADDR"] for rank in found} == {"10.78.0.1"}
+    assert {rank["SM_HOSTS"] for rank in found} == {'["node-a","node-b"]'}
+    assert [rank["SM_CURRENT_HOST"] for rank in found] == ["node-a"] * 2 + ["node-b"] * 2
+    assert found[0]["arguments"] == ["torch", "--nnodes", "7"]
+    assert (leader.code(), worker.code()) == (0, 0)
+    assert said(leader, "set MUSTER_SECRET") and not said(worker, "set MUSTER_SECRET")
 
-    def test_the_command_line_of_a_cluster_that_starts_one_agent_per_host(self, start: Callable[..., Process]) -> None:
-        words = (
-            "--nnodes",
-            "2",
-            "--nproc-per-node",
-            "2",
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            "10.78.0.1:29400",
-            "train.py",
-            "torch",
-            "--nnodes",
-            "7",
-        )
-        worker, leader = start(2, *words), start(1, *words)
-        found = [*ranks(leader, 2), *ranks(worker, 2)]
-        assert sorted(int(rank["RANK"]) for rank in found) == [0, 1, 2, 3]
-        assert {rank["total"] for rank in found} == {6.0}
-        assert {rank["MASTER_ADDR"] for rank in found} == {"10.78.0.1"}
-        assert {rank["SM_HOSTS"] for rank in found} == {'["node-a","node-b"]'}
-        assert [rank["SM_CURRENT_HOST"] for rank in found] == ["node-a"] * 2 + ["node-b"] * 2
-        assert found[0]["arguments"] == ["torch", "--nnodes", "7"]
-        assert (leader.code(), worker.code()) == (0, 0)
-        assert said(leader, "set MUSTER_SECRET") and not said(worker, "set MUSTER_SECRET")
 
-    def test_places_by_node_rank_from_flags_and_variables(self, start: Callable[..., Process]) -> None:
-        secret = {"MUSTER_SECRET": "an example of a secret"}
-        flags = ("--nnodes=3", "--master_addr=10.78.0.1", "--muster-launcher", "ranks", "train.py")
-        early = start(3, "--node-rank", "1", *flags, **secret)
-        eventually(lambda: said(early, "waiting for 10.78.0.1: 10.78.0.1 port 7776: connection refused"))
-        hosts = [
-            early,
-            start(1, "--node-rank", "0", *flags, **secret),
-            start(2, *flags[2:], **secret, PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="10.78.0.1"),
-        ]
-        found = [ranks(host, 1)[0] for host in hosts]
-        assert [rank["RANK"] for rank in found] == ["1", "0", "2"]
-        assert {rank["SM_HOSTS"] for rank in found} == {'["node-a","node-c","node-b"]'}
-        assert [host.code() for host in hosts] == [0, 0, 0]
-        assert not any(said(host, "set MUSTER_SECRET") for host in hosts)
-
-    @pytest.mark.parametrize(
-        ("node_ranks", "sentence"),
-        [
-            (("0", "0"), "node-b has node rank 0, which node-a has, too: give every host its own --node-rank"),
-            (("0", "2"), "node-b has node rank 2 (--node-rank), and of 2 hosts the last has 1"),
-        ],
-        ids=["two are the first", "counted from 1"],
-    )
-    def test_wrong_node_ranks_are_told_at_both_ends_of_proved_hosts(
-        self, start: Callable[..., Process], node_ranks: tuple[str, str], sentence: str
-    ) -> None:
-        hosts = [
-            start(
-                number,
-                "--muster-secret",
-                "one of sixteen or more",
-                "--nnodes",
-                "2",
-                "--node-rank",
-                rank,
-                "--master-addr",
-                "10.78.0.1",
-                "train.py",
-            )
-            for number, rank in enumerate(node_ranks, 1)
-        ]
-        codes = [host.code() for host in hosts]
-        assert codes == [64, 64]
-        assert said(hosts[0], sentence)
-        assert said(hosts[1], sentence) or said(hosts[1], "--node-rank is 2, and there are 2 hosts (--nnodes)")
+@needs_network
+def test_places_by_node_rank_from_flags_and_variables(start: Callable[..., Process]) -> None:
+    secret = {"MUSTER_SECRET": "an example of a secret"}
+    flags = ("--nnodes=3", "--master_addr=10.78.0.1", "--muster-launcher", "ranks", "train.py")
+    early = start(3, "--node-rank", "1", *flags, **secret)
+    eventually(lambda: said(early, "waiting for 10.78.0.1: 10.78.0.1 port 7776: connection refused"))
+    hosts = [
+        early,
+        start(1, "--node-rank", "0", *flags, **secret),
+        start(2, *flags[2:], **secret, PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="10.78.0.1"),
+    ]
+    found = [ranks(host, 1)[0] for host in hosts]
+    assert [rank["RANK"] for rank in found] == ["1", "0", "2"]
+    assert {rank["SM_HOSTS"] for rank in found} == {'["node-a","node-c","node-b"]'}
+    assert [host.code() for host in hosts] == [0, 0, 0]
+    assert not any(said(host, "set MUSTER_SECRET") for host in hosts)

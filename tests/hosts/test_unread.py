@@ -11,7 +11,7 @@ from typing import Iterator
 import pytest
 
 from ..ports import free_port
-from .conftest import survivors
+from .conftest import survivors, together
 
 NODES = {"fa-1": "127.0.0.31", "fa-2": "127.0.0.32"}
 SHOW = """
@@ -42,22 +42,15 @@ class Nodes:
         (self.folder / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
         (self.folder / "bin" / name).chmod(0o755)
 
-    def run(self, script: str, *environs: dict[str, str]) -> list[subprocess.CompletedProcess[str]]:
-        """``script`` (bash) once with each of ``environs``, all at a time."""
-        running = [
+    def run(self, script: str, *environs: dict[str, str]) -> tuple[list[int], list[str]]:
+        """``script`` (bash) once with each of ``environs``, all at a time: their codes, and what they said."""
+        return together([
             subprocess.Popen(
                 ["/bin/bash", "-ec", script], env={**self.environ, **environ}, cwd=self.folder, text=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )
             for environ in environs
-        ]  # fmt: skip
-        try:
-            texts = [process.communicate(timeout=500)[0] for process in running]
-        finally:
-            for process in running:
-                process.kill()
-        pairs = zip(running, texts, strict=True)
-        return [subprocess.CompletedProcess(process.args, process.returncode, text) for process, text in pairs]
+        ])  # fmt: skip
 
 
 @pytest.fixture
@@ -67,39 +60,18 @@ def nodes(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Node
     assert survivors(made.token) == [], "processes of the job were left behind"
 
 
-def refusal(nodes: Nodes, command: str, tasks: list[dict[str, str]], named: str) -> str:
-    """What both hosts are told instead, from "pass" on."""
-    refused = nodes.run(f"muster {command} train.py", *tasks)
-    assert [done.returncode for done in refused] == [64, 64]
-    for done in refused:
-        assert named in done.stdout
-        assert " OF " not in done.stdout
-    (told,) = {done.stdout.partition("and pass ")[2] for done in refused}
-    return told
-
-
 @pytest.mark.lane("suite")
 def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes) -> None:
     tasks = [{"TPU_WORKER_HOSTNAMES": "fa-1,fa-2", "TPU_WORKER_ID": str(rank)} for rank in range(2)]
-    offered = re.findall(
-        r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", refusal(nodes, "plan", tasks, "TPU_WORKER_")
-    )
-    names = offered[0].replace("node-1", "fa-1").replace("node-2", "fa-2")
-    ran = nodes.run(
-        f"{names} muster launch train.py", *({**task, "SM_CURRENT_HOST": node} for task, node in zip(tasks, NODES))
-    )
-    assert [done.returncode for done in ran] == [0, 0], ran
-    for rank, (node, done) in enumerate(zip(NODES, ran, strict=True)):
-        assert f'RANK {rank} OF 2 ["fa-1", "fa-2"] {node}' in done.stdout
-
-
-def test_several_hosts_are_refused_and_the_offered_options_make_one_world_of_them(nodes: Nodes) -> None:
-    beaker = {"BEAKER_REPLICA_COUNT": "2", "BEAKER_LEADER_REPLICA_HOSTNAME": NODES["fa-1"]}
-    tasks = [{**beaker, "BEAKER_REPLICA_RANK": str(rank)} for rank in range(2)]
-    options = refusal(nodes, "launch", tasks, "BEAKER_REPLICA_COUNT=2").partition(" there; or")[0]
-    ran = nodes.run(f"muster launch {options} train.py", *tasks)
-    assert [done.returncode for done in ran] == [0, 0], ran
-    assert [f"RANK {rank} OF 2" in done.stdout for rank, done in enumerate(ran)] == [True, True], ran
+    codes, said = nodes.run("muster plan train.py", *tasks)
+    assert codes == [64, 64] and all("TPU_WORKER_" in each and " OF " not in each for each in said), said
+    (names,) = {re.findall(r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", each)[0] for each in said}
+    names = names.replace("node-1", "fa-1").replace("node-2", "fa-2")
+    own = ({**task, "SM_CURRENT_HOST": node} for task, node in zip(tasks, NODES))
+    codes, said = nodes.run(f"{names} muster launch train.py", *own)
+    assert codes == [0, 0], said
+    for rank, (node, each) in enumerate(zip(NODES, said, strict=True)):
+        assert f'RANK {rank} OF 2 ["fa-1", "fa-2"] {node}' in each
 
 
 def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
@@ -108,9 +80,8 @@ def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
         "import os, sys\nos.environ.pop('MUSTER_OUTER', None)\n"
         f"os.execv({python!r}, [{python!r}, '-m', 'musterpoint', 'launch', '--launcher', 'script', 'train.py'])\n"
     )
-    (ran,) = nodes.run("muster launch --slots 2 again.py", {})
-    assert ran.returncode == 0, ran.stdout
-    assert ran.stdout.count("RANK") == 2, ran.stdout
+    codes, (said,) = nodes.run("muster launch --slots 2 again.py", {})
+    assert (codes, said.count("RANK")) == ([0], 2), said
 
 
 SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "\n".join(NODES.values())}
@@ -119,7 +90,7 @@ SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "\n".join(NODES.valu
 def test_the_line_of_the_documentation_makes_one_world(nodes: Nodes, root: Path) -> None:
     text = (root / "docs" / "platforms.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"<!-- platform skypilot -->\n```sh\n(.*?)```", text, re.DOTALL)
-    ran = nodes.run(line, *({**SKYPILOT, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)))
-    assert [done.returncode for done in ran] == [0, 0], ran
-    for rank, (done, address) in enumerate(zip(ran, NODES.values(), strict=True)):
-        assert f'RANK {rank} OF 2 ["127.0.0.31","127.0.0.32"] {address}' in done.stdout
+    codes, said = nodes.run(line, *({**SKYPILOT, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)))
+    assert codes == [0, 0], said
+    for rank, (each, address) in enumerate(zip(said, NODES.values(), strict=True)):
+        assert f'RANK {rank} OF 2 ["127.0.0.31","127.0.0.32"] {address}' in each

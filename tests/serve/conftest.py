@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,13 +11,6 @@ from musterpoint.serve import Server
 
 from ..conftest import clean
 from .jobs import Account
-
-
-@pytest.fixture
-def serving(environ: Mapping[str, str], tmp_path: Path) -> Iterator[Account]:
-    """A server of the test's own, three jobs at once, and a bucket."""
-    with Server(tmp_path / "data", max_jobs=3, environ=environ) as server:
-        yield Account(server)
 
 
 @pytest.fixture(scope="session")

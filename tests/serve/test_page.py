@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import urllib.parse
-from pathlib import Path
 from typing import Any
 
 from selenium.webdriver.common.by import By
@@ -18,8 +16,6 @@ from .test_pipelines import arguments, begin, create, get, step
 from .test_processing_jobs import request as processing
 from .test_tuning import SQUARE, tune
 
-SHOTS = os.environ.get("MUSTER_TEST_SCREENSHOTS", "")
-"""A folder for screenshots, to be looked at."""
 PRINTS = """
 import os, time
 for step in range(20):
@@ -45,11 +41,6 @@ def until(browser: Any, name: str, words: str) -> None:
     WebDriverWait(browser, 300, 0.1).until(lambda _: words in text(browser, name), f"{name}: {words}")
 
 
-def shot(browser: Any, name: str) -> None:
-    if SHOTS:
-        browser.save_screenshot(str(Path(SHOTS) / f"{name}.png"))
-
-
 def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     browser.get(account.server.page)
     assert token_of(account) not in browser.current_url, "the token doesn't stay in the address"
@@ -61,7 +52,6 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     until(browser, "status", "Training")
     WebDriverWait(browser, 300, 0.1).until(lambda _: len(browser.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2)
     until(browser, "curves", "40 values")
-    shot(browser, "running")
     assert browser.find_element(By.ID, "interrupt").get_property("disabled"), "it is no spot job"
     browser.find_elements(By.CSS_SELECTOR, "#hosts button")[1].click()
     until(browser, "log", "<b>step</b> 19")
@@ -73,12 +63,9 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     browser.switch_to.frame(browser.find_element(By.ID, "report"))
     until(browser, "answers", "The job was stopped")
     browser.switch_to.default_content()
-    shot(browser, "stopped")
     browser.find_element(By.ID, "theme").click()
-    shot(browser, "other-theme")
     browser.set_window_size(520, 1300)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
-    shot(browser, "narrow")
     browser.set_window_size(1400, 1300)
     logged = [
         entry
@@ -105,7 +92,6 @@ def test_jobs_of_other_kinds_are_seen(account: Account, browser: Any) -> None:
     assert "tuning · 3 of 3 jobs" in text(browser, "jobs")
     assert not browser.find_element(By.ID, "logs").is_displayed(), "it has no hosts"
     assert not browser.find_element(By.ID, "interrupt").is_displayed()
-    shot(browser, "tuning")
     browser.find_element(By.CSS_SELECTOR, "#rows button").click()
     until(browser, "log", "loss=")
     until(browser, "name", "squares-00")
@@ -124,11 +110,9 @@ def test_jobs_of_other_kinds_are_seen(account: Account, browser: Any) -> None:
     look_at(browser, "whole")
     until(browser, "rows", "Executing")
     assert "of=1" in text(browser, "about")
-    shot(browser, "pipeline")
     browser.find_element(By.CSS_SELECTOR, "#rows button").click()
     until(browser, "log", "it evaluates")
     until(browser, "status", "Processing")
-    shot(browser, "processing")
     look_at(browser, "whole")
     until(browser, "rows", "Executing")
     browser.find_element(By.ID, "stop").click()
@@ -141,11 +125,9 @@ def test_jobs_of_other_kinds_are_seen(account: Account, browser: Any) -> None:
     browser.find_element(By.ID, "theme").click()
     browser.set_window_size(520, 1300)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
-    shot(browser, "pipeline-narrow")
     look_at(browser, "squares")
     until(browser, "rows", "loss ")
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
-    shot(browser, "tuning-narrow")
     browser.set_window_size(1400, 1300)
 
 

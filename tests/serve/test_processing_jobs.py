@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-
-from musterpoint.serve import Server
 
 from .jobs import BUCKET, ROLE, Account
 
@@ -149,20 +146,3 @@ def test_jobs_are_listed_apart_from_training_jobs(account: Account) -> None:
 def test_what_cannot_be_run_is_refused(account: Account, changed: dict[str, Any], text: str) -> None:
     with pytest.raises(ClientError, match=text):
         account.sagemaker.create_processing_job(**{**request(account, "refused", "pass"), **changed})
-
-
-@pytest.mark.lane("sdk")
-def test_a_job_that_runs_is_found_by_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
-    server = Server(tmp_path / "data", environ=environ, max_jobs=1)
-    account = Account(server)
-    waits = request(account, "waits", "import time; time.sleep(500)")
-    arn = account.sagemaker.create_processing_job(**waits)["ProcessingJobArn"]
-    after = account.sagemaker.create_processing_job(**request(account, "after", "pass"))["ProcessingJobArn"]
-    server.wait(arn, "Training")
-    server.kill()
-    with Server(tmp_path / "data", environ=environ, max_jobs=1) as again:
-        client = again.client("sagemaker")
-        assert client.describe_processing_job(ProcessingJobName="waits")["ProcessingJobStatus"] == "InProgress"
-        client.stop_processing_job(ProcessingJobName="waits")
-        assert again.wait(arn)["ProcessingJobStatus"] == "Stopped"
-        assert again.wait(after)["ProcessingJobStatus"] == "Completed"

@@ -102,29 +102,13 @@ def test_jobs_are_started_after_the_death_of_what_forks_them(environ: Mapping[st
     with Server(tmp_path / "data", environ=environ) as server:
         account = Account(server)
         account.run("before", "", **entry("exit 0"))
-        forks = next(each for each in children(server.pid) if "fork_server" in command_of(each))
+        words = ["pgrep", "--parent", str(server.pid), "--full", "fork_server"]
+        forks = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
         ended = os.pidfd_open(forks)
         os.kill(forks, signal.SIGKILL)
         select.select([ended], [], [])
         os.close(ended)
         assert account.run("after", "", **entry("exit 0"))["TrainingJobStatus"] == "Completed"
-
-
-def children(pid: int) -> list[int]:
-    found = [text_of(task / "children").split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [int(word) for words in found for word in words]
-
-
-def command_of(pid: int) -> str:
-    return text_of(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
-
-
-def text_of(file: Path) -> str:
-    """Empty if its process or thread has ended meanwhile."""
-    try:
-        return file.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 @pytest.mark.lane("sdk")

@@ -62,13 +62,6 @@ def test_files_to_start_with_exist() -> None:
     assert [name for name in files if not any((folder / name).exists() for folder in folders)] == []
 
 
-def test_the_licence_is_apache_2() -> None:
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert "Apache License" in text
-    assert "Version 2.0, January 2004" in text
-    assert "END OF TERMS AND CONDITIONS" in text
-
-
 def test_every_launcher_has_a_line_in_the_table_of_launchers() -> None:
     rows = (ROOT / "docs" / "launchers.md").read_text(encoding="utf-8").split("\n## ")[0]
     assert [name for name in LAUNCHERS if f"| `{name}` |" not in rows and f"`{name}` for " not in rows] == []

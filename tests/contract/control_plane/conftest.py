@@ -38,6 +38,7 @@ given = json.load(open(base + "/input/config/hyperparameters.json"))
 for epoch in range(int(given["epochs"])):
     print(f"{host} loss={1 / (epoch + 1)};", flush=True)
 open(f"{base}/model/{host}.txt", "w").write("a model")
+print("caf\u00e9, and no end of the line", end="")
 """
 
 

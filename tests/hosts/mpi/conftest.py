@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+
+from ..conftest import eventually, pids
 
 PROGRAMS = Path(__file__).parent / "programs"
 FLAVOURS = ("openmpi4", "openmpi5", "mpich", "mpich-apt", "impi")
@@ -56,28 +57,18 @@ class MpiJob:
         assert ran.code == code, ran.stderr + ran.stdout
         return ran
 
-    def with_bridge(self) -> None:
-        """Jobs run on the hosts of ``with_bridge.py`` from now on."""
-        plain = self.local.command
-
-        def command(*words: str | Path, output: Path | None = None) -> list[str]:
-            python, *rest = plain(*words, output=output)
-            assert rest[:2] == ["-m", "musterpoint"]
-            return [python, str(Path(__file__).parent / "with_bridge.py"), *rest[2:]]
-
-        self.local.command = command
-
     def start(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
         return self.local.start(*self.words(program, options, arguments))
 
     def ready(self, process: Any, ranks: int, hosts: tuple[str, ...] = ("algo-1", "algo-2")) -> None:
         """Returns when ``ranks`` ranks have said that they are ready."""
         logs = [self.local.output / "hosts" / host / "log" for host in hosts]
-        deadline = time.monotonic() + 500
-        while sum(log.read_text().count("is ready") for log in logs if log.exists()) < ranks:
+
+        def said() -> bool:
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return sum(log.read_text().count("is ready") for log in logs if log.exists()) >= ranks
+
+        eventually(said)
 
     def finish(self, process: Any) -> Any:
         return self.local.finish(process, 200)
@@ -91,15 +82,11 @@ class MpiJob:
     def pids(self, host: str, program: str) -> list[int]:
         """Processes of a host whose executable has this file name, as this machine numbers them."""
         found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                environ = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            mine = f"MUSTER_TEST_TOKEN={self.local.token}".encode() in environ
-            if mine and f"HOSTNAME={host}".encode() in environ and os.path.basename(words[0].decode()) == program:
-                found.append(int(name))
+        for pid in pids(f"MUSTER_TEST_TOKEN={self.local.token}", f"HOSTNAME={host}"):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if os.path.basename(words[0].decode()) == program:
+                    found.append(pid)
         return found
 
     def lose(self, host: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Callable
@@ -25,14 +24,6 @@ def agree(ran: Any, code: int) -> str:
     reasons = [[line for line in outcome["reason"].splitlines() if not OTHERS.match(line)] for outcome in outcomes]
     assert reasons[0] == reasons[1]
     return "\n".join(reasons[0])
-
-
-@pytest.mark.parametrize("flavour", ["openmpi5", "impi"])
-def test_on_one_host(under: Callable[[str], Any], flavour: str) -> None:
-    job = under(flavour)
-    ran = job.run("end.py", "--hosts", "1", "--slots", "2", arguments=("exit", "1", "600"))
-    assert ran.code == 7, ran.stderr + ran.stdout
-    assert "rank 1 (local rank 1) on algo-1, exit code 7" in ran.reason
 
 
 @pytest.mark.parametrize("flavour", ["openmpi5", "mpich"])
@@ -76,57 +67,18 @@ DAEMONS = {"openmpi4": ("mpirun", "orted"), "openmpi5": ("prterun", "prted"), "m
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_daemon_that_is_killed_takes_its_ranks_along(under: Callable[[str], Any], flavour: str) -> None:
-    """They are orphans otherwise, and run on."""
+def test_a_daemon_that_is_killed_takes_its_ranks_along(
+    under: Callable[[str], Any], flavour: str, tmp_path: Path
+) -> None:
+    """They are orphans otherwise, and run on. Open MPI's leaves nothing lying about."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     job = under(flavour)
+    job.environ["TMPDIR"] = str(scratch)
     daemon = DAEMONS[flavour][1]
     process = job.start("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "600"))
     job.ready(process, 4)
     job.kill("algo-2", daemon)
     ran = job.finish(process)
     assert f"{daemon} ended while its ranks were running (killed by SIGKILL) on algo-2" in agree(ran, 72)
-
-
-SMALLER = """#!/bin/sh
-# an image's own idea of how many ranks there are
-[ "$1" = -np ] && shift 2 && set -- -np 2 "$@"
-exec /usr/bin/mpirun "$@"
-"""
-
-
-def test_a_world_of_another_size_ends_the_job(under: Callable[[str], Any], tmp_path: Path) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "smaller"
-    folder.mkdir()
-    (folder / "mpirun").write_text(SMALLER)
-    (folder / "mpirun").chmod(0o755)
-    job.environ["PATH"] = f"{folder}:{job.environ['PATH']}"
-    reason = agree(job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "600")), 72)
-    assert "got a world of 2 rank(s), but 4 were planned" in reason
-
-
-def test_without_an_mpi_every_host_says_so(under: Callable[[str], Any], tmp_path: Path) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for place in ("/usr/sbin", "/usr/bin"):
-        for path in Path(place).iterdir():
-            if not path.name.startswith(("mpi", "orte")) and not (folder / path.name).exists():
-                (folder / path.name).symlink_to(path)
-    job.environ["PATH"] = str(folder)
-    ran = job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "1"))
-    assert ran.code == 72, ran.stderr + ran.stdout
-    assert "there is no mpirun on PATH" in ran.reason
-
-
-@pytest.mark.parametrize(
-    ("options", "words"), [("-np 8", "has -np, but how many ranks"), ("-x 'A", "can't be read as a shell would")]
-)
-def test_options_that_are_refused(under: Callable[[str], Any], options: str, words: str) -> None:
-    settings = {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}
-    job = under("openmpi4")
-    ran = job.run("end.py", "--hosts", "2", "--distribution", json.dumps({"mpi": settings}),
-                  arguments=("wait", "-1", "1"))  # fmt: skip
-    reason = agree(ran, 64)
-    assert "sagemaker_mpi_custom_mpi_options" in reason
-    assert words in reason
+    assert [path.name for path in scratch.iterdir() if not path.name.startswith("met-")] == [], "but the program's own"

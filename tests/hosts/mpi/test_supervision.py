@@ -76,38 +76,6 @@ def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_pat
     assert list(scratch.iterdir()) == []
 
 
-def test_daemons_that_are_killed_leave_nothing_lying_about(under: Callable[[str], Any], tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    job = under("openmpi4")
-    job.environ["TMPDIR"] = str(scratch)
-    process = job.start("aborts.py", *TWO_BY_TWO, arguments=("stop", "-1", "sleep"))
-    job.ready(process, 4)
-    assert sorted(path.name for folder in scratch.iterdir() for path in folder.iterdir())[0].startswith("ompi.")
-    job.kill("algo-2", "orted")
-    job.finish(process)
-    assert list(scratch.iterdir()) == []
-
-
-def test_a_daemon_that_is_missing_on_a_host(under: Callable[[str], Any], tmp_path: Path) -> None:
-    """The host's own PATH decides, not the leader's path to it."""
-    job = under("openmpi4")
-    program = tmp_path / "program.py"
-    program.write_text("from mpi4py import MPI\n")
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "mpirun").write_text('#!/bin/sh\ncase "$*" in *--version*) ;; *) PATH=$PATH:/usr/bin ;; esac\n'
-                                   'exec /usr/bin/mpirun "$@"\n')  # fmt: skip
-    (folder / "mpirun").chmod(0o755)
-    for path in Path("/usr/bin").iterdir():
-        if not path.name.startswith(("mpi", "orte")) and not (folder / path.name).exists():
-            (folder / path.name).symlink_to(path)
-    job.environ["PATH"] = f"{folder}:/usr/sbin:/sbin"
-    ran = job.run(program, *TWO_BY_TWO)
-    assert ran.code == 72, ran.stderr + ran.stdout
-    assert "mpirun's daemon could not be started on algo-2: orted is not on this host's PATH" in ran.reason
-
-
 def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Callable[[str], Any]) -> None:
     """Their daemons belong to the plans that were handed over, whose numbers all hosts share."""
     job = under("openmpi4")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from typing import Any, Callable
 
@@ -86,26 +85,6 @@ def test_options_of_the_job_reach_every_rank(under: Callable[[str], Any], flavou
         assert rank["environ"]["SM_FRAMEWORK_PARAMS"]
 
 
-def test_mpi_prefix_of_the_log(under: Callable[[str], Any]) -> None:
-    job = under("mpich")
-    job.environ["SECRET_TOKEN"] = SECRET
-    ran = job.run("world.py", "--hosts", "2", "--log-prefix", "mpi")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert "[1,mpirank:0,algo-1]<stdout>:rank 0 of 2 says 15\n" in ran.log("algo-1")
-    assert "[1,mpirank:1,algo-2]<stdout>:rank 1 of 2 says 15\n" in ran.log("algo-2")
-
-
-@pytest.mark.lane("mpi")
-@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
-def test_four_hosts_in_order(under: Callable[[str], Any], flavour: str) -> None:
-    job = under(flavour)
-    job.environ["SECRET_TOKEN"] = SECRET
-    ran = job.run("world.py", "--hosts", "4", "--host-slots", "1,2,1,1")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    found = [rank["rank"] for number in range(1, 5) for rank in job.left(ran, f"algo-{number}")]
-    assert found == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.lane("mpi")
 @pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
 def test_hosts_that_are_processes(under: Callable[[str], Any], flavour: str) -> None:
@@ -114,13 +93,6 @@ def test_hosts_that_are_processes(under: Callable[[str], Any], flavour: str) -> 
     ran = job.run("reduce.py", "--hosts", "2", "--slots", "2", "--backend", "process")
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(line for line in ran.stdout.splitlines() if "says" in line)[0].endswith("rank 0 of 4 says 6")
-
-
-def test_one_host_needs_no_daemon(under: Callable[[str], Any]) -> None:
-    job = under("openmpi5")
-    ran = job.run("reduce.py", "--hosts", "1", "--slots", "3")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert ran.log("algo-1").count("of 3 says 3") == 3
 
 
 ENV_URL = """
@@ -168,31 +140,3 @@ def test_programs_that_are_no_python(under: Callable[[str], Any], flavour: str, 
     for rank, host in enumerate(("algo-1", "algo-2")):
         assert f"shell {rank} of 2 beside ./{name}: a b\n" in ran.log(host)
         assert "reduced 2\n" in ran.log(host)
-
-
-WRAPPER = """#!/bin/sh
-# like the images of AWS: one more flag, and the shell stays in front
-{mpirun} --tag-output "$@"
-"""
-
-
-def test_a_wrapper_around_mpirun_that_stays(under: Callable[[str], Any], tmp_path: Any) -> None:
-    job = under("openmpi4")
-    folder = tmp_path / "wrapped"
-    folder.mkdir()
-    (folder / "mpirun").write_text(WRAPPER.format(mpirun="/usr/bin/mpirun"))
-    (folder / "mpirun").chmod(0o755)
-    job.environ["PATH"] = f"{folder}{os.pathsep}{job.environ['PATH']}"
-    ran = job.run("reduce.py", "--hosts", "2", "--slots", "2")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert ran.stdout.count("of 4 says 6") == 4
-
-
-@pytest.mark.lane("mpi")
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_ranks_do_not_meet_on_a_bridge_that_every_host_has(under: Callable[[str], Any], flavour: str) -> None:
-    """Docker's bridge is everywhere at 172.17.0.1 and leads nowhere; interfaces have other names on other hosts."""
-    job = under(flavour)
-    job.with_bridge()
-    ran = job.run_well("reduce.py", "--hosts", "2", ranks=2)
-    assert [ran.log(f"algo-{rank + 1}").count(f"rank {rank} of 2 says 1\n") for rank in range(2)] == [1, 1]

@@ -63,25 +63,6 @@ def test_zero2_trains_under_other_launchers(  # type: ignore[no-untyped-def]
         assert f"rank {rank} of 2: argument -1, device 0, stage 2" in ran.stdout
 
 
-KILLER = """
-import os, signal, sys, time
-if sys.argv[1:]:
-    sys.exit(f"unwanted: {sys.argv[1:]}")
-launcher = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
-if os.environ["RANK"] == "1":
-    os.kill(launcher, signal.SIGKILL)
-time.sleep(600)
-"""
-
-
-def test_a_launcher_that_is_killed_takes_the_job_along(deep) -> None:  # type: ignore[no-untyped-def]
-    """Also: a user whose program doesn't know --local_rank can have it without."""
-    ran = deep.run("--hosts", "2", "--backend", "process", "--launcher", "deepspeed", "--deepspeed-local-rank",
-                   "variable", deep.program(KILLER))  # fmt: skip
-    assert ran.code == 72, ran.stderr
-    assert "deepspeed ended while its ranks were running (killed by SIGKILL) on algo-2" in ran.reason
-
-
 ARGUMENTS = """
 import os, sys
 print("got", sys.argv[1:], os.environ["LOCAL_RANK"], os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
@@ -101,18 +82,6 @@ def test_what_a_program_gets(deep) -> None:  # type: ignore[no-untyped-def]
         for local_rank in "01":
             line = f"got {[word.format(local_rank) for word in arguments]} {local_rank} 5,-1"
             assert line in ran.stdout, (line, ran.stdout)
-
-
-def test_a_build_that_was_killed_is_told_of(local, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """DeepSpeed would wait for its lock for ever, and say nothing."""
-    lock = tmp_path / "extensions" / "deepspeed_shm_comm" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    local.environ["TORCH_EXTENSIONS_DIR"] = str(tmp_path / "extensions")
-    ran = local.run("--hosts", "1", "--backend", "process", "--launcher", "script", local.program("print('hello')"))
-    assert ran.code == 0, ran.stderr
-    assert f"warning: {lock} belongs to no process here" in ran.log("algo-1")
-    assert lock.exists(), "removing it is the user's decision"
 
 
 TUNING = {

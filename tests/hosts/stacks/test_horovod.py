@@ -92,36 +92,6 @@ def test_the_rank_that_raised_is_the_reason(mpi, digits: Path) -> None:  # type:
     assert ran.outcome("algo-1")["class"] == "user"
 
 
-def test_a_stop_saves_checkpoints_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = gloo.stop(*TWO, "--slots", "1", "--launcher", "ranks", DIGITS, digits, "--wait", "/opt/ml/model",
-                    when="epoch 1", lines=1)  # fmt: skip
-    assert ran.code == 143, ran.stderr + ran.stdout
-    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*.pt")
-    assert sorted(path.name for path in saved) == ["checkpoint-0.pt", "checkpoint-1.pt"]
-
-
-KILLER = """
-import os, signal, time
-
-def parent(pid):
-    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-
-if os.environ["RANK"] == "0":
-    others = [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]
-    (server,) = [pid for pid in others if parent(pid) == os.getppid()]
-    os.kill(server, signal.SIGKILL)
-time.sleep(600)
-"""
-
-
-def test_a_rendezvous_server_that_is_killed_takes_the_job_along(gloo) -> None:  # type: ignore[no-untyped-def]
-    ran = gloo.run(*TWO, "--launcher", "ranks", gloo.program(KILLER))
-    assert ran.code == 72, ran.stderr
-    assert "Horovod's rendezvous server ended" in ran.reason
-    assert "killed by SIGKILL" in ran.reason
-    assert "on algo-1" in ran.reason
-
-
 FAILS = """
 import os, sys
 import horovod.torch as hvd, torch

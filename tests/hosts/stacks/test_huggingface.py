@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,13 @@ from musterpoint.base.errors import UsageError
 from musterpoint.core.fabric.accelerate import ask_accelerate
 
 from ...ports import free_port
-from ..conftest import survivors
+from ..conftest import survivors, together
+from ..test_launch import HOSTS, Hosts
 from .conftest import shown, trained
 from .generated_degrees import drawn, exact, once_wrong, refused
 
 pytestmark = pytest.mark.netns
+PROGRAMS = Path(__file__).parent / "programs"
 
 TWO = ("--hosts", "2", "--backend", "netns")
 CONFIG = """
@@ -125,37 +126,20 @@ print(f"rank {own.process_index} of {own.num_processes} on {own.device}, {own.mi
 time.sleep(0.2)  # destroying the group while gloo frees the last tensors may hang (torch)
 own.end_training()
 """
-NODES = {"fa-1": "127.0.0.41", "fa-2": "127.0.0.42"}
 
 
 def test_accelerate_launch_as_the_program(hugging, python: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """On hosts that another toolkit describes. By itself this line starts two worlds of one."""
-    (tmp_path / "names").write_text("".join(f"{address} {name}\n" for name, address in NODES.items()))
-    token = f"muster-test-{uuid.uuid4().hex}"
-    environ = {
-        **hugging.environ, "MUSTER_TEST_TOKEN": token, "MUSTER_HOSTS_FILE": str(tmp_path / "names"),
-        "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
-        "SM_HOSTS": '["fa-1", "fa-2"]', "SAGEMAKER_BASE_DIR": str(tmp_path / "none"),
-        "PATH": f"{Path(hugging.environ['MUSTER_PYTHON']).parent}{os.pathsep}{hugging.environ['PATH']}",
-    }  # fmt: skip
-    line = ["--cpu", "--num_processes", "4", "--num_machines", "2", "--machine_rank", "0", "--mixed_precision", "bf16"]
-    script = str(hugging.program(ADDS))
-    words = [python, "-m", "musterpoint", "launch", "accelerate", "launch", *line, script, "--lr", "1"]
-    running = [
-        subprocess.Popen(words, env={**environ, "SM_CURRENT_HOST": name}, cwd=tmp_path, text=True,
-                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for name in NODES
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=500)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0, 0], said
+    hosts = Hosts(python, hugging.environ, tmp_path)
+    hosts.program(ADDS)
+    path = f"{Path(hugging.environ['MUSTER_PYTHON']).parent}{os.pathsep}{hugging.environ['PATH']}"
+    line = ("--cpu", "--num_processes", "4", "--num_machines", "2", "--machine_rank", "0", "--mixed_precision", "bf16")
+    hosts.run("accelerate", "launch", *line, "train.py", "--lr", "1", PATH=path)
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     for rank in range(4):
-        assert f"rank {rank} of 4 on cpu:0, bf16: 6 ['--lr', '1']" in said[rank // 2]
-    assert "accelerate launch: machine_rank 0 isn't followed, it is 1 here" in said[1]
-    assert survivors(token) == [], "processes of the job were left behind"
+        assert f"rank {rank} of 4 on cpu:0, bf16: 6 ['--lr', '1']" in hosts.logs[HOSTS[rank // 2]]
+    assert "accelerate launch: machine_rank 0 isn't followed, it is 1 here" in hosts.logs[HOSTS[1]]
+    assert survivors(hosts.token) == [], "processes of the job were left behind"
 
 
 def test_what_accelerate_itself_says(hugging, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -200,30 +184,39 @@ SHARED = [
 """How four ranks divide models of transformers: the configuration, and which."""
 
 
+def ranks_of_smdistributed(root: Path) -> dict[str, str]:
+    """The environment of ranks that no launcher of ours starts."""
+    return {
+        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+    }  # fmt: skip
+
+
+def found_by(root: Path, *words: object) -> Any:
+    """What a program that forks its ranks printed last."""
+    command = list(map(str, words))
+    done = subprocess.run(
+        command, env=ranks_of_smdistributed(root), capture_output=True, text=True, timeout=850, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """What they compute and how they train is what they do in one process, as smp.nn's transformers and otherwise.
 
     Of GPT-J, GPT-Neo and GPT-NeoX transformers computes scores or angles in single precision, whatever the model's type
     is; where the same code has double precision, the differences are those of the others.
     """
-    program = Path(__file__).parent / "programs/smp_translations.py"
-    environ = {
-        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
-    }  # fmt: skip
-    running = []
-    for rank in range(4):
-        words = [stack("huggingface") / "python", program, json.dumps(SHARED)]
-        own = {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        running.append(subprocess.Popen(words, env=own, cwd=tmp_path, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
-    try:
-        said = [process.communicate() for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0] * 4, said
-    for out, _ in said:
+    words = [stack("huggingface") / "python", PROGRAMS / "smp_translations.py", json.dumps(SHARED)]
+    environ = {**ranks_of_smdistributed(root), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    codes, said = together([
+        subprocess.Popen(words, env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=tmp_path, text=True,
+                         stdout=subprocess.PIPE, stderr=None)
+        for rank in range(4)
+    ])  # fmt: skip
+    assert codes == [0] * 4, said
+    for out in said:
         found = json.loads(out.splitlines()[-1])
         assert len(found) == 10
         for name, each in found.items():
@@ -242,14 +235,7 @@ def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_pa
     models = [*drawn(1, 15), *once_wrong()]
     file = tmp_path / "models.jsonl"
     file.write_text("\n".join(map(json.dumps, models)))
-    environ = {
-        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-    }  # fmt: skip
-    command = (stack("huggingface") / "python", Path(__file__).parent / "programs/tsm_generated.py", file)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=850, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = found_by(root, stack("huggingface") / "python", PROGRAMS / "tsm_generated.py", file)
     assert len(found) == len(models)
     for errors, model in zip(found, models):
         assert exact(errors) or refused(errors), (errors, model)
@@ -259,17 +245,9 @@ def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_pa
 def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Six models: weights, losses and norms of gradients, each rank's part of the parameters, files that are read at
     another degree, models without values, and what is refused."""
-    program = Path(__file__).parent / "programs/tsm_degrees.py"
-    environ = {
-        **os.environ, "PYTHONPATH": str(root / "src/musterpoint_smdistributed/startup"), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-    }  # fmt: skip
-    example = root / "examples/smdistributed/version_2.py"
     models = ("llama", "tied", "neox", "gemma", "qwen", "mixtral")
-    command = (stack("huggingface") / "python", program, tmp_path, example, *models)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=850, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    example = root / "examples/smdistributed/version_2.py"
+    found = found_by(root, stack("huggingface") / "python", PROGRAMS / "tsm_degrees.py", tmp_path, example, *models)
     for model, worlds in found["worst"].items():
         assert all(error <= 1e-12 for error, _ in worlds.values()), (model, worlds)
     kept = {name: elements for name, (_, elements) in found["worst"]["llama"].items()}
@@ -283,19 +261,8 @@ def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path
     assert found["in parts"] == [3, 1, 1, 0] * 2
     assert found["in own folders"] == [0] * 4
     assert found["example"] < 2
-    for what, words in {
-        "heads": "tensor_parallel_degree=4 doesn't divide num_key_value_heads=2 of LlamaForCausalLM: each rank has",
-        "width": "model.layers.0.mlp.gate_proj.weight of (25, 32) can't be divided evenly along dimension 0 over",
-        "plan": "tsm.transform: tensor_parallel_degree=2, but GPT2LMHeadModel has no plan of its layers: models of",
-        "attention": "tsm.transform: context_parallel_degree=2, but the attention of Linear can't be replaced: models",
-        "kind": "tsm.transform(cp_comm_type='ring'): expected one of 'p2p', 'all_gather'",
-        "experts": "tsm.transform: expert_parallel_degree=2, but LlamaForCausalLM has no experts that are stacked",
-        "count": "expert_parallel_degree=4 doesn't divide the 6 experts of model.layers.0.mlp.experts: choose",
-        "meta": "tsm.transform: MixtralForCausalLM is on the meta device, which expert_parallel_degree=2 doesn't take",
-        "tied": "FullyShardedDataParallel with tensor_parallel_degree=2 (tsm.init): torch loses that model.embed_to",
-        "batch": "ranks [0, 1] share layers (tensor_parallel_degree 2) and were given different batches: shard the",
-    }.items():
-        assert found["refused"][what].startswith(words)
+    refused = {"heads", "width", "plan", "attention", "kind", "experts", "count", "meta", "tied", "batch"}
+    assert {what for what, words in found["refused"].items() if words} == refused
 
 
 TRAINER = Path(__file__).parents[1] / "smdistributed/huggingface.py"

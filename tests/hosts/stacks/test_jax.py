@@ -8,7 +8,7 @@ import pytest
 
 from ..conftest import survivors
 from ..test_launch import HOSTS, Hosts
-from .conftest import check_restarted, planned, trained
+from .conftest import check_restarted, trained
 
 PROGRAM = Path(__file__).parent / "programs" / "jax_psum.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "jax", "--slots", "2")
@@ -67,8 +67,3 @@ def test_a_job_that_is_known_from_variables_alone(  # type: ignore[no-untyped-de
     assert sorted(losses) == [0, 1]
     assert (tmp_path / "weights.npz").exists()
     assert survivors(hosts.token) == []
-
-
-def test_the_plan(jax) -> None:  # type: ignore[no-untyped-def]
-    said = planned(jax, "--hosts", "2", "--slots", "2", "--launcher", "jax", "examples/jax/digits.py")
-    assert all(f"JAX_PROCESS_ID={ranks} " in said for ranks in ("0 to 1", "2 to 3"))

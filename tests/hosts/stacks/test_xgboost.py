@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import check_restarted, planned, trained
+from .conftest import check_restarted, trained
 
 PROGRAM = Path(__file__).parents[3] / "examples/xgboost/digits.py"
 KILLED = Path(__file__).parent / "programs" / "xgboost_killed.py"
@@ -37,9 +37,3 @@ def test_the_rank_that_raised_is_the_reason(xgboost) -> None:  # type: ignore[no
     assert [ran.code, *(ran.outcome(host)["code"] for host in hosts)] == [1, 1, 1], ran.stderr
     who = "rank 1 (local rank 0) on train-1.train, exit code 1"
     assert ran.reason.startswith(f"LookupError: there are 1 shards, and none for rank 1\n{who}"), ran.reason
-
-
-def test_the_plan(xgboost) -> None:  # type: ignore[no-untyped-def]
-    said = planned(xgboost, "--hosts", "2", "--launcher", "ranks", "examples/xgboost/digits.py")
-    assert (said.count("XGBoost's tracker, in"), said.count("not here: XGBoost's tracker")) == (1, 1)
-    assert all(f"DMLC_TASK_ID={rank} " in said for rank in range(2))

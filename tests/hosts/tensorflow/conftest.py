@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-
-from ..conftest import eventually
 
 PROGRAMS = Path(__file__).parent / "programs"
 NETWORK = ("--backend", "netns")
@@ -28,30 +25,6 @@ class Tensor:
     def run(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
         """``more`` are options, and behind ``--`` the program's arguments."""
         return self.local.run(*self.words(hosts, launcher, program, *more), timeout=500)
-
-    def start(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
-        return self.local.start(*self.words(hosts, launcher, program, *more))
-
-    def wait(self, process: Any, happened: Callable[[], bool]) -> None:
-        """Returns when something has ``happened`` in a job that runs."""
-
-        def check() -> bool:
-            assert process.poll() is None, "the job ended before"
-            return happened()
-
-        eventually(check)
-
-    def processes(self, *marks: bytes) -> list[int]:
-        """Processes of this test's job that have all of ``marks`` in their environment."""
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                environ = Path(f"/proc/{name}/environ").read_bytes()
-            except OSError:
-                continue
-            if all(mark in environ for mark in (self.local.token.encode(), *marks)):
-                found.append(int(name))
-        return found
 
 
 @pytest.fixture

@@ -58,13 +58,3 @@ def test_the_example(tensor: Any) -> None:
     models = [ran.output / "hosts" / host / "opt/ml/model" for host in ("algo-1", "algo-2")]
     assert [sorted(path.name for path in model.iterdir()) for model in models] == [["1"], []]
     assert (models[0] / "1" / "saved_model.pb").exists()
-
-
-def test_fit_of_keras_3_fails_with_what_to_do(tensor: Any) -> None:
-    ran = tensor.run(2, "tensorflow", "keras3_fit.py")
-    assert ran.code == 1
-    assert ran.reason.startswith("ValueError: Attempt to convert a value (PerReplica:"), ran.reason
-    assert "hint: Keras 3's fit does not work with MultiWorkerMirroredStrategy" in ran.reason
-    assert "TF_USE_LEGACY_KERAS=1" in ran.reason
-    assert 'File "keras3_fit.py", line 11' in ran.reason
-    assert len(ran.left("algo-1", "failure").encode()) <= 900

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ..conftest import eventually, pids
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow" / "parameter_server.py"
 SOON = 3.0
 """Seconds from the last rank's end to the job's."""
@@ -63,20 +65,12 @@ def test_the_example(tensor: Any) -> None:
     assert "chief 0 on algo-1, worker 0 on algo-1, worker 1 on algo-2, ps 0 on algo-2" in ran.log("algo-1")
 
 
-def test_an_evaluator_runs_beside_a_coordinator(tensor: Any) -> None:
-    ran = tensor.run(3, "parameter-server", "coordinator.py", "--tf-roles", "worker=1,ps=1,evaluator=1")
-    assert ran.code == 0, ran.stderr + ran.stdout
-    assert "chief 0 of ['chief', 'worker', 'ps']" in ran.log("algo-1")
-    assert "total 20.0 on /job:ps/replica:0/task:0" in ran.log("algo-1")
-    assert "evaluator 0 of ['chief', 'worker', 'ps']" in ran.stdout
-    assert lingered(ran, 3) < ran.soon(SOON)
-
-
 def test_a_server_that_is_killed_ends_the_job_by_its_name(tensor: Any) -> None:
-    running = tensor.start(2, "parameter-server", "master_and_workers.py", "--stop-grace", "3", "--", "--steps", "0")
+    words = tensor.words(2, "parameter-server", "master_and_workers.py", "--stop-grace", "3", "--", "--steps", "0")
+    running = tensor.local.start(*words)
     models = [tensor.local.output / "hosts" / host / "opt/ml/model/training" for host in ("algo-1", "algo-2")]
-    tensor.wait(running, lambda: all(model.exists() for model in models))
-    (server,) = tensor.processes(b'"task": {"type": "ps", "index": 1}')
+    eventually(lambda: running.poll() is not None or all(model.exists() for model in models))
+    (server,) = pids(tensor.local.token, '"task": {"type": "ps", "index": 1}')
     os.kill(server, signal.SIGKILL)
     ran = tensor.local.finish(running)
     assert ran.code == 72, ran.stderr + ran.stdout

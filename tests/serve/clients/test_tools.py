@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ..jobs import BUCKET, Account
+from ..jobs import BUCKET
 from .conftest import ROLE, TRAIN, Client
 
 pytestmark = pytest.mark.xdist_group("tools")
@@ -30,13 +30,6 @@ settings = dict(wait_for_completion=True, check_interval=1, print_log=True)
 task = SageMakerTrainingOperator(task_id="train", config=config, **settings)
 print("FLOWN", task.execute({{}})["Training"]["TrainingJobStatus"])
 """
-
-
-def test_boto3_waits_with_its_own_waiter(served: Account) -> None:
-    served.create("waited", TRAIN)
-    waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName="waited", WaiterConfig={"Delay": 1, "MaxAttempts": 300})
-    assert served.sagemaker.describe_training_job(TrainingJobName="waited")["TrainingJobStatus"] == "Completed"
 
 
 def test_the_command_line_submits_waits_and_reads_the_log(client: Client, python: Callable[[str], Path]) -> None:

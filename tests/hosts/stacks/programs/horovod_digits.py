@@ -2,7 +2,7 @@
 
 Every rank prints its place, and the mean of all ranks' losses after each epoch.
 ``--fail`` makes the last rank raise in the middle of it, ``--die`` kills it before, in the first
-attempt; ``--wait FOLDER`` makes every rank train until it is stopped, and leave a checkpoint there then.
+attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ parser.add_argument("data")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--fail", action="store_true")
 parser.add_argument("--die", action="store_true")
-parser.add_argument("--wait", default="")
 args = parser.parse_args()
 
 hvd.init()
@@ -44,19 +43,10 @@ hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-
-def save(signo: int, frame: object) -> None:
-    torch.save(model.state_dict(), os.path.join(args.wait, f"checkpoint-{rank}.pt"))
-    print(f"rank {rank} saved", flush=True)
-    os._exit(0)
-
-
-if args.wait:
-    signal.signal(signal.SIGTERM, save)
 if args.die and rank == size - 1 and os.environ["MUSTER_ATTEMPT"] == "0":
     os.kill(os.getpid(), signal.SIGKILL)
 epoch = 0
-while epoch < args.epochs or args.wait:
+while epoch < args.epochs:
     if args.fail and epoch == 1 and rank == size - 1:
         raise LookupError("no such shard")
     total, steps = torch.zeros(()), 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -13,13 +12,11 @@ from pathlib import Path
 import pytest
 from tests.faults.launchers import NONE
 
-from benchmarks import culprit_page, culprits, results
+from benchmarks import culprit_page, culprits
 from benchmarks.culprit_record import Record, Trial
-from benchmarks.culprits import AGAIN, OF_MATRIX, due, figure, rows, run_all
-from benchmarks.figure import Figure
-from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Stopped, Told, start
+from benchmarks.culprits import AGAIN, OF_MATRIX, due, rows, run_all
+from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Told, start
 from benchmarks.reported import ROWS, Reported
-from benchmarks.results import Taken
 from benchmarks.verdicts import Row, Verdict, best, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,41 +152,6 @@ def test_what_was_said_is_kept_and_read_again(tmp_path: Path) -> None:
     assert again.verdict(changed, TORCHRUN) is None, "another program"
 
 
-def test_a_line_that_was_not_written_whole_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "found.json.part"
-    Record(path, VERSIONS).add(trial())
-    whole = path.read_bytes()
-    path.write_bytes(whole + '{"tool": "Ray Träin", "ro'.encode()[:-3])
-    record = Record(path, VERSIONS)
-    assert record.of(ROW, TORCHRUN) == [trial()]
-    assert path.read_bytes() != whole, "who only reads changes nothing"
-    record.add(trial("nothing"))
-    assert path.read_bytes().startswith(whole)
-    assert Record(path, VERSIONS).of(ROW, TORCHRUN) == [trial(), trial("nothing")]
-
-
-HEAD = json.dumps({"format": "culprits 1", "versions": VERSIONS}) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "line 1 "),
-        ("[1]\n", "line 1 "),
-        ('{"format": "culprits 0"}\n', "line 1 "),
-        (HEAD.replace("2.13.0", "2.12.0"), "it is of torchrun 2.12.0"),
-        (HEAD + '{"tool"\n', "line 2 "),
-        (HEAD + '{"tool": 1}\n', "line 2 "),
-    ],
-)
-def test_a_bad_file_is_refused_and_left_alone(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "found.json.part"
-    path.write_text(text)
-    with pytest.raises(SystemExit, match=re.escape(f"bench: {path}: {said}")):
-        Record(path, VERSIONS)
-    assert path.read_text() == text
-
-
 def test_a_row_that_is_wrong_is_tried_once_more_with_twice_the_time() -> None:
     for text, again in [(TABLE, 0), ("nothing", AGAIN)]:
         record = Record(None, VERSIONS)
@@ -212,20 +174,6 @@ def test_a_trial_that_did_not_come_to_the_failure_says_nothing() -> None:
     again.add(nothing)
     again.add(trial())
     assert due(again, ROW, TORCHRUN) == 0
-
-
-def test_a_failure_at_exit_is_none_where_ranks_are_threads() -> None:
-    row = ROW._replace(at_exit=True)
-    assert due(Record(None, VERSIONS), row, RAY) == 0
-    assert due(Record(None, VERSIONS), row, TORCHRUN) == 1
-
-
-def test_shares_are_of_the_rows_that_were_run() -> None:
-    record = Record(None, VERSIONS)
-    record.add(trial())
-    found = figure(TORCHRUN, record, [ROW, ROW._replace(name="other")], "2.13.0")
-    assert found.measured == "100 % of 1 (rank 100 %, code 100 %, error 100 %)"
-    assert figure(RAY, record, [ROW], "2.60.0").measured == "0 % of 0 (rank 0 %, code 0 %, error 0 %)"
 
 
 def one_host(name: str, *words: str) -> Peer:
@@ -258,13 +206,6 @@ def test_a_tool_that_takes_too_long_is_cut_off_and_what_it_said_counts(tmp_path:
     assert told.cut and told.said[0].code is None
 
 
-def test_a_benchmark_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(Stopped):
-        one_host("fake").run(STRIKES + "rest()", tmp_path, STACKS, False, 1.0, stop)
-
-
 def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, tool = tmp_path / "found.json.part", one_host("fake", "rank 3, exit code 1")
     row = ROW._replace(programs={"torch": STRIKES + "raise LookupError('no such shard: 17')", "mpi": ""})
@@ -273,36 +214,6 @@ def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixt
     found = Record(path, {}).verdict(row, tool)
     assert found is not None and found[0] == Verdict(True, True, True)
     assert due(Record(path, {}), row, tool) == 0
-
-
-TWO = (one_host("musterpoint (torchrun)"), one_host("Ray Train")._replace(exits=False))
-TABLE_OF = (
-    ROW._replace(about="a rank raises"),
-    ROW._replace(name="late", about="a rank ends late", reported=True, source="a/b#1", at_exit=True),
-    ROW._replace(name="other", about="another", reported=True),
-)
-
-
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(culprit_page, "DATA", tmp_path / "culprits.json")
-    monkeypatch.setattr(culprit_page, "PEERS", TWO)
-    monkeypatch.setattr(culprit_page, "rows", lambda: iter(TABLE_OF))
-    return tmp_path / "found.json"
-
-
-def test_a_page_of_a_whole_run(page: Path) -> None:
-    verdicts = {"raises": [True, True, True], "late": [True, False, True], "other": [False, True, True]}
-    facts = [{"peer": tool.name, "version": "1.0", "verdicts": verdicts} for tool in TWO]
-    figures = [Figure(each["peer"], "–", "all", True, each) for each in facts]
-    results.save(page, {"culprits": Taken("2 cores", "2026-01-02", [0.0, 0.0], False, {}, figures)})
-    culprit_page.take(page)
-    assert culprit_page.how_many().startswith("All 3 rows: 1 of the matrix, 2 of reports. Run on 2")
-    assert culprit_page.table_of_the_readme().splitlines()[5:] == [
-        "| musterpoint, starting torchrun | **33 %** | 67 % | 67 % | 100 % |",
-        "| Ray Train 1.0 | **33 %** | 67 % | 67 % | 100 % |",
-    ]
-    assert culprit_page.of_tool("Ray Train") == [Verdict(*verdict) for verdict in verdicts.values()]
 
 
 def test_kept_verdicts_are_of_rows_and_tools_that_there_are() -> None:

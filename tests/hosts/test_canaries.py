@@ -57,7 +57,7 @@ HARMLESS = {
     "commit": "3b18e512dba79e4c8300dd08aeb37f8e728b8dad", "data": "s3://bucket/prefix/part-00000.parquet",
     "role": "arn:aws:iam::123456789012:role/Trainer", "mail": "ada@example.com",
 }  # fmt: skip
-"""More look-alikes are in tests/unit/base/test_secret_names.py."""
+"""More look-alikes are in tests/unit/base/test_masking.py."""
 
 
 def variables(index: str) -> dict[str, str]:

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import BY_FIELD, LOCAL, OPTIONS, PROGRAM_ARGS, Settings, from_environ, without_own
+from musterpoint.base.kinds import PLATFORMS
+from musterpoint.base.settings import (
+    BY_FIELD,
+    LOCAL,
+    NOTHING_ASKED,
+    OPTIONS,
+    PROGRAM_ARGS,
+    REMOVED,
+    Option,
+    Settings,
+    from_environ,
+    without_own,
+)
+from musterpoint.cli import launch
+from musterpoint.core.unheeded import unknown_variables
+from musterpoint.local.words import to_words
 
 
 def test_options_and_settings_have_the_same_fields() -> None:
@@ -83,3 +101,86 @@ def test_options_of_this_process_stay_with_it() -> None:
     kept = {"PATH": "/bin", "MUSTER_TEST_TOKEN": "t", "MUSTER_OUTER": "o", "MUSTER_PYTHON": "/usr/bin/python3"}
     assert without_own({**own, PROGRAM_ARGS: "[]", LOCAL: "1", **kept}) == kept
     assert "MUSTER_SECRET" in own
+
+
+FIELDS = [name for name in REMOVED if not name.startswith(";")]
+VARIABLES = [f"MUSTER_{field.upper()}" for field in FIELDS]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_asking_for_one_is_refused_with_what_to_use(field: str) -> None:
+    flag = f"--{field.replace('_', '-')}"
+    with pytest.raises(UsageError) as error:
+        from_environ({f"MUSTER_{field.upper()}": "x"})
+    assert REMOVED[field] in str(error.value)
+    with pytest.raises(UsageError) as error:
+        launch.parsers()[0].parse_args([flag, "x"])
+    assert REMOVED[field] in str(error.value)
+    with pytest.raises(UsageError) as error:
+        to_words({field: "x"}, {}, "job.toml")
+    assert REMOVED[field] in str(error.value)
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+@pytest.mark.parametrize("value", NOTHING_ASKED)
+def test_asking_for_nothing_is_a_warning(variable: str, value: str) -> None:
+    from_environ({variable: value})
+    assert [variable in text and "gone" in text for text in unknown_variables({variable: value})] == [True]
+
+
+def test_none_is_an_option() -> None:
+    assert not REMOVED.keys() & BY_FIELD.keys()
+
+
+GROUP = "musterpoint.tests"
+
+
+def package(folder: Path, name: str, points: str, code: str = "") -> None:
+    """An installed distribution ``name`` in ``folder``, with one module of ``code`` and entry points."""
+    (folder / f"{name.replace('-', '_')}.py").write_text(code)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{points}\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages on Python's path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_an_object_is_found_by_its_name(site: Path) -> None:
+    package(site, "first-plugin", "one = first_plugin:ONE\ntwo = first_plugin:TWO", "ONE, TWO = 1, 'two'\n")
+    assert plugins.names(GROUP) == ("one", "two")
+    assert (plugins.load(GROUP, "one", int), plugins.load(GROUP, "two", str)) == (1, "two")
+
+
+def test_what_is_wrong_is_said_with_the_package(site: Path) -> None:
+    package(site, "second-plugin", "a = second_plugin:NAMED\nb = second_plugin:NONE\nc = third_plugin:ANY",
+            "from types import SimpleNamespace\nNAMED = SimpleNamespace(name='x')\n")  # fmt: skip
+    for name, kind, words in (
+        ("other", int, r"other: no installed package has an entry point of that name in musterpoint.tests"),
+        ("a", object, r"a: second_plugin:NAMED of the package second-plugin is SimpleNamespace, expected a builtins"),
+        ("a", int, "expected a builtins.int whose name is a"),
+        ("b", int, r"b: the package second-plugin can't be imported for it \(second_plugin:NONE\): AttributeError"),
+        ("c", int, r"c: the package second-plugin can't be imported .* ModuleNotFoundError: No module named 'third_pl"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            plugins.load(GROUP, name, kind)
+
+
+def test_two_packages_of_one_name_are_refused(site: Path) -> None:
+    for name in ("fourth-plugin", "fifth-plugin"):
+        package(site, name, f"same = {name.replace('-', '_')}:ONE", "ONE = 1\n")
+    with pytest.raises(UsageError, match=r"2 installed packages have one: .*fifth-plugin.*; uninstall all but one"):
+        plugins.load(GROUP, "same", int)
+
+
+def test_an_option_takes_their_names(site: Path) -> None:
+    package(site, "sixth-plugin", "foreign = sixth_plugin:ONE")
+    option = Option("platform", "", "NAME", names=("auto", *PLATFORMS), plugins=GROUP)
+    assert option.read("foreign", "--platform") == "foreign"
+    with pytest.raises(UsageError, match=r"expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
+        option.read("foreing", "--platform")

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.errors import LauncherError
+from musterpoint.base.failure import Failure
+from musterpoint.cli.errors import guarded
+
+from .conftest import write_tree
+
 PROGRAM = """
 import json, os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "MUSTER_SLOTS")
@@ -53,3 +59,87 @@ def test_a_module_by_the_script_forms_options(folder: Path, environ: dict[str, s
 
 def test_the_ranks_own_code_comes_out(folder: Path, environ: dict[str, str]) -> None:
     assert launch(folder, environ, "train.py", "--fail", MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2").returncode == 5
+
+
+def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise LauncherError("no torch")
+
+    reported: list[Failure] = []
+    assert guarded(fail, reported.append) == 72
+    assert capfd.readouterr().err == "musterpoint: no torch\n"
+    assert [(one.code, one.cause, one.reason) for one in reported] == [(72, "muster", "muster: no torch")]
+
+
+def test_an_interrupt_is_130() -> None:
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    assert guarded(interrupt) == 130
+
+
+def test_a_reader_that_leaves_is_no_error(root: Path, environ: dict[str, str]) -> None:
+    command = f"{sys.executable} -m musterpoint plan --slots 200 --launcher ranks {sys.executable} | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], env=environ, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ranks" in done.stdout
+
+
+def test_what_serve_lacks_is_said_with_what_installs_it(root: Path, environ: dict[str, str]) -> None:
+    words = [sys.executable, "-S", "-m", "musterpoint", "serve"]  # -S: without installed packages
+    env = {**environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert done.stderr.strip().endswith(f"doesn't have: {sys.executable} -m pip install 'musterpoint[serve]'")
+
+
+RUN_BY_TRAIN = "import sys\nprint(sys.argv[1:])\nsys.exit(7)\n"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """The tree of one host, beginning with the empty folders that every image has."""
+    for folder in ("code", "input/config", "model", "output/data"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def write(base: Path) -> None:
+    write_tree(base, {"sagemaker_program": "train.py", "b": "1", "a": "2"}, code=RUN_BY_TRAIN)
+
+
+def train(base: Path, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "musterpoint.cli.train", *words], env={**environ, "SAGEMAKER_BASE_DIR": str(base)},
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+
+
+def test_it_runs_the_job_and_ends_with_its_code(base: Path, environ: dict[str, str]) -> None:
+    write(base)
+    done = train(base, environ)
+    # the file's order, which sagemaker-training would sort
+    assert (done.returncode, done.stdout) == (7, "['-b', '1', '-a', '2']\n")
+    assert "exit code 7" in (base / "output" / "failure").read_text()
+
+
+def test_words_of_the_command_line_mean_nothing(base: Path, environ: dict[str, str]) -> None:
+    write(base)
+    assert train(base, environ, "train", "--help").stdout == "['-b', '1', '-a', '2']\n"
+
+
+@pytest.mark.parametrize("where", ["", "none"])
+def test_without_a_tree_one_sentence_says_where_to_look(base: Path, environ: dict[str, str], where: str) -> None:
+    done = train(base / where, environ)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1), done.stderr
+    assert str(base / where / "input" / "config" / "resourceconfig.json") in done.stderr
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_starts_nothing(base: Path, environ: dict[str, str], word: str) -> None:
+    """With a job there too."""
+    write(base)
+    done = train(base, environ, word)
+    assert (done.returncode, done.stderr, done.stdout.startswith("usage: train")) == (0, "", True)
+    assert not (base / "output" / "outcome.json").exists()

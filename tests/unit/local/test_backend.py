@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
+from musterpoint.core.channel.names import read_hosts
+from musterpoint.local import docker_cleanup, netns_hosts
 from musterpoint.local.backend import Backend, Running, choose_backend
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
@@ -244,3 +247,65 @@ def test_netns_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(UsageError, match=r"--backend netns can't be had .* 'ip' is missing .*--backend process"):
         choose_backend("netns", Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code"))
+
+
+def test_thousands_of_hosts_have_addresses_of_their_own() -> None:
+    addresses = [ipaddress.ip_address(netns_hosts.address_of(index)) for index in range(1, 10001)]
+    network = ipaddress.ip_network(f"{netns_hosts.SUBNET}.0.0/16")
+    assert len(set(addresses)) == len(addresses)
+    assert all(address in network for address in addresses)
+    assert not {network.network_address, network.broadcast_address} & set(addresses)
+    hardware = {netns_hosts._hardware(index) for index in range(1, 10001)}
+    assert len(hardware) == 10000
+    assert all(int(address[:2], 16) & 3 == 2 for address in hardware), "locally administered, one card"
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "made")
+def test_what_a_host_knows(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    made = NetnsHosts(layout, ("algo-1", "algo-2"))
+    made.open(lambda: None)
+    try:
+        own = {"HOSTNAME": "algo-2"}
+        assert made.environment("algo-2") == {**own, "MUSTER_LOG_DIR": made.layout.ranks("algo-2")}
+        known = read_hosts(str(tmp_path / "hosts" / "algo-2" / "etc" / "hosts"))
+        assert known["algo-1"] == (made.addresses["algo-1"],)
+        assert known["localhost"] == ("127.0.0.1", "::1")[:1] + known["localhost"][1:]
+        switch = (tmp_path / "hosts" / "algo-2" / "etc" / "nsswitch.conf").read_text()
+        assert switch.splitlines()[-1] == "hosts: files dns"
+    finally:
+        made.close()
+    made.close()
+
+
+def test_a_process_that_ended_is_dead_even_as_a_zombie() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        owner = docker_cleanup.owner_of(process.pid)
+        assert len(owner.split("/")) == 4 and not docker_cleanup.is_dead(owner)
+        process.communicate(b"\n")
+    assert docker_cleanup.is_dead(owner)
+
+
+def test_another_process_of_the_same_number_is_another_process() -> None:
+    host, namespace, pid, _ = docker_cleanup.owner_of(os.getpid()).split("/")
+    assert docker_cleanup.is_dead("/".join((host, namespace, pid, "an earlier start")))
+
+
+@pytest.mark.parametrize(
+    "owner", ["elsewhere/{namespace}/1/x", "{host}/another/1/x", "{host}/{namespace}/one/x", "", "x"]
+)
+def test_what_cannot_be_seen_from_here_is_left_alone(owner: str) -> None:
+    host, namespace, *_ = docker_cleanup.owner_of(os.getpid()).split("/")
+    assert not docker_cleanup.is_dead(owner.format(host=host, namespace=namespace))
+
+
+def test_foreign_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to("/nowhere")
+    mine = os.stat(tmp_path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: mine or 12345)
+    found = docker_cleanup._foreign(str(tmp_path))
+    assert found == ("" if mine else str(tmp_path / "a"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert docker_cleanup._foreign(str(tmp_path)) == ""

@@ -31,7 +31,7 @@ from .operations import (
     shutdown,
     size,
 )
-from .world import BroadcastGlobalVariablesHook
+from .session import BroadcastGlobalVariablesHook
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

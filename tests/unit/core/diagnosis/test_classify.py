@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.failures import kind_of
 from musterpoint.core.diagnosis.program_output import find_error
+from musterpoint.core.diagnosis.retry import why_not_again
+
+from ..failures import ECC, ERROR, KILLED, LOST, OOM, PEER, STALLED, ours
 
 TAILS = Path(__file__).parent / "tails"
 
@@ -128,3 +132,33 @@ def test_a_child_that_was_killed(text: str) -> None:
     """As a rank that was killed; a pool says the same of one that crashed."""
     assert kind_of(text, 1, oom=True) == "oom"
     assert kind_of(text, 1) == ("user" if "abruptly" in text else "infra")
+
+
+def crashed(signo: int) -> Failure:
+    return ERROR._replace(code=128 + signo, signal=signo)
+
+
+@pytest.mark.parametrize(
+    ("failure", "infra", "user"),
+    [
+        (KILLED, True, True),
+        *((crashed(signo), True, True) for signo in (6, 7, 11, 15)),
+        *((crashed(signo), False, True) for signo in (2, 4, 8)),
+        (PEER, True, True),
+        (ECC, True, True),
+        (LOST, True, True),
+        (STALLED, True, True),
+        (ERROR, False, True),
+        (ERROR._replace(code=64), False, True),
+        (OOM, False, True),
+        (OOM._replace(cause="muster", code=74), False, True),
+        *((ours(code), False, False) for code in (64, 70, 72)),
+        *((ours(code)._replace(kind="user"), False, False) for code in (64, 71, 72)),
+        *((ours(code), True, True) for code in (69, 71, 78)),  # what was missing may be there next time
+        (ours(72)._replace(kind="peer"), True, True),  # mpirun ended by itself: a rank or a host is gone
+        (ours(72)._replace(signal=9), True, True),
+        (ours(72)._replace(signal=4), False, False),
+    ],
+)
+def test_what_is_retriable(failure: Failure, infra: bool, user: bool) -> None:
+    assert (not why_not_again(failure, "infra"), not why_not_again(failure, "user")) == (infra, user)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank
+from musterpoint.core.diagnosis.failures import failure_of_rank, kind_of
+from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
 from musterpoint.core.diagnosis.raised_facts import MOST_CAUSES, MOST_FRAMES, RaisedFacts
 
 LOAD = {"text": "LookupError: no such shard: 17", "frames": [["train.py", 9, "<module>"], ["train.py", 4, "load"]]}
@@ -94,3 +96,28 @@ def test_what_it_was_raised_from_is_told_too() -> None:
 def test_of_two_exceptions_of_one_class_the_told_one_leads() -> None:
     tail = OTHER.replace(b"KeyError: 3", b"LookupError: no such shard: 16") + b"step 1\n"
     assert reason(tail, LOAD).startswith("LookupError: no such shard: 17\n")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.library}-{text.pattern[:24]}")
+def test_each_text_is_a_symptom_and_says_where_it_comes_from(text: PeerText) -> None:
+    assert re.search(text.pattern, text.example, re.S)
+    assert is_peer_lost(text.example)
+    assert kind_of(text.example, 1) == "peer"
+    assert re.match(r"seen\b|[\w-]+/[\w-]+: [\w./]+/", text.source)
+
+
+OWN = [
+    "google.api_core.exceptions.Forbidden: Failed to connect to GCS bucket data: 403",
+    "requests.exceptions.ConnectionError: Connection closed by peer",
+    "redis.exceptions.ConnectionError: Connection closed by server.",
+    "psycopg2.OperationalError: server closed the connection unexpectedly",
+    "paramiko.ssh_exception.SSHException: Socket closed",
+    "ValueError: worker 3 has no data",
+    "botocore.exceptions.ConnectionClosedError: Connection was closed before we received a valid response",
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nremote process exited",
+]
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_what_the_users_own_connections_say_is_no_symptom(text: str) -> None:
+    assert not is_peer_lost(text)

@@ -14,6 +14,7 @@ from musterpoint.core.fabric.network_interface import (
     network_settings,
     wrong_interfaces,
 )
+from musterpoint.core.fabric.setting import EnvSetting, unless_set
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 
@@ -188,3 +189,13 @@ def test_interfaces_by_which_hosts_cannot_meet(root: Path, environ: dict[str, st
     assert len(warnings) == bool(said) and said in "".join(warnings)
     assert wrong_interfaces(DEVICES, "127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}, str(root)) == ()
     assert wrong_interfaces(Devices(), "10.0.1.2", environ, str(root)) == ()
+
+
+def test_the_first_setting_of_a_variable_counts() -> None:
+    settings = (EnvSetting("A", "1", ""), EnvSetting("A", "2", ""), EnvSetting("B", "3", ""))
+    assert unless_set(settings, {"B": ""}) == (EnvSetting("A", "1", ""),)
+
+
+def test_a_search_path_goes_on_with_the_users() -> None:
+    longer = EnvSetting("LD_LIBRARY_PATH", "/compat:/mine", "r")
+    assert unless_set((longer,), {"LD_LIBRARY_PATH": "/mine"}) == (longer,)

@@ -8,8 +8,9 @@ from typing import Mapping, NamedTuple
 import pytest
 
 from musterpoint.core.fabric.advice import Advice, advise, infiniband_settings
-from musterpoint.core.fabric.devices import survey
+from musterpoint.core.fabric.devices import Devices, survey
 from musterpoint.core.fabric.facts import Fabric, survey_fabric
+from musterpoint.core.fabric.flight_recorder import FILE, PIPE, flight_recorder_settings
 from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
 from .trees import NAMES, unpack
@@ -209,3 +210,31 @@ def test_the_port_that_is_up_stands_for_a_card(tmp_path: Path) -> None:
     roce = RdmaDevice("mlx5_1", "roce", state="ACTIVE")
     settings = infiniband_settings(Fabric(rdma=(device, roce)))
     assert {each.name: each.value for each in settings} == {"UCX_NET_DEVICES": "mlx5_0:2"}
+
+
+GPUS, NONE = Devices(cpus=8, gpus=2), Devices(cpus=8)
+
+
+def test_the_settings(tmp_path: Path) -> None:
+    environ = {"TMPDIR": str(tmp_path)}
+    first, other = (flight_recorder_settings(GPUS, "session", host, environ) for host in ("algo-1", "algo-2"))
+    values = {setting.name: setting.value for setting in first}
+    assert values.pop(FILE) == values.pop(PIPE)
+    assert values == {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    stems = {setting.value for setting in (*first, *other) if setting.name == FILE}
+    assert len(stems) == 2
+    assert all(stem.startswith(f"{tmp_path}/muster-nccl-") for stem in stems)
+
+
+@pytest.mark.parametrize(
+    ("devices", "environ"),
+    [
+        (NONE, {}),
+        (GPUS, {"TMPDIR": "/nowhere"}),  # torch would refuse to start where it can't make its pipe
+        (GPUS, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}),
+        (GPUS, {"TORCH_FR_DUMP_TEMP_FILE": "/fsx/traces/rank_"}),
+        (GPUS, {PIPE: ""}),
+    ],
+)
+def test_none_without_gpus_or_a_place_or_where_the_user_has_some(devices: Devices, environ: dict[str, str]) -> None:
+    assert flight_recorder_settings(devices, "session", "algo-1", environ) == ()

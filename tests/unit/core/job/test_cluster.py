@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.cluster import Cluster, accelerated, choose, from_config, natural
-from musterpoint.core.job.model import Distribution, InstanceGroup
+from musterpoint.core.job.model import Distribution, EntryPoint, InstanceGroup, Job
 
 CPU = {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-2", "algo-1"]}
 GPU = {"instance_group_name": "train", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-10", "algo-3"]}
@@ -161,3 +161,20 @@ def test_order_does_not_depend_on_the_order_given(names: list[str]) -> None:
 
 def test_thousands_of_digits_are_no_trouble() -> None:
     assert natural(["a" + "9" * 6000, "a1"]) == ("a1", "a" + "9" * 6000)
+
+
+GROUP_HOSTS = ("algo-1", "algo-2", "algo-10")
+
+
+@pytest.mark.parametrize(
+    ("me", "group", "leader", "rank", "inside"),
+    [
+        ("algo-1", GROUP_HOSTS, "algo-1", 0, True),
+        ("algo-10", GROUP_HOSTS, "algo-1", 2, True),
+        ("algo-1", ("algo-2", "algo-10"), "algo-2", 0, False),
+        ("algo-10", ("algo-2", "algo-10"), "algo-2", 2, True),
+    ],
+)
+def test_leader_and_place(me: str, group: tuple[str, ...], leader: str, rank: int, inside: bool) -> None:
+    job = Job("sagemaker", "digits", GROUP_HOSTS, me, group, EntryPoint("train.py"))
+    assert (job.leader, job.rank_of_host, job.in_group) == (leader, rank, inside)

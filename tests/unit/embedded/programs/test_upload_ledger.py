@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from musterpoint.embedded.programs.file_leases import is_written
 from musterpoint.embedded.programs.upload_ledger import (
     FILES,
     LONGEST_FINAL_PAUSE,
@@ -168,3 +169,17 @@ def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_p
     write_record(str(record), "c", (8, 9, 10))
     write_record(str(record), "a", (1, 3, 3))
     assert read_record(str(record)) == {"a": (1, 3, 3), "ä\n": (4, 5, 6), "c": (8, 9, 10)}
+
+
+def test_what_is_open_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with open(path, "w") as file:
+        file.write("half")
+        file.flush()
+        before = is_written(str(path))
+    after = is_written(str(path))
+    # a file system without leases can't tell
+    assert (before, after) in ((True, False), (None, None))
+    with open(path):
+        assert not is_written(str(path))
+    assert is_written(str(tmp_path / "missing")) is None

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms import start
+from musterpoint.local.platforms.commands import prepare_directory, working_directory
 from musterpoint.local.platforms.platform import HostProcess
+from musterpoint.local.tree import Layout
 
 
 def python(code: str, cwd: str = "/", **environment: str) -> HostProcess:
@@ -49,3 +52,21 @@ def test_a_command_that_is_missing_is_named() -> None:
     missing = HostProcess(("no-such-command",))
     done = subprocess.run(start.command([missing, missing]), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (127, "no-such-command: No such file or directory\n" * 2)
+
+
+def test_what_a_host_writes_stays_its_own(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    (code / "outputs").mkdir(parents=True)
+    (code / "package").mkdir()
+    (code / "train.py").write_text("")
+    layout = Layout(str(code / "muster-jobs" / "job"))
+    job = LocalJob("job", ("node-0", "node-1"), "train.py", str(code))
+    for host in job.hosts:
+        prepare_directory(job, host, layout, ("outputs",))
+    here = Path(working_directory(layout, "node-0"))
+    (here / "outputs" / "model").write_text("")
+    assert sorted(os.listdir(here)) == ["outputs", "package", "train.py"], "the job's own folder isn't part of the code"
+    assert os.path.realpath(here / "train.py") == str(code / "train.py")
+    assert not os.listdir(code / "outputs")
+    assert not os.listdir(Path(working_directory(layout, "node-1")) / "outputs")
+    assert os.path.isdir(layout.tree("node-0"))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
 from musterpoint.tools.viewer.answers import answers, took
+from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
 from musterpoint.tools.viewer.events import EVENTS, sentence
 from musterpoint.tools.viewer.history import History, read_history
 from musterpoint.tools.viewer.lanes import lanes_of
@@ -254,3 +255,45 @@ def test_the_command(left: Path, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert json.loads(trace.read_text())["otherData"] == {"job": "digits"}
     assert main(["report", "--html", str(tmp_path / "no" / "page.html"), str(left)]) == 64
     assert "can't be written: No such file or directory" in capfd.readouterr().err
+
+
+def point(value: object, name: object = "loss", host: object = "algo-1", at: object = 10.0) -> str:
+    return json.dumps({"MetricName": name, "Host": host, "Timestamp": at, "Value": value})
+
+
+def test_a_line_for_each_host(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(
+        "\n".join([point(1), point(2, host="algo-2", at=11), point(0.5, at=12), point(9, "acc")])
+    )
+    loss, acc = read_curves(str(tmp_path), 10.0)
+    assert (loss.name, loss.last, acc.last) == ("loss", 0.5, 9.0)
+    assert [(line.host, line.points) for line in loss.lines] == [
+        ("algo-1", ((0.0, 1.0), (2.0, 0.5))), ("algo-2", ((1.0, 2.0),)),
+    ]  # fmt: skip
+
+
+def test_what_is_no_value_is_passed_over(tmp_path: Path) -> None:
+    wrong = ["", "[]", "{", "[" * 3000, point("1"), point(True), point(1, name=None), point(1, at=None), '{"Value": 1}']
+    wrong += [point(1).replace(": 1", ": NaN"), point(1).replace(": 1", ": 1" + "0" * 400), "x" * 10_000, "\x00"]
+    (tmp_path / FILE).write_text("\n".join([*wrong, point(4)]))
+    assert [curve.last for curve in read_curves(str(tmp_path), 0.0)] == [4.0]
+    assert read_curves(str(tmp_path / "none"), 0.0) == ()
+
+
+def test_names_are_bounded_and_printable(tmp_path: Path) -> None:
+    names = ["\x1b[31m" + "n" * 1000, *(f"m{number}" for number in range(200))]
+    (tmp_path / FILE).write_text("\n".join(point(1, name) for name in names))
+    curves = read_curves(str(tmp_path), 0.0)
+    assert len(curves) == MOST_CURVES
+    assert curves[0].name.startswith("\\x1b[31mnn")
+    assert len(curves[0].name) <= 255
+
+
+def test_a_long_line_keeps_its_ends_and_extremes() -> None:
+    points = [(float(at), 1.0) for at in range(10_000)]
+    points[5_001] = (5_001.0, 99.0)
+    points[7_003] = (7_003.0, -99.0)
+    kept = thinned(points)
+    assert len(kept) <= 400
+    assert {points[0], points[-1], points[5_001], points[7_003]} <= {*kept}
+    assert [*kept] == sorted(kept)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.base.errors import UsageError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI
+from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, Mpi
 from musterpoint.core.job.model import Distribution
+from musterpoint.core.launch.mpi.command import Flag, Place, mca, merged, set_elsewhere
+from musterpoint.core.launch.mpi.hydra import INTELS_WIDTH, hydra
 from musterpoint.core.launch.mpi.options import Options, read_options
+from musterpoint.core.rollcall.roster import Seat
 
 
 def read(text: str, flavour: str = OPEN_MPI) -> Options:
@@ -137,3 +140,76 @@ def test_options_of_ours_come_behind_the_jobs() -> None:
         UsageError, match=r"^--mpi-options \(MUSTER_MPI_OPTIONS\) has 'oops' where an option was expected"
     ):
         read_options(Distribution("mpi"), OPEN_MPI, "oops")
+
+
+BIND = Flag("bind-to", ("--bind-to", "none"), "a reason", ("mca hwloc_base_binding_policy",))
+NET = mca("btl_tcp_if_include", "10.0.0.0/30", "a reason", rivals=["btl_tcp_if_exclude"])
+
+
+def kept(users: tuple[Flag, ...] = (), elsewhere: dict[str, str] | None = None, *ours: Flag) -> list[tuple[str, ...]]:
+    flags, _notes = merged(ours or (BIND, NET), users, elsewhere or {})
+    return [flag.words for flag in flags]
+
+
+def test_ours_stand_before_the_users() -> None:
+    assert kept((Flag("x A", ("-x", "A"), ""),)) == [BIND.words, NET.words, ("-x", "A")]
+
+
+def test_the_users_of_the_same_key_replaces_ours_and_says_so() -> None:
+    theirs = Flag("bind-to", ("-bind-to", "core"), "custom_mpi_options")
+    flags, notes = merged((BIND, NET), (theirs,), {})
+    assert [flag.words for flag in flags] == [NET.words, ("-bind-to", "core")]
+    assert flags[-1].reason == "custom_mpi_options; replaces ours"
+    assert notes == ()
+
+
+def test_so_does_one_that_contradicts_it() -> None:
+    assert kept((mca("btl_tcp_if_exclude", "lo", ""),)) == [BIND.words, ("--mca", "btl_tcp_if_exclude", "lo")]
+
+
+def test_what_a_variable_or_a_file_settles_is_left_out_with_a_note() -> None:
+    elsewhere = set_elsewhere(["btl_tcp_if_exclude"], {"OMPI_MCA_hwloc_base_binding_policy": "core", "PATH": "/bin"})
+    flags, notes = merged((BIND, NET), (), elsewhere)
+    assert flags == ()
+    assert notes == (
+        "--bind-to none is left out: OMPI_MCA_hwloc_base_binding_policy settles it",
+        "--mca btl_tcp_if_include 10.0.0.0/30 is left out: a parameter file settles it",
+    )
+
+
+def test_what_is_required_stays_whatever_files_say() -> None:
+    only = mca("btl", "tcp,self", "")._replace(required=True)
+    assert kept((), {"mca btl": "a parameter file"}, only) == [only.words]
+    assert kept((mca("btl", "self", ""),), {}, only) == [("--mca", "btl", "self")]
+
+
+def test_variables_of_both_generations() -> None:
+    environ = {"OMPI_MCA_btl": "self", "PRTE_MCA_prte_if_include": "eth0", "OMPI_OTHER": "x"}
+    assert set_elsewhere([], environ) == {"mca btl": "OMPI_MCA_btl", "mca prte_if_include": "PRTE_MCA_prte_if_include"}
+
+
+FLAVOURS = [Mpi("/m", MPICH, (5, 0, 2), "HYDRA"), Mpi("/m", INTEL_MPI, (2021, 18), "Intel")]
+
+
+def places(count: int, network: str = "10.0.0.") -> list[Place]:
+    return [Place(Seat(f"algo-{number}", f"{network}{number}", 1), 1) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("mpi", FLAVOURS)
+def test_no_ipv6(mpi: Mpi) -> None:
+    with pytest.raises(LauncherError, match=f"{mpi.text} starts hosts by IPv4 only; use Open MPI"):
+        hydra(mpi, places(2, "fd00::"), "eth0", False)
+    assert hydra(mpi, places(1, "fd00::"), "", False).flags[0].words == ("-np", "1")
+
+
+@pytest.mark.parametrize(("hosts", "flat"), [(INTELS_WIDTH, None), (INTELS_WIDTH + 1, "17")])
+def test_intels_daemons_never_start_each_other(hosts: int, flat: str | None) -> None:
+    own = {setting.name: setting.value for setting in hydra(FLAVOURS[1], places(hosts), "eth0", False).own}
+    assert own.get("I_MPI_HYDRA_BRANCH_COUNT") == flat
+
+
+@pytest.mark.parametrize("mpi", FLAVOURS)
+def test_an_interface_that_is_not_known_is_not_named(mpi: Mpi) -> None:
+    command = hydra(mpi, places(2), "", True)
+    assert command.everywhere == ()
+    assert not any("iface" in flag.key for flag in command.flags)

@@ -24,13 +24,17 @@ from musterpoint.tools.plans.page import page_of
 from musterpoint.tools.plans.preview import Preview, preview_request
 from musterpoint.tools.plans.words import words_of
 
-from ..core.job import test_azureml, test_kubernetes, test_slurm, test_vertex
+from ..core.job import test_azureml, test_kubernetes, test_other_platforms, test_slurm
 
 SAGEMAKER = {
     "SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "SM_NUM_GPUS": "0", "SM_CHANNELS": "[]",
     "SM_MODEL_DIR": "/opt/ml/model", "TRAINING_JOB_NAME": "digits",
 }  # fmt: skip
-VERTEX = {"cluster": test_vertex.CLUSTER, "task": {"type": "workerpool1", "index": 0}, "job": test_vertex.JOB}
+VERTEX = {
+    "cluster": test_other_platforms.CLUSTER,
+    "task": {"type": "workerpool1", "index": 0},
+    "job": test_other_platforms.JOB,
+}
 PLAIN = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.4", "MASTER_PORT": "29500"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping, NamedTuple
 
 from musterpoint import __version__
 from musterpoint.base.errors import FetchError
@@ -26,10 +26,6 @@ from musterpoint.core.job_data.plan import plan_data
 from musterpoint.core.prepare import user_environment
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
 from musterpoint.tools.check.system import MachineState, System, survey_machine
-
-if TYPE_CHECKING:
-    from musterpoint.base.probe import Ask
-
 
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""

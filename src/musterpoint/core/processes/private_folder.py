@@ -54,8 +54,8 @@ def _unfit(path: str) -> str:
                 return f"{path} isn't a directory that only this user can enter"
             if os.access(path, os.W_OK):
                 return ""
-            os.lstat(path)  # else it was removed meanwhile
-            return f"{path} is on a read-only disk"
+            if os.statvfs(path).f_flag & os.ST_RDONLY:  # else it was removed meanwhile, and perhaps made anew
+                return f"{path} is on a read-only disk"
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not os.path.isdir(os.path.dirname(path)):
                 return f"{path}: {error.strerror}"

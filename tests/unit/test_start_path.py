@@ -17,10 +17,10 @@ COSTLY = {
 """What costs 5 ms or more at import; most of all asyncio (42 ms) and logging."""
 OF_SOME_JOBS = {
     f"musterpoint.{name}"
-    for name in ("core.code.fetch", "core.code.install", "core.job_data.carrier", "core.rollcall.gathering", "local",
-                 "tools.check.before_launch")
+    for name in ("core.code.fetch", "core.code.install", "core.diagnosis.program_failures", "core.job_data.carrier",
+                 "core.rollcall.gathering", "local", "tools.check.before_launch")
 }  # fmt: skip
-"""Ours that cost as much, for jobs that fetch code, install packages, have data, several hosts or a check."""
+"""Ours that cost as much, for jobs that fetch code, install packages, fail, have data, several hosts or a check."""
 
 RUN = """
 import gc, json, os, sys

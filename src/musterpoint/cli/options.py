@@ -6,15 +6,12 @@ import argparse
 import os
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
+from typing import Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, TO_MEET, Option, chosen, removed_flag
 from musterpoint.core.launch.table import readers
 from musterpoint.core.runtime import Request
-
-if TYPE_CHECKING:
-    from musterpoint.core.runtime import Request
 
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
+from musterpoint.base.failure import Failure
 from musterpoint.base.readers import bracketed, split_endpoint
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.cli import job
@@ -19,10 +20,6 @@ from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import preview_request
-
-if TYPE_CHECKING:
-    from musterpoint.base.failure import Failure
-    from musterpoint.core.runtime import Request
 
 HELP = f"""usage: muster torchrun [torchrun's options] [{OWN_PREFIX}...] [--] PROGRAM [ARGS...]
 

@@ -31,7 +31,6 @@ from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.facts import JobFacts
     from musterpoint.core.started_per_rank.leader import Leader
 
 

@@ -7,16 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Callable, Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from musterpoint.base import probe
 from musterpoint.base.errors import PREPARING, FetchError, StoppedEarly
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.records import NamedTuple
-
-if TYPE_CHECKING:
-    import subprocess
 
 STOP_GRACE = 3.0
 """Seconds between SIGINT, on which pip undoes its work, and SIGKILL."""

@@ -1,214 +1,20 @@
-"""Makes the failures of this host: from the ends of ranks, services and launchers, and from errors of our own.
+"""Makes the failures that no program's output tells of: of launchers, the plan, MPI, and errors of our own.
 
-Failures of the user's programs come first, then those of launchers, the plan, MPI and musterpoint itself.
+Those of programs that ended are made in :mod:`musterpoint.core.diagnosis.program_failures`, which only they import.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import re
 import signal
 import traceback
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Sequence
 
 from musterpoint.base import exit_codes
 from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
-from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit, numbers
-from musterpoint.base.untrusted import clip
-from musterpoint.core.diagnosis import program_output
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.hints import hint_for
-from musterpoint.core.diagnosis.peer_texts import is_peer_lost
-from musterpoint.core.diagnosis.traceback import is_greeting
+from musterpoint.base.failure import Failure, Kind, fit, numbers
+from musterpoint.core.diagnosis.facts import DiagnosisContext
 from musterpoint.core.launch.plan import Meeting, ProcessPlan
-
-KILLED = 137
-"""The exit code after SIGKILL, also of a shell whose child was killed."""
-ABORTED = 134
-"""The exit code after SIGABRT."""
-OPEN_MPI_GAVE_UP = 14
-"""``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
-OPEN_MPI_ECHOES = (OPEN_MPI_GAVE_UP, 195)
-"""And -61, ``PMIX_ERR_LOST_CONNECTION``: with which it ends ranks whose daemon has gone, as the system sees it."""
-MOST_CAUSES = 3
-MOST_OF_ANOTHER = 200
-"""Bytes of an exception that the first one came from, or that the program survived."""
-MPI_RAISED = b"mpi4py.MPI.Exception: "
-_OUT_OF_MEMORY = re.compile(
-    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|CUDA error: out of memory|failure '?out of memory|\bMemoryError\b|[Cc]annot allocate memory"
-    r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
-    r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
-)
-_INFRASTRUCTURE = re.compile(
-    r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
-    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected"
-    r"|(?:CUDA error: |Cuda failure (?:\d+ )?')(?:hardware|unknown error|device not ready)|NVLink error|Xid \d+"
-)
-
-
-_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|\bexit ?code:? -9\b")
-"""What DataLoader, subprocess and multiprocessing say of a child that was killed."""
-_CHILD_GONE = re.compile(r"terminated abruptly")
-"""What concurrent.futures' pools say of one, and of one that crashed."""
-
-
-def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
-    """The failure of a rank: its exact code, its class, and the reason, the most important first.
-
-    If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
-    """
-    tails = (end.tail, end.stdout_tail)
-    if end.aborted:
-        tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
-    blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
-    failure = _of_program(blank, end, tails, context)
-    return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
-
-
-def _is_echo(end: RankEnd) -> bool:
-    """Whether an MPI made a rank end for another one's sake.
-
-    Open MPI may end the stub of a rank first that ends with its own code then: the one that it gave to ``MPI_Abort``.
-    """
-    if not end.given_up:
-        return end.mpi and end.status == OPEN_MPI_GAVE_UP
-    if end.ends_anyhow or end.status is None or end.status < 0 or end.status in OPEN_MPI_ECHOES:
-        return True
-    return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
-
-
-def ends_with_exception(end: RankEnd, context: DiagnosisContext) -> bool:
-    """Whether a traceback is the last that a rank printed, and nothing caught the exception."""
-    try:
-        return program_output.ends_with_exception(end.tail or end.stdout_tail, context.files.read)
-    except Exception:  # a bug in reading the output must not lose the job
-        return False
-
-
-def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
-    """The failure of processes that a stopped rank left behind, from their output in ``end``; None if there is none."""
-    error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)
-    raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
-    # sys.exit() in a signal handler is printed, too, if it interrupts a clean-up
-    ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
-    return failure_of_rank(end, context) if raised and not ended else None
-
-
-def failure_as_printed(end: RankEnd, context: DiagnosisContext) -> Failure | None:
-    """The failure that a rank was about to be by what it had printed when it was told to end; None: it had no error."""
-    try:
-        error = _error_in((end.tail, end.stdout_tail), 1, context)
-    except Exception:  # only a count depends on it
-        return None
-    told = end.raised is not None or (error is not None and error.kind != "last")
-    return failure_of_rank(end._replace(status=1), context) if told else None
-
-
-def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
-    """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
-    blank = Failure(context.host, 1, "user", "user", "", at=context.now())
-    return _of_program(blank, end, (end.tail, b""), context, end.name)
-
-
-def _of_program(
-    blank: Failure,
-    end: RankEnd | ServiceOrLauncherEnd,
-    tails: tuple[bytes, bytes],
-    context: DiagnosisContext,
-    name: str = "",
-) -> Failure:
-    """``blank`` with code, class, reason and signal of a program of the user's own that ended.
-
-    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name``: the service; empty
-    for a rank. If the rank is a launcher that names a failed rank of its own, that one is reported.
-    """
-    status, oom, mask = end.status, end.oom, context.mask
-    tail = tails[0] or tails[1]
-    try:
-        error = _error_in(tails, status, context)
-        if isinstance(end, RankEnd) and end.raised is not None:
-            error = program_output.as_told(error, end.raised.with_code(context.files.read), status)
-    except Exception:  # a bug in reading the output must not lose the exit code
-        error = None
-    inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None
-    code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
-    signo = -status if status is not None and status < 0 else None
-    if signo is None and inner is not None and inner > 128:
-        signo = inner - 128
-    if error is not None and error.rank is not None and not name:
-        blank = blank._replace(rank=error.rank, local_rank=error.local_rank)
-    who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
-    parts = [who]
-    through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
-    requirements = context.files.read("requirements.txt") or "" if error is not None else ""
-    hint = hint_for(
-        error.text if error else "",
-        tail.decode("utf-8", "replace"),
-        through,
-        context.job._replace(rank=blank.rank),
-        requirements,
-    )
-    if error is None or error.kind == "last":
-        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error and error.text else "", hint]
-    else:
-        frames = "\n".join(_frame_lines(frame, context.files.directories) for frame in reversed(error.frames))
-        causes = [clip(f"raised from {mask(cause)}", MOST_OF_ANOTHER) for cause in error.causes[:MOST_CAUSES]]
-        parts = [mask(error.text), who, hint, *causes, mask(frames)]
-    if error is not None and error.before:
-        parts.append(clip(f"printed before: {mask(error.before)}", MOST_OF_ANOTHER))
-    if oom and code != KILLED:
-        parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
-    text = error.text if error is not None else ""
-    symptom, lost_child = (error.symptom, error.lost_child) if error is not None else (None, False)
-    kind = kind_of(text, -signo if signo else status, oom, symptom, lost_child)
-    second_hand = error is not None and error.second_hand and kind in ("user", "infra")
-    inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
-    lost = error is not None and error.lost_connection and kind == "user"
-    found = blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, inside=inside)
-    return found._replace(second_hand=second_hand, lost_connection=lost)
-
-
-def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
-    """The innermost function of the user's code among ``frames``, or the line where it was in no function."""
-    if not frames:
-        return ""
-    file, line, function, _code = frames[-1]
-    return function if function and not function.startswith("<") else f"{os.path.basename(file)}, line {line}"
-
-
-def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
-    """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
-    files = context.files
-    beside = tails[1] if tails[0] else b""
-    error = program_output.find_error(tails[0] or tails[1], status, files.read, files.programs, beside)
-    if error is None:
-        return program_output.find_error(tails[1])
-    other = None if error.text else program_output.find_error(tails[1])
-    return error if other is None else other._replace(before=error.before)
-
-
-def _rank(failure: Failure) -> str:
-    local = f" (local rank {failure.local_rank})" if failure.local_rank is not None else ""
-    return f"rank {failure.rank}{local}"
-
-
-def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:
-    if oom and code == KILLED:
-        return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
-    if signo is not None:
-        return f"killed by {signal_name(signo)} (exit code {code})"
-    return f"exit code {code}" if status is not None else f"ended unseen (exit code {code})"
-
-
-def _frame_lines(frame: tuple[str, int, str, str], directories: Iterable[str]) -> str:
-    """A frame as Python prints it; a file in one of ``directories`` is named relative to it."""
-    file, line, function, code = frame
-    for directory in directories:
-        file = file.removeprefix(directory.rstrip("/") + "/")
-    where = f'  File "{file}", line {line}' + (f", in {function}" if function else "")
-    return where + (f"\n    {code}" if code else "")
 
 
 def signal_name(signo: int) -> str:
@@ -217,37 +23,6 @@ def signal_name(signo: int) -> str:
         return signal.Signals(signo).name
     except ValueError:
         return f"signal {signo}"
-
-
-def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
-    """A service or launcher that ended before its ranks did. A service of the user's own fails as a rank does."""
-    if end.users:
-        return failure_of_service(end, context)
-    when = "before any of its ranks had come up" if not end.registered else "while its ranks were running"
-    when = "before the job was done" if end.role == "service" else when
-    how = f"killed by {signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
-    lines = [f"muster: {end.name} ended {when} ({how}) on {context.host}"]
-    error = _error_of_service(end) if end.role == "service" else None
-    if error is not None:
-        hint = hint_for(error.text, "", False, context.job)
-        lines = [f"muster: {context.mask(error.text)}", lines[0].removeprefix("muster: "), *([hint] if hint else [])]
-    elif end.tail:
-        said = context.mask(end.tail.decode("utf-8", "replace")).strip().splitlines()
-        said = [line for line in said if not is_greeting(line)]
-        lines += ["its last lines:", *said[-8:]] if said else []
-    # an mpirun that ends by itself has lost a rank or a host; the cause may be reported in a moment
-    kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
-    failure = _failure(context, exit_codes.LAUNCHER, lines, kind)
-    return failure._replace(signal=-end.status) if end.status < 0 else failure
-
-
-def _error_of_service(end: ServiceOrLauncherEnd) -> program_output.Error | None:
-    """The exception that ended a service: it says more than the end itself."""
-    try:
-        error = program_output.find_error(end.tail, end.status)
-    except Exception:  # a bug in reading the output must not lose the failure
-        return None
-    return error if error is not None and error.kind == "exception" else None
 
 
 def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:
@@ -263,7 +38,7 @@ def cannot_start(process: ProcessPlan, error: OSError, step: str, context: Diagn
         text = f"can't execute {process.words[0]}: {error.strerror}{_advice(error)}"
     code, kind = _NO_FORK if step == "fork" else _USERS_MISTAKE
     lines = [f"muster: {process.name} on {context.host}: {context.mask(text)}"]
-    return _failure(context, code, lines, kind)._replace(rank=process.rank, local_rank=process.local_rank)
+    return own_failure(context, code, lines, kind)._replace(rank=process.rank, local_rank=process.local_rank)
 
 
 _NO_FORK: tuple[int, Kind] = (exit_codes.LAUNCHER, "infra")
@@ -273,13 +48,13 @@ _USERS_MISTAKE: tuple[int, Kind] = (exit_codes.USAGE, "user")
 def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) -> Failure:
     """The launcher started another number of ranks than planned."""
     text = f"muster: rank {rank} on {context.host} got a world of {got} rank(s), but {planned} were planned"
-    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext) -> Failure:
     """The ranks of one world ended well, but never met."""
     text = f"muster: {worlds_of_one(host, world, meeting)}"
-    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
@@ -296,7 +71,7 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
         f"muster: the launcher started rank {rank} (local rank {local_rank}) on {context.host}, "
         f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
     )
-    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
@@ -305,7 +80,7 @@ def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> F
         f"muster: the entry point of rank {rank} (local rank {local_rank}) on {context.host} ended before its rank was "
         "started: the platform ended it, or it ran out of memory"
     )
-    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
 def never_started(ranks: Sequence[int], starter: str, seconds: float, context: DiagnosisContext) -> Failure:
@@ -315,7 +90,7 @@ def never_started(ranks: Sequence[int], starter: str, seconds: float, context: D
         f"muster: {numbers(ranks)} of {context.host} didn't start within {seconds:g} s: {starter} was to start {them}, "
         "and still waits, for another host or for something on this one"
     )
-    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
@@ -330,20 +105,20 @@ def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext)
 def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
     """MPI signalled a rank to end; another host may know why."""
     text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {context.host} to end: a rank left the job"
-    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+    return own_failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
 def failure_of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
     """The failure that a nested launcher ``reported``; only kinds ``user`` and ``infra`` are accepted."""
     kind: Kind = reported.kind if reported.kind in ("user", "infra") else "user"
     lines = [context.mask(f"muster: {reported.reason.removeprefix('muster: ')}")]
-    return _failure(context, reported.code, lines, kind)
+    return own_failure(context, reported.code, lines, kind)
 
 
 def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
     """An MPI daemon that mpirun asked for on ``host`` never ran."""
     lines = [f"muster: mpirun's daemon could not be started on {host}: {context.mask(said).strip()}"]
-    return _failure(context, exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
+    return own_failure(context, exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
 
 
 def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
@@ -360,7 +135,7 @@ def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str]
     return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
 
 
-def _failure(context: DiagnosisContext, code: int, lines: Sequence[str], kind: Kind) -> Failure:
+def own_failure(context: DiagnosisContext, code: int, lines: Sequence[str], kind: Kind) -> Failure:
     return Failure(context.host, code, "muster", kind, fit(lines), at=context.now())
 
 
@@ -372,22 +147,3 @@ def _advice(error: OSError) -> str:
     if error.errno == errno.ENOEXEC:
         return " (a script needs a first line such as #!/bin/sh)"
     return ""
-
-
-def kind_of(
-    text: str, status: int | None, oom: bool = False, symptom: bool | None = None, lost_child: bool = False
-) -> Kind:
-    """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
-
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
-    another failure caused the error (None: decided by its text); ``lost_child``: it is the loss of a child. A SIGKILL
-    that nothing here explains is ``infra``, whether it met the rank or a child of it.
-    """
-    killed = lost_child or _CHILD_KILLED.search(text) is not None
-    if (oom and (status in (-9, 137) or killed or _CHILD_GONE.search(text))) or _OUT_OF_MEMORY.search(text):
-        return "oom"
-    if is_peer_lost(text) if symptom is None else symptom:
-        return "peer"
-    if status == -9 or status is None or killed or _INFRASTRUCTURE.search(text):
-        return "infra"
-    return "user"

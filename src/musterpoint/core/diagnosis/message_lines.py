@@ -80,7 +80,7 @@ def shape_of(text: str) -> str:
 
 def _lines_given(code: str, printed: str) -> int | None:
     """How many lines the statement ``code`` gives to the exception whose first line is ``printed``; None if unknown."""
-    at = re.search(r"\b(?:raise|assert)\b", code)
+    at = _RAISES.search(code)
     module = parsed(code[at.start() :]) if at else None
     if module is None or len(module.body) != 1:
         return None

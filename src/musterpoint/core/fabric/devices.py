@@ -20,7 +20,6 @@ NEURON_CORES_PER_DEVICE = 2
 GROUPED_CORES = 8
 """A Neuron device with so many cores (Trainium2 and 3) groups two of them into one for programs, unless told otherwise
 (NEURON_LOGICAL_NC_CONFIG; the Neuron documentation's "Logical NeuronCore configuration")."""
-_NVIDIA = "0x10de"
 
 
 class Devices(NamedTuple):

@@ -15,7 +15,6 @@ from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.rollcall.ports import any_free
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts
     from musterpoint.core.processes.ssh_door import SshDoor
 
 LARGEST = 512 << 10

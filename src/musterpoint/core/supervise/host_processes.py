@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import (
-    cannot_start,
-    failure_of_service_or_launcher,
-    lost_entry_point,
-    unplanned_rank,
-    wrong_world,
-)
+from musterpoint.core.diagnosis.failures import cannot_start, lost_entry_point, unplanned_rank, wrong_world
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
@@ -144,11 +138,6 @@ class HostProcesses:
         """The ranks of a session (global, local) whose program doesn't run yet."""
         first = self.sessions[session].plan.first_rank
         return [(first + local, local) for _, local in self._ranks.unstarted(session)]
-
-    @property
-    def awaited_ranks(self) -> set[int]:
-        """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
-        return self._ranks.awaited(lambda session: self.sessions[session].plan.first_rank)
 
     def local_rank(self, rank: int) -> int | None:
         """The local rank of a global one of this host; None where it has none."""
@@ -346,6 +335,8 @@ class HostProcesses:
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):
+            from musterpoint.core.diagnosis.program_failures import failure_of_service_or_launcher  # 15 ms
+
             end = ServiceOrLauncherEnd(
                 process.name,
                 process.role,

@@ -9,13 +9,6 @@ from typing import TYPE_CHECKING, Callable, Sequence
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import RankEnd
-from musterpoint.core.diagnosis.failures import (
-    ends_with_exception,
-    failure_as_printed,
-    failure_of_orphans,
-    failure_of_rank,
-)
-from musterpoint.core.diagnosis.program_output import abort_code
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
@@ -25,7 +18,6 @@ from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.facts import RankEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
@@ -181,13 +173,6 @@ class Ranks:
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
 
-    def awaited(self, first_rank: Callable[[int], int]) -> set[int]:
-        """The global numbers of ranks that haven't ended, also of those that haven't come up yet: they count from the
-        ``first_rank`` of their session.
-        """
-        ranks = self._ranks
-        return {ranks[key].number if key in ranks else first_rank(key[0]) + key[1] for key in self._expected}
-
     def local_rank(self, number: int) -> int | None:
         """The local rank of the rank with this global number; None where there is none."""
         rank = self._of_number(number)
@@ -271,6 +256,8 @@ class Ranks:
         """
         if not rank.prints_abort or rank.connection is not None:
             return None
+        from musterpoint.core.diagnosis.program_output import abort_code  # as in _failure_of
+
         for tail in self._tails_of(rank):
             code = abort_code(tail, rank.number) if ABORTED in tail else None
             if code is not None:
@@ -356,6 +343,8 @@ class Ranks:
         """
         if rank.key in self._signalled or self._context.terminal is not None:
             return
+        from musterpoint.core.diagnosis.program_failures import ends_with_exception  # as in _failure_of
+
         tails = self._tails_of(rank)
         end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
         if facts is None and not ends_with_exception(end, self._context.diagnosis):
@@ -383,6 +372,8 @@ class Ranks:
 
         ``ended``: the ranks of its session that had ended with 0 before.
         """
+        from musterpoint.core.diagnosis.program_failures import failure_of_rank  # 15 ms, for what failed
+
         failure = failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         if reported is not None and reported.code == failure.code:
@@ -432,6 +423,8 @@ class Ranks:
             return failure if rank.foreseen is None else failure._replace(at=rank.foreseen.at)
         if not (self._stopping and self._orphans_had_time):
             return None
+        from musterpoint.core.diagnosis.program_failures import failure_of_orphans  # as in _failure_of
+
         since = tails[0].removeprefix(end.tail), tails[1].removeprefix(end.stdout_tail)
         return failure_of_orphans(end._replace(status=1, tail=since[0], stdout_tail=since[1]), self._context.diagnosis)
 
@@ -440,6 +433,8 @@ class Ranks:
         rank, end = ended.rank, ended.end
         if ended.failed or end is None or not end.status or self._stopping or rank.key not in self._signalled:
             return None
+        from musterpoint.core.diagnosis.program_failures import failure_as_printed  # as in _failure_of
+
         tails = self._tails_of(rank)
         return failure_as_printed(end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis)
 

@@ -24,7 +24,6 @@ from musterpoint.core.channel.peers import (
 from musterpoint.core.channel.topics import barriers
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
 from musterpoint.core.diagnosis.failures import cannot_start, failure_of_nested_launcher
-from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -333,6 +332,8 @@ class Supervisor:
 
     def _raised(self, connection: Connection, line: str) -> bool:
         """A rank is on its way out by an exception."""
+        from musterpoint.core.diagnosis.raised_facts import RaisedFacts  # 5 ms, for ranks that fail
+
         self._processes.has_raised(RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")

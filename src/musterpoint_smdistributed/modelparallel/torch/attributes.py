@@ -87,7 +87,6 @@ OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"
 }  # fmt: skip
 """What torch itself keeps in a module's ``__dict__``."""
 _VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, bytearray)
 _CONFIGURATIONS = frozenset({"PretrainedConfig", "PreTrainedConfig"})
 _BOOKKEEPING = frozenset({
     "architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",

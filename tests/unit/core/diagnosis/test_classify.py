@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.failures import kind_of
+from musterpoint.core.diagnosis.program_failures import kind_of
 from musterpoint.core.diagnosis.program_output import find_error
 from musterpoint.core.diagnosis.retry import why_not_again
 

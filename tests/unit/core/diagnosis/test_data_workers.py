@@ -7,7 +7,7 @@ import json
 import pytest
 
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank
+from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.diagnosis.retry import why_not_again
 

@@ -13,8 +13,8 @@ import pytest
 
 from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
 from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
+from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.job.platforms import load
 from musterpoint.core.supervise.context import CodeDirectory
 

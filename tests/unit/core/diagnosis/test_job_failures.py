@@ -15,11 +15,13 @@ from musterpoint.core.diagnosis.failures import (
     daemon_refused,
     failure_of_error,
     failure_of_nested_launcher,
+    unplanned_rank,
+    wrong_world,
+)
+from musterpoint.core.diagnosis.program_failures import (
     failure_of_orphans,
     failure_of_rank,
     failure_of_service_or_launcher,
-    unplanned_rank,
-    wrong_world,
 )
 from musterpoint.core.launch.plan import Argument, ProcessPlan
 from musterpoint.core.supervise.context import CodeDirectory

@@ -10,7 +10,7 @@ from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
 from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import (
+from musterpoint.core.diagnosis.program_failures import (
     ends_with_exception,
     failure_as_printed,
     failure_of_rank,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank, kind_of
 from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
+from musterpoint.core.diagnosis.program_failures import failure_of_rank, kind_of
 from musterpoint.core.diagnosis.raised_facts import MOST_CAUSES, MOST_FRAMES, RaisedFacts
 
 LOAD = {"text": "LookupError: no such shard: 17", "frames": [["train.py", 9, "<module>"], ["train.py", 4, "load"]]}

@@ -12,7 +12,7 @@ import pytest
 
 from musterpoint.base.failure import MOST_REASON
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank
+from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.processes.tail import Tail
 from musterpoint.core.supervise.context import CodeDirectory
 

@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.core.diagnosis.failures import failure_of_rank
+from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.supervise.context import CodeDirectory
 
 from .whole_programs import PROGRAMS

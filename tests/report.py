@@ -48,6 +48,12 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def without_group(name: str) -> str:
+    """The id of a test without the name of its group, which xdist puts behind it where several workers run."""
+    at = name.rfind("@")
+    return name[:at] if at > max(name.rfind("]"), name.rfind("::")) > 0 else name
+
+
 class Worker:
     """Notes what each test took."""
 
@@ -102,7 +108,7 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid
+        name = without_group(report.nodeid)
         self._taken[name.partition("::")[0]] += getattr(report, SECONDS, 0)
         if report.when == "teardown":
             self._ended.add(name)
@@ -128,8 +134,8 @@ class Controller:
 
     def _note(self, report: Report, when: str) -> None:
         text = report.longreprtext
-        before = self._failed.get(report.nodeid, "")
-        self._failed[report.nodeid] = f"{before}in {when}:\n{text}\n{sections(report)}"
+        name = without_group(report.nodeid)
+        self._failed[name] = f"{self._failed.get(name, '')}in {when}:\n{text}\n{sections(report)}"
         if self._several:
             terminal = self._config.pluginmanager.get_plugin("terminalreporter")
             assert isinstance(terminal, pytest.TerminalReporter)

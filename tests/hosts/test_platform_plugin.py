@@ -15,11 +15,16 @@ pytestmark = pytest.mark.xdist_group("plugins")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 MOST_LINES = 60
 SHOW = """
-import os, signal, sys
+import os, pathlib, signal, sys, time
 own = {name: text for name, text in sorted(os.environ.items()) if name.startswith(sys.argv[1]) and name != "GANG_JOB"}
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], own, flush=True)
-if os.environ["RANK"] == "3" and "kill" in sys.argv:
-    os.kill(os.getpid(), signal.SIGKILL)
+if len(sys.argv) > 2:
+    folder = pathlib.Path(sys.argv[2])
+    (folder / os.environ["RANK"]).touch()
+    while len(list(folder.iterdir())) < 4:
+        time.sleep(0.05)
+    if os.environ["RANK"] == "3":
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 TWO = ("--hosts", "2", "--slots", "2", "--launcher")
 
@@ -87,9 +92,10 @@ def test_a_launchers_plan(plan: Plan) -> None:
 
 
 @pytest.mark.lane("suite")
-def test_a_platforms_two_hosts_become_one_world(local_with: Any) -> None:
-    """And what ends a rank there is reported as anywhere."""
-    words = (*TWO, "ranks", "--platform", "gang", local_with.program(SHOW), "GANG_", "kill")
+def test_a_platforms_two_hosts_become_one_world(local_with: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """And what ends a rank there, when all have told of themselves, is reported as anywhere."""
+    told = str(tmp_path_factory.mktemp("told"))
+    words = (*TWO, "ranks", "--platform", "gang", local_with.program(SHOW), "GANG_", told)
     ran = local_with.run(*words)
     assert ran.code == 137, ran.stderr
     assert "rank 3 (local rank 1) on gang2, killed by SIGKILL" in ran.job["FailureReason"]

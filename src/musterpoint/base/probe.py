@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from typing import Callable, Mapping, Sequence
 
 from musterpoint.base.lines import PIECE, Pieces
@@ -44,6 +43,8 @@ def ask(
     ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
     it started are killed.
     """
+    import subprocess
+
     events = loop or Loop()
     child = subprocess.Popen(
         list(words),

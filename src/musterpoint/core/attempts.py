@@ -11,7 +11,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace, whole_grace
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.channel.secret import derived
 from musterpoint.core.code import build_locks
 from musterpoint.core.diagnosis.facts import JobFacts
 from musterpoint.core.job import platforms
@@ -87,6 +86,7 @@ class Attempt(NamedTuple):
             return self.others.token_for(purpose)
         if not self.asked.options.secret:
             return ""
+        from musterpoint.core.channel.secret import derived
 
         return derived(self.asked.options.secret, purpose)
 

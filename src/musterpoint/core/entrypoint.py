@@ -30,7 +30,6 @@ from musterpoint.core.rollcall.ports import hold_early, next_master_port, rollca
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
-from musterpoint.core.started_per_rank.meeting import meet
 from musterpoint.core.supervise.restart_rules import RestartRules
 from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
 from musterpoint.core.supervise.state import Outcome
@@ -74,6 +73,7 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Un
     """
     if job.started is None or job.started.local_size == 1:
         return None
+    from musterpoint.core.started_per_rank.meeting import meet
 
     return meet(runtime, request.environ, job, job.started, options.secret)
 

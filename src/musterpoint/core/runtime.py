@@ -24,7 +24,6 @@ from musterpoint.core.job.read import masker_of, masker_of_files
 from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.processes.sidecars import Sidecars
-from musterpoint.core.processes.ssh_door import SshDoor
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.core.rollcall.ports import Ports
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
+    from musterpoint.core.processes.ssh_door import SshDoor
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -188,6 +188,7 @@ class Runtime:
             LauncherError: they can't be made, or sshd can't run here.
             StoppedEarly: this host was told to stop.
         """
+        from musterpoint.core.processes.ssh_door import SshDoor
 
         self.ssh = SshDoor(ssh, without_own(environ), self.ask)
         return self.ssh

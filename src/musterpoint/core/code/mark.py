@@ -6,11 +6,8 @@ without a mark is the image's or the user's own.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import sysconfig
 from typing import Any, Callable, Iterator
 
 from musterpoint.base.records import NamedTuple
@@ -20,8 +17,6 @@ from musterpoint.core.code.source import Source
 
 _LARGEST = 256 << 20
 _BLOCK = 1 << 20
-_BUILT = ("build/lib", f"build/bdist.{sysconfig.get_platform()}")
-"""What setuptools leaves beside a package that it builds in place."""
 
 
 class Mark(NamedTuple):
@@ -75,6 +70,8 @@ def digest_of(path: str, poll: Callable[[], None]) -> str:
     """What tells the content at ``path``, a file or a directory, from another. ``poll`` is called between pieces of
     work and may raise.
     """
+    import hashlib
+
     found = hashlib.sha256()
     for file in sorted(_files(path)) if os.path.isdir(path) else (path,):
         poll()
@@ -130,8 +127,12 @@ def remove(code: str, mark: Mark) -> None:
     """Removes from ``code`` the files of ``mark``, what pip has built of them, and directories that are empty then.
     Others stay.
     """
+    import shutil
+    import sysconfig
+
     root = os.path.realpath(code)
-    for built in (*_BUILT, *(name for name in os.listdir(code) if name.endswith(".egg-info"))):
+    by_setuptools = ("build/lib", f"build/bdist.{sysconfig.get_platform()}")  # beside a package that it builds in place
+    for built in (*by_setuptools, *(name for name in os.listdir(code) if name.endswith(".egg-info"))):
         path = os.path.join(root, built)
         if os.path.realpath(path) == path:  # no link of the program's leads elsewhere
             shutil.rmtree(path, ignore_errors=True)

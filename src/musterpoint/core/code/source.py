@@ -2,7 +2,6 @@
 
 import os
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
@@ -78,6 +77,8 @@ def _path(named: str) -> str:
         host, slash, rest = named.removeprefix("file://").partition("/")
         if host not in ("", "localhost") or not slash:
             raise FetchError(f"the job's source {named} is a file of another machine; expected file:///PATH")
+        from urllib.parse import unquote
+
         return unquote("/" + rest)
     if "://" in named:
         raise FetchError(

@@ -4,16 +4,17 @@ They run inside the job's event loop, so that a signal is noticed while they wor
 """
 
 import os
-import shutil
 import signal
-import subprocess
-from typing import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 from musterpoint.base import probe
 from musterpoint.base.errors import PREPARING, FetchError, StoppedEarly
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.records import NamedTuple
+
+if TYPE_CHECKING:
+    import subprocess
 
 STOP_GRACE = 3.0
 """Seconds between SIGINT, on which pip undoes its work, and SIGKILL."""
@@ -114,6 +115,8 @@ class Tools:
             StoppedEarly: this host was told to stop; the program and what it started have ended.
             FetchError: the time limit is over; the program has ended too.
         """
+        import subprocess
+
         self._check()
         child = subprocess.Popen(
             list(program.words),
@@ -151,6 +154,8 @@ class Tools:
 
     def copy(self, source: str, target: str) -> str:
         """Copies a file of any size with its mode and times; a link as a link. Raises as :meth:`poll`."""
+        import shutil
+
         self.poll()
         if os.path.islink(source) or not os.path.isfile(source):  # copy2 refuses a pipe, with its name
             return str(shutil.copy2(source, target, follow_symlinks=False))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import signal
-import traceback
 from typing import Callable, Sequence
 
 from musterpoint.base import exit_codes
@@ -128,6 +127,8 @@ def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str]
         # a roll call or a check that failed is the same failure on every host
         where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
         return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
+    import traceback
+
     frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
     lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
     where = f"on {host}, " if host else ""

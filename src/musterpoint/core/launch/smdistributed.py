@@ -4,7 +4,6 @@ from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.channel.secret import derived
 from musterpoint.core.job.fields import count, parse
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.launcher import Lacks, Launcher, refuse
@@ -45,6 +44,7 @@ def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def token(roster: Roster, settings: Settings) -> str:
     """The value of :data:`TOKEN`, which all hosts make alike of what is known to the job's hosts alone."""
+    from musterpoint.core.channel.secret import derived
 
     return derived(settings.secret or roster.session, f"smdistributed {roster.attempt}")
 

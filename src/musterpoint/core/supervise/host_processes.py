@@ -26,12 +26,12 @@ from musterpoint.core.supervise.events import (
 from musterpoint.core.supervise.mpi_exits import MpiExits
 from musterpoint.core.supervise.process_starter import ProcessStarter, Session
 from musterpoint.core.supervise.ranks import Rank, Ranks
-from musterpoint.core.supervise.ranks_met import MeetingWatch
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 from musterpoint.embedded.programs.registry import Program
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+    from musterpoint.core.supervise.ranks_met import MeetingWatch
 
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
@@ -74,6 +74,8 @@ class HostProcesses:
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
+            from musterpoint.core.supervise.ranks_met import MeetingWatch
+
             pids = partial(self._ranks.pids, session.number)
             self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import Callable, Mapping
 
 from musterpoint.base import temporary
@@ -161,6 +160,8 @@ class TemporaryDirectory:
 
 def _remove(path: str) -> None:
     """Removes a temporary directory with all that is in it, as far as that can be done."""
+    import shutil
+
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
@@ -34,11 +34,13 @@ from musterpoint.core.supervise import handover
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
-from musterpoint.core.supervise.mpi_daemons import MpiDaemons
 from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
-from musterpoint.core.supervise.ssh_sessions import SshSessions
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
 from musterpoint.core.supervise.watcher import Watched, Watchers
+
+if TYPE_CHECKING:
+    from musterpoint.core.supervise.mpi_daemons import MpiDaemons
+    from musterpoint.core.supervise.ssh_sessions import SshSessions
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -133,6 +135,8 @@ class Supervisor:
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
         if plan.ssh is not None and self._context.ssh is not None:
+            from musterpoint.core.supervise.ssh_sessions import SshSessions
+
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
         number = self._processes.start(plan, environ, owner)
@@ -153,6 +157,8 @@ class Supervisor:
     @property
     def _daemons(self) -> MpiDaemons:
         if self._mpi is None:
+            from musterpoint.core.supervise.mpi_daemons import MpiDaemons
+
             self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
         return self._mpi
 

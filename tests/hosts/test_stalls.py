@@ -90,7 +90,7 @@ def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) ->
     assert ran.reason.splitlines() == [
         f"muster: stalled: no output of any rank for 1 s: ranks 0–2 wait in all_reduce ({at(TRAIN, 'dist.all_red')}); "
         f"rank 3 is in slow_read at {at(TRAIN, 'time.sleep(300)')}, asleep",
-        "rank 3 (local rank 1) on algo-2, exit code 74",
+        "rank 3 (local rank 1) on algo-2, exit code 74, after two looks at the ranks, 1 s apart",
     ]
     for host, rank in (("algo-1", 0), ("algo-2", 3)):
         assert ran.outcome(host)["code"] == 74

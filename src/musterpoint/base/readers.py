@@ -1,5 +1,6 @@
 """Makes values from the texts of options and variables. Each reader raises ValueError, which says what was expected."""
 
+import re
 import signal
 from typing import Callable
 
@@ -15,13 +16,21 @@ LONGEST_TOPOLOGY = 256
 """Characters of a host's switches."""
 
 
+_TIME = re.compile(r"(?=.)(?:([0-9.]+)h)?(?:([0-9.]+)m)?(?:([0-9.]+)s)?")
+"""Hours, minutes and seconds, each with its letter."""
+
+
 def seconds(text: str) -> float:
+    found = _TIME.fullmatch(text.strip())
     try:
-        value = float(text)
+        if found is None:
+            value = float(text)
+        else:
+            value = sum(float(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1)))
     except ValueError:
         value = -1.0
     if not 0 <= value <= _LONGEST_TIME:
-        raise ValueError("expected a number of seconds, 0 to 1e9")
+        raise ValueError("expected a number of seconds, 0 to 1e9, or a time such as 90s, 5m or 1h30m")
     return value
 
 

@@ -19,6 +19,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.unheeded import behind_the_program
 from musterpoint.tools.plans.preview import endings, preview_request
 
 EXAMPLES = """
@@ -54,14 +55,17 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     request, asked = read_request(_parser, argv, environ)
+    said = []
     if request.program is None and not platforms.here(environ, base_of(environ)).describes:
-        # any program sees these variables
+        said.append("no PROGRAM was given, and no job is here: a program that is started alone sees these variables")
         request = request._replace(program=sys.executable, typed=True)
+    elif request.program is not None:
+        said += behind_the_program(request.program, request.arguments or (), _parser("--").flags, "muster env")
     preview = preview_request(request)
     roster, plan = preview.of(preview.job.current_host)
     scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)
-    for warning in endings(preview.lacks):
-        Console(scope.masker.mask).say(warning)
+    for text in (*said, *endings(preview.lacks)):
+        Console(scope.masker.mask).say(text)
     sys.stdout.write(FORMATS[asked.format](scope))
     sys.stdout.flush()
     return 0

@@ -16,13 +16,14 @@ from musterpoint.cli.local_options import flags_taken, job_from, parser, parsers
 from musterpoint.cli.options import Parser, has_option, split
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
+from musterpoint.core.unheeded import behind_the_program
 from musterpoint.local import job
 from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import choose_backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.tree import Layout
-from musterpoint.local.unheeded import Given, behind_the_program, without_effect
+from musterpoint.local.unheeded import Given, without_effect
 
 if TYPE_CHECKING:
     from musterpoint.base.failure import Failure
@@ -130,7 +131,8 @@ def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -
     internet = asked.internet == "on"
     given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "", internet)
     said = without_effect(given)
-    said += behind_the_program(local_job, flags_taken())
+    program = os.path.join(local_job.source_dir, local_job.program)
+    said += behind_the_program(program, local_job.arguments, flags_taken(), "muster local")
     return said + elsewhere(local_job, os.getcwd())
 
 

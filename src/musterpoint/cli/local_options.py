@@ -43,6 +43,10 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
     if not asked.file:
         return command, asked
     file = read_job_file(asked.file, flags_taken(flags))
+    try:
+        flags.parse_args(file.options)
+    except UsageError as error:
+        raise UsageError(f"-f {asked.file}: {error}") from None
     asked = flags.parse_args((*file.options, *command.head))
     if not command.program:
         command = command._replace(program=file.program, arguments=file.arguments, module=file.module)

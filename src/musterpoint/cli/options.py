@@ -152,6 +152,10 @@ class Parser(argparse.ArgumentParser):
         ours = f"--{flag.removeprefix(OWN_PREFIX)}"  # as flags are spelled where all others are the program's
         if gone := removed_flag(flag.removeprefix(OWN_PREFIX)):
             self.error(f"{flag} is gone: {gone}")
+        if "--hosts" in (flag, ours):
+            self.error(
+                f"unknown option {flag} (--hosts is of muster local; --nnodes counts hosts that are there already)"
+            )
         near = ours if ours in self._option_string_actions else similar(flag, self._option_string_actions)
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))

@@ -7,7 +7,8 @@ from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.directories import NAMES, locked, made
+from musterpoint.core.code.program import find
+from musterpoint.core.job.directories import NAMES, is_own, locked, made
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import (
     PreparedHost,
@@ -41,9 +42,7 @@ class Understood(NamedTuple):
         """Whether code is to be fetched, or packages installed. A program from a command line is here already, and its
         packages are left to the user unless an installer is named.
         """
-        return (
-            self.request.program is None or bool(self.options.requirements) or self.options.installer in ("pip", "uv")
-        )
+        return self.request.program is None or installs(self.options)
 
     @property
     def may_be_unheeded(self) -> bool:
@@ -59,14 +58,21 @@ class Understood(NamedTuple):
         return self if named is self.job else self._replace(job=named)
 
 
+def installs(options: Settings) -> bool:
+    """Whether packages are to be installed for a program that is here already."""
+    return bool(options.requirements) or options.installer in ("pip", "uv")
+
+
 def with_own_folder(runtime: Runtime, options: Settings, job: Job) -> tuple[Job, UsageError | None]:
     """``job`` with a folder that no other running job writes to; or without one, and why it has none: the other hosts
-    are to be told.
+    are to be told. None is made for a typed program that isn't there.
 
     Raises:
         UsageError: a job of one host has none.
     """
     try:
+        if is_own(job.paths.failure) and not installs(options) and job.entry_point.program.endswith((".py", ".sh")):
+            find(job.entry_point.program, job.entry_point.module, job.paths.code, "", {})
         placed, locks, moved = locked(job, bool(options.job_name))
     except UsageError as error:
         if len(job.hosts) == 1:
@@ -120,7 +126,7 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
         offer = offer_of(
             wanted.job, wanted.settings, host, runtime.ports, partial(runtime.open_door, environ=request.environ)
         )
-        runtime.timeline.add("host-prepared", launcher=offer.launcher)
+        runtime.timeline.add("host-prepared", launcher=offer.launcher, job=wanted.job.name)
         if asked.may_be_unheeded:
             typed = request.program is not None
             for text in unheeded(job, options, request.environ, request.given, host.choice, typed):

@@ -5,14 +5,16 @@ Nothing is refused for it: a variable may be the program's own, and an image may
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Iterator, Mapping
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.job import platforms
+from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.table import find, readers
@@ -56,6 +58,7 @@ INTERNAL = frozenset(
 )
 """Variables that are no options, and that musterpoint's own processes and images set or read."""
 
+_FLAGS = frozenset(flag for option in OPTIONS for flag in (option.flag, *option.aliases))
 _OF_TESTS = "MUSTER_TEST_"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
 """How the variables end that Kubernetes gives every pod for every Service of its namespace."""
@@ -79,6 +82,9 @@ def unheeded(
         texts.append(platform_instead(launcher, reason))
     if typed and options.installer == "auto" and not options.requirements:
         texts += requirements(job)
+    if typed and not environ.get(settings.LOCAL):
+        program = os.path.join(job.paths.code, job.entry_point.program)
+        texts += behind_the_program(program, job.arguments, _FLAGS, "muster launch")
     return texts
 
 
@@ -140,6 +146,22 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
                 f"launcher {launcher} ({reason}) doesn't read it; launcher {' or '.join(readers(option.field))} does"
             )
         yield f"warning: {option.flag} {value} ({option.variable}) has no effect: {effect}"
+
+
+def behind_the_program(path: str, arguments: Sequence[str], known: Collection[str], command: str) -> list[str]:
+    """A line where ``arguments`` of the program at ``path`` are called like options of ours (``known``), which stand
+    before it in ``command``. It isn't said of a name that the program's own text has.
+    """
+    found = [word.partition("=")[0] for word in arguments if word.partition("=")[0] in known]
+    text = small_text(path) if found else ""
+    meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]
+    if not meant:
+        return []
+    program = os.path.basename(path)
+    return [
+        f"{', '.join(meant)} behind {program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
+        f"musterpoint stand before it: {command} {meant[0]} ... {program}"
+    ]
 
 
 def platform_instead(launcher: str, reason: str) -> str:

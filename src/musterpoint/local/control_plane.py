@@ -133,7 +133,10 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(text)
     for text in metrics.lines():
         context.console.say(text)
-    context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
+    model = (
+        f"model: {context.layout.artifact('model.tar.gz')}; " if results.has_model(context.layout, job.hosts) else ""
+    )
+    context.console.say(f"{model}everything: {context.layout.output}")
     context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     description |= metrics.described()

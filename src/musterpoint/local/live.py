@@ -64,20 +64,22 @@ class HostLine:
         self.code: int | None = None
         self._began = began
         self._ended = 0.0
+        self._launched: float | None = None
         self._ranks: dict[int, bool] = {}
         self._hosts = self._here = 0
 
-    def hear(self, event: str, facts: Mapping[str, Any]) -> None:
+    def hear(self, event: str, facts: Mapping[str, Any], now: float) -> None:
         """The host's entry point, or one of several there, tells of an event; a phase never goes back."""
         if event == "restart":
             self._ranks.clear()
-            self.phase = "launching"
+            self.phase, self._launched = "launching", None
         elif event == "rollcall-started":
             self._hosts, self._here = int(facts.get("hosts", 0)), 1
         elif event == "host-here":
             self._here += 1
         elif event == "rank-started":
             self._ranks[int(facts.get("rank", -1))] = True
+            self._launched = self._launched or now
         elif event == "rank-ended":
             self._ranks[int(facts.get("rank", -1))] = False
         phase = BY_EVENT.get(event, self.phase)
@@ -102,6 +104,8 @@ class HostLine:
         elif self.phase in ("names", "roll call") and self._hosts:
             detail = f"{min(self._here, self._hosts)} of {self._hosts} hosts here" if self._here > 1 else ""
         silent = "" if last_output is None else f"last output {ago(now - last_output)}"
+        if self._launched is not None and any(self._ranks.values()) and (last_output or 0.0) < self._launched:
+            silent = f"no output yet, {clock(now - self._launched)}"
         shade = _GREEN if self.phase == "running" else _YELLOW if self.phase in ("stopping", "waiting") else 0
         # an image's older musterpoint tells of nothing
         phase = "started" if self.phase == PHASES[0] and last_output is not None else self.phase
@@ -140,7 +144,8 @@ def lines(columns: list[Columns], width: int, most: int, colour: bool) -> list[s
     texts = []
     for each in shown:
         cells = [str(each[at]).ljust(wide[at]) for at in range(4)]
-        text = "  ".join((*(cell for cell in cells if cell), each.took))[: width - 1]
+        text = "  ".join(cell for cell in cells if cell)[: max(0, width - 3 - len(each.took))]
+        text = f"{text}  {each.took}"[: width - 1]
         if colour and each.shade:
             begin, end = wide[0] + 2, min(wide[0] + 2 + len(each.phase), len(text))
             text = f"{text[:begin]}\x1b[{each.shade}m{text[begin:end]}\x1b[0m{text[end:]}"
@@ -211,7 +216,7 @@ class LiveView:
         for text in whole:
             try:
                 event, facts = json.loads(text)
-                line.hear(str(event), dict(facts))
+                line.hear(str(event), dict(facts), self._loop.clock())
             except (ValueError, TypeError):
                 continue  # the user's program may write there, too
         self._draw()

@@ -107,6 +107,10 @@ def _recent(line: bytes) -> bytes:
     return b"\r".join((b"", *parts[-3:])) if len(parts) > 4 else line
 
 
+OWN = b"musterpoint: "
+"""Begins a line that musterpoint itself writes."""
+
+
 class Pump:
     """Copies each host's pipe to its log and to the descriptor ``out``.
 
@@ -133,7 +137,7 @@ class Pump:
         """The end of what was shown since the last line end; at most :data:`LONGEST_LINE`."""
         self._looking: set[str] = set()
         self.last_output: dict[str, float] = {}
-        """When each host last wrote something, on the monotonic clock."""
+        """When a program of each host last wrote something, on the monotonic clock; our own lines don't count."""
         self._thread = threading.Thread(target=self._loop.run, name="pump", daemon=True)
 
     def start(self) -> None:
@@ -174,7 +178,8 @@ class Pump:
         if data:
             log.write(data)
             self._on_output(host, data)
-            self.last_output[host] = time.monotonic()
+            if any(line and not line.startswith(OWN) for line in data.splitlines()):
+                self.last_output[host] = time.monotonic()
             self._show(lines.feed(data, self._loop.clock()))
             if lines.changed is not None and host not in self._looking:
                 self._look_again(host, lines.changed + UNFINISHED_SECONDS)

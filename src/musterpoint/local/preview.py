@@ -86,7 +86,12 @@ def _view(
     """A host's view, and its variables, of which those that the job is read from were looked up."""
     platform = played(job.platform)
     platform.prepare(job, host, layout)
-    own = {**threads_of(job, environ), "MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET}
+    own = {
+        **threads_of(job, environ),
+        "MUSTER_LOG_DIR": layout.ranks(host),
+        "MUSTER_SECRET": ANY_SECRET,
+        settings.CODE_COPY_OF: job.source_dir,
+    }
     here = PlayedHost(job, host, layout, addresses, layout.tree(host), own)
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}

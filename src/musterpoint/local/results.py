@@ -201,6 +201,11 @@ def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
     return bool(events) and not {"rollcall-done", "rollcall-failed"}.intersection(events)
 
 
+def has_model(layout: Layout, hosts: tuple[str, ...]) -> bool:
+    """Whether a host has left anything for the model's archive."""
+    return any(True for host in hosts for _ in _files(os.path.join(layout.tree(host), ARTIFACTS["model.tar.gz"])))
+
+
 def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
     """Writes the archives of :data:`ARTIFACTS`, hosts merged; a sentence for each file that clashed or is left out."""
     warnings = []

@@ -5,10 +5,8 @@ Options of the job are in :mod:`musterpoint.core.unheeded`. What contradicts ano
 
 from __future__ import annotations
 
-import os
-from typing import Callable, Collection, Mapping, NamedTuple
+from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.core.job.fields import small_text
 from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.table import played
@@ -122,19 +120,3 @@ def without_effect(given: Given) -> list[str]:
     """A warning for each option that has no effect."""
     reasons = ((flag, why(given)) for flag, why in CONDITIONS.items())
     return [f"warning: {flag} has no effect: {reason}" for flag, reason in reasons if reason]
-
-
-def behind_the_program(job: LocalJob, known: Collection[str]) -> list[str]:
-    """A line where words behind the program are called like options of ours (``known``): they are the program's.
-
-    It isn't said of a name that the program's own text has.
-    """
-    found = [word.partition("=")[0] for word in job.arguments if word.partition("=")[0] in known]
-    text = small_text(os.path.join(job.source_dir, job.program)) if found else ""
-    meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]
-    if not meant:
-        return []
-    return [
-        f"{', '.join(meant)} behind {job.program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
-        f"muster local stand before it: muster local {meant[0]} ... {job.program}"
-    ]

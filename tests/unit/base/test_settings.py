@@ -78,6 +78,7 @@ WRONG = [
     ("MUSTER_SLOTS", "four", "a whole number, 1 to 65536"),
     ("MUSTER_ROLLCALL_TIMEOUT", "-1", "a number of seconds"),
     ("MUSTER_ROLLCALL_TIMEOUT", "nan", "a number of seconds"),
+    ("MUSTER_ROLLCALL_TIMEOUT", "1h3", "a number of seconds, 0 to 1e9, or a time such as 90s, 5m or 1h30m"),
     ("MUSTER_ROLLCALL_PORT", "70000", "a port number"),
     ("MUSTER_STOP_EXIT_CODE", "256", "an exit code"),
     ("MUSTER_LOG_RANKS", "0,a", "global ranks"),
@@ -87,6 +88,11 @@ WRONG = [
     ),
     ("MUSTER_STOP_SIGNAL", "HOP", "the name of a signal"),
 ]
+
+
+@pytest.mark.parametrize(("text", "value"), [("90", 90), ("1e2", 100), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5)])
+def test_a_time_has_seconds_or_letters(text: str, value: float) -> None:
+    assert from_environ({"MUSTER_STALL_TIMEOUT": text}).stall_timeout == value
 
 
 @pytest.mark.parametrize(("variable", "text", "words"), WRONG)

@@ -37,6 +37,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["local", "--demo", "--hosts", "3"], "muster local --demo is a job of its own, without --hosts"),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),
+        (["launch", "--hosts", "2", "x.py"], "--nnodes counts hosts that are there already"),
+        (["plan"], "muster plan: no PROGRAM given"),
         (["bundle", "--output"], "muster bundle: argument -o/--output: expected one argument"),
     ],
 )

@@ -187,6 +187,6 @@ def test_counts_of_variables_and_files(tmp_path: Path, count: str) -> None:
     (tmp_path / "job.toml").write_text(f'program = "train.py"\nhosts = {count}\n')
     (tmp_path / "train.py").write_text("")
     said = run(["plan", "-f", str(tmp_path / "job.toml")], {})
-    assert "expected" in said or "too large" in said or "JSON or TOML" in said or "it is no TOML" in said
+    assert f"-f {tmp_path / 'job.toml'}: " in said
     for name in ("MUSTER_SLOTS", "PET_NPROC_PER_NODE"):
         assert len(run(["plan", "--launcher", "ranks", str(tmp_path / "train.py")], {name: count})) < 20_000

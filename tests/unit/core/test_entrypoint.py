@@ -63,6 +63,12 @@ def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ:
     assert json.loads(tree.left("outcome.json"))["code"] == 64
 
 
+def test_nothing_is_made_for_a_program_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> None:
+    words = [sys.executable, "-m", "musterpoint", "launch", "trian.py"]
+    done = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    assert (done.returncode, [*tmp_path.iterdir()]) == (64, []), done.stderr
+
+
 def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
     done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nready.prepare_host = bug")
     assert done.returncode == 70

@@ -41,11 +41,13 @@ HISTORIES: list[tuple[list[Event], str, str]] = [
 def test_what_a_line_says(events: list[Event], phase: str, detail: str) -> None:
     line = HostLine("algo-1", 100.0)
     for event, facts in events:
-        line.hear(event, facts)
+        line.hear(event, facts, 171.0)
     said = line.columns(175.0, None if not events else 172.0)
     silent = "last output 3 s ago" if events else ""
     assert (said.host, said.phase, said.detail, said.silent, said.took) == ("algo-1", phase, detail, silent, "1:15")
     assert events or line.columns(175.0, 172.0).phase == "started", "output, and no event"
+    if detail.startswith("1 of"):
+        assert line.columns(175.0, 170.0).silent == "no output yet, 0:04", "it is from before the rank's start"
     line.end(3, 180.0)
     assert line.columns(999.0, 172.0)[:5] == ("algo-1", "ended with code 3", "", "", "1:20")
 
@@ -67,9 +69,9 @@ def test_more_hosts_than_lines() -> None:
     shown = lines([host.columns(2.0, None) for host in hosts], 60, 4, colour=False)
     assert len(shown) == 4
     assert shown[-1] == "and 27 more hosts, 4 of them ended"
-    hosts[0].hear("rank-started", {"rank": 0})
+    hosts[0].hear("rank-started", {"rank": 0}, 1.0)
     (text, *_) = lines([host.columns(2.0, 1.5) for host in hosts], 30, 99, colour=True)
-    assert text.replace("\x1b[32m", "").replace("\x1b[0m", "") == "algo-1   running            1"
+    assert text.replace("\x1b[32m", "").replace("\x1b[0m", "") == "algo-1   running         0:02"
     assert "\x1b[32mrunning\x1b[0m" in text
 
 

@@ -4,7 +4,7 @@ import os
 from typing import Literal, Mapping
 
 from musterpoint.base import executables
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.project import MARK
 
@@ -61,9 +61,8 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
         raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
     if os.path.isabs(program):
         raise UsageError(f"the program {program!r} isn't on this host")
-    if command:
-        raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}; {command} is musterpoint itself")
-    raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}")
+    more = f"; {command} is musterpoint itself" if command else _near(path)
+    raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}{more}")
 
 
 _OWN_MODULES = (b"musterpoint.cli.train", b"musterpoint.cli.main")
@@ -192,6 +191,16 @@ def _head(path: str, size: int) -> bytes:
             return file.read(size)
     except OSError:
         return b""
+
+
+def _near(path: str) -> str:
+    """A file beside ``path`` with nearly its name, for the error of a program that is missing."""
+    folder, name = os.path.split(path)
+    try:
+        near = similar(name, os.listdir(folder))
+    except OSError:
+        return ""
+    return f": did you mean {os.path.join(os.path.dirname(name), near)}?" if near else ""
 
 
 def _around(folder: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import Installer
+from musterpoint.base.settings import CODE_COPY_OF, Installer
 from musterpoint.core.code import mark
 from musterpoint.core.code.interpreter import has_module
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
@@ -123,6 +123,8 @@ class _Preparation:
                 raise
             return None, before
         if source is None or source.place == self._code:
+            return None, before
+        if source.place == self._environ.get(CODE_COPY_OF):  # muster local has brought it
             return None, before
         if before is None:
             self._unused = f"the code in {self._code} was there before the job: {source.place} isn't unpacked"

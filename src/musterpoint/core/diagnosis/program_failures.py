@@ -44,6 +44,9 @@ _CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|\bexit ?code:? -9\
 _CHILD_GONE = re.compile(r"terminated abruptly")
 """What concurrent.futures' pools say of one, and of one that crashed."""
 
+_TAKEN_PORT = re.compile(rb"[^\n]*\bport: ([0-9]+)\b[^\n]*\bEADDRINUSE\b[^\n]*")
+"""What torch's TCPStore says of a port that another process has."""
+
 
 def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     """The failure of a rank: its exact code, its class, and the reason, the most important first.
@@ -211,7 +214,15 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
     how = f"killed by {signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
     lines = [f"muster: {end.name} ended {when} ({how}) on {context.host}"]
     error = _error_of_service(end) if end.role == "service" else None
-    if error is not None:
+    port = _TAKEN_PORT.search(end.tail) if end.role == "launcher" and not end.registered else None
+    if port is not None:
+        taken = f"port {port[1].decode()} is in use on {context.host}: without --master-port a free one is taken"
+        lines = [
+            f"muster: {taken}",
+            lines[0].removeprefix("muster: "),
+            context.mask(port[0].decode("utf-8", "replace")),
+        ]
+    elif error is not None:
         hint = hint_for(error.text, "", False, context.job)
         lines = [f"muster: {context.mask(error.text)}", lines[0].removeprefix("muster: "), *([hint] if hint else [])]
     elif end.tail:

@@ -204,7 +204,9 @@ def leaders_master_port(
     """
     if asked:
         if not ports.take(asked):
-            raise UsageError(f"--master-port {asked}: {ports.who_has(asked)}; give another one, or 0 for any free one")
+            raise UsageError(
+                f"--master-port {asked}: {ports.who_has(asked)}; leave the option out and a free one is taken"
+            )
         return asked
     if asked is None and ports.take(preferred):
         return preferred

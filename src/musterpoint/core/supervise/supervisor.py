@@ -23,7 +23,7 @@ from musterpoint.core.channel.peers import (
 )
 from musterpoint.core.channel.topics import barriers
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.diagnosis.failures import cannot_start, failure_of_nested_launcher
+from musterpoint.core.diagnosis.failures import cannot_start, failure_of_nested_launcher, signal_name
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -128,10 +128,15 @@ class Supervisor:
         return outcome
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
-        """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
-        if outcome.code and self._pump.launcher_last:
-            why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
-            self._context.say(f"what ended the job: {why}")
+        """Prints what ended the job after a launcher's own complaint, or after what ranks said of a stop, so that the
+        log ends with the reason.
+        """
+        if outcome.failure is not None and self._pump.launcher_last:
+            self._context.say(f"what ended the job: {first_line(outcome.failure)}")
+        elif outcome.failure is None and self._state.stop_signal:
+            by, host = signal_name(self._state.stop_signal), self._context.host
+            where = "" if outcome.stopped_by in ("", host) else f" on {outcome.stopped_by}"
+            self._context.say(f"the job was stopped by {by}{where}, exit code {outcome.code}")
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
         if plan.ssh is not None and self._context.ssh is not None:

@@ -20,6 +20,7 @@ MOST_OTHERS = 6
 """Hosts beside the first whose differences are shown without ``--all``."""
 _LONGEST_LIST = 4
 PROGRAM = "the program"
+STUBBED = "started by a rank stub, which reports exactly how it ended; --all shows its words"
 READ, NOT_NEEDED = "read", "not needed: others say enough"
 KEPT, REPLACED = "ranks get it as it is", "ranks get a value of their own, above"
 BY_LAUNCHER, REMOVED = (
@@ -252,7 +253,7 @@ def _of_processes(alike: list[ProcessPlan], plan: LaunchPlan, masker: Masker, ev
     stubbed = BOOT in process.words
     words = words_of(process, masker)
     directory = plan.user_cwd if stubbed else process.cwd
-    line = [[f"cd {quoted(directory)}"], *_command(words)]
+    line = [[f"cd {quoted(directory)}"], *(list(each.words) for each in _without_stub(words))]
     rows = [_row_of(each) for each in (words if everything else _without_stub(words))]
     name = PROGRAM if plan.independent else name
     key = process.name.rstrip("0123456789 ")
@@ -271,21 +272,14 @@ def _stub_words(words: Sequence[Words]) -> list[range]:
     return found
 
 
-def _command(words: Sequence[Words]) -> list[list[str]]:
-    """The command line in pieces that stay together, without the rank stub that stands before the program."""
-    stubs = _stub_words(words)
-    return [list(each.words) for at, each in enumerate(words) if not any(at in stub for stub in stubs)]
-
-
 def _without_stub(words: Sequence[Words]) -> list[Words]:
-    """``words``, those of each rank stub as one."""
+    """``words`` without those of the rank stubs; the program behind one says that it is started by one."""
     stubs = _stub_words(words)
-    starts = {stub.start for stub in stubs}
-    one = Words(("<rank stub>",), "starts the program, and reports exactly how it ended; --all shows its words")
+    ends = {stub.stop for stub in stubs}
     return [
-        one if at in starts else each
+        each._replace(reason=f"{each.reason}, {STUBBED}") if at in ends else each
         for at, each in enumerate(words)
-        if at in starts or not any(at in stub for stub in stubs)
+        if not any(at in stub for stub in stubs)
     ]
 
 
@@ -354,4 +348,5 @@ def _used(used: Sequence[EnvSetting], host: str, masker: Masker, everything: boo
     fates = Counter(part for each in used for part in each.reason.split("; "))
     counts = ", ".join(FATES.get(fate, f"{{}} {fate}").format(count) for fate, count in fates.items())
     what = title if len(used) > 1 else title.replace("variables", "variable").replace("were", "was")
-    return Block("used", f"{len(used)} {what}: {counts}; --all shows more")
+    names = f" ({', '.join(each.name for each in used)})" if len(used) <= _LONGEST_LIST else ""
+    return Block("used", f"{len(used)} {what}{names}: {counts}; --all shows more")

@@ -84,8 +84,8 @@ def preview_request(request: Request) -> Preview:
     platform = platform_of(options, request.environ, base)
     if request.program is None and platform.own_program is None:
         raise UsageError(
-            f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
-            "job of this machine run `muster plan --hosts 2 PROGRAM`"
+            f"muster plan: no PROGRAM given, and there is no job here to plan: {paths_of(base).input_config} has none; "
+            "expected `muster plan PROGRAM`, or, for a job of hosts of this machine, `muster plan --hosts 2 PROGRAM`"
             if not platform.describes
             else f"no PROGRAM was given, and on this platform ({platform.name}) the job's command names it: pass the "
             "words that follow `muster launch` there"

@@ -52,8 +52,9 @@ def ending(history: History) -> str:
         if code is None:
             return ""
         return f"The job failed{which} with code {code} after {took(history.seconds)}{said}."
+    head = "Hung" if fault.has_hung and fault.rank is None else "Failed first"
     return (
-        f"Failed first{which}: {_first(fault, 0.0, 'the start')}. The job ended with code {code} after "
+        f"{head}{which}: {_first(fault, 0.0, 'the start')}. The job ended with code {code} after "
         f"{took(history.seconds)}."
     )
 
@@ -61,7 +62,8 @@ def ending(history: History) -> str:
 def _first(fault: Fault, since: float, what: str) -> str:
     assert fault.at is not None
     said = f": {fault.reason}" if fault.reason else ""
-    return f"{fault.who}, {took(fault.at - since)} after {what}{_heard(fault.heard)}{said}"
+    found = "found " if fault.has_hung else ""
+    return f"{fault.who}, {found}{took(fault.at - since)} after {what}{_heard(fault.heard)}{said}"
 
 
 def _heard(times: Sequence[tuple[str, float]]) -> str:

@@ -12,6 +12,8 @@ _WHO = re.compile(r"rank \d+ \(local rank \d+\) on [^,]+, ")
 _LONGEST_REASON = 500
 STOPPED = 143
 """The exit code of a job that the platform stopped."""
+HUNG = "all ranks alike"
+"""Who has hung where none stands out."""
 
 
 class Fault(NamedTuple):
@@ -29,6 +31,11 @@ class Fault(NamedTuple):
     rank: int | None
     reason: str
     heard: tuple[tuple[str, float], ...]
+
+    @property
+    def has_hung(self) -> bool:
+        """Whether a rank, or the whole job, stood still."""
+        return self.moment is not None and self.moment.event == "stalled"
 
     @property
     def at(self) -> float | None:
@@ -89,6 +96,12 @@ def _first(moments: Sequence[Moment], host: Any, rank: Any) -> tuple[Moment, str
         facts = moment.facts
         if moment.event == "rank-ended" and moment.host == host and rank is not None and facts.get("rank") == rank:
             return moment, f"rank {rank} on {host}", moment.host
+        if moment.event == "stalled" and facts.get("ends"):
+            return (
+                moment,
+                HUNG if rank is None else f"rank {rank} on {host} has hung",
+                "" if rank is None else str(host),
+            )
         if rank is not None:
             continue
         if moment.event == "rollcall-failed":

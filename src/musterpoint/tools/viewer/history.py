@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -84,13 +85,31 @@ def read_history(paths: Sequence[str]) -> History:
     began = min(row["at"] + shifts.get(row["host"], 0.0) for row in rows)
     events = sorted((_event(row, shifts.get(row["host"], 0.0) - began) for row in rows), key=lambda event: event.at)
     moments = placed(events)
-    hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
-    name = name or os.path.basename(os.path.abspath(paths[0]))
+    hosts = _by_rank(moments)
+    name = name or _told(moments) or os.path.basename(os.path.abspath(paths[0]))
     attempts = max(moment.attempt for moment in moments)
     faults = faults_of(moments, outcome)
     curves = tuple(curve for folder in folders for curve in read_curves(folder, began))
     shown = printable(name, _LONGEST_NAME)
     return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, curves)
+
+
+def _by_rank(moments: Sequence[Moment]) -> tuple[str, ...]:
+    """The hosts in the order of their ranks; those that had none come last."""
+    least: dict[str, float] = {}
+    for moment in moments:
+        rank = moment.facts.get("rank") if moment.event == "rank-started" and moment.attempt == 1 else None
+        if isinstance(rank, int):
+            least[moment.host] = min(rank, least.get(moment.host, rank))
+    hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
+    return tuple(sorted(hosts, key=lambda host: least.get(host, math.inf)))
+
+
+def _told(moments: Sequence[Moment]) -> str:
+    """The job's name as a host tells it; empty: none does."""
+    return next(
+        (str(each.facts["job"]) for each in moments if each.event == "host-prepared" and "job" in each.facts), ""
+    )
 
 
 def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[str, str]) -> None:

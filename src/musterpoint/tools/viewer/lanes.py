@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterable, Literal, Mapping, NamedTuple, Sequence
 
+from musterpoint.core.job.cluster import natural
 from musterpoint.tools.viewer.events import Kind, Moment, meaning_of, numbered, sentence
 from musterpoint.tools.viewer.faults import Fault
 from musterpoint.tools.viewer.history import History
@@ -152,13 +154,13 @@ def _first_of(moments: Iterable[Moment]) -> dict[str, float]:
 def _opening(moments: Sequence[Moment], last: float) -> Iterable[Span]:
     """What a host did once, before its first rank."""
     at = _first_of(moments)
-    called = at.get("rollcall-started", last)
     met = at.get("rollcall-done", at.get("rollcall-failed", last))
+    ready = at.get("host-prepared", at.get("rollcall-started", last))
     if "entry-point-started" in at:
         yield Span(0.0, at["entry-point-started"], "before", "until its entry point started")
-        yield Span(at["entry-point-started"], called, "prepare", "made ready")
+        yield Span(at["entry-point-started"], ready, "prepare", "made ready")
     if "rollcall-started" in at:
-        yield Span(called, min(met, last), "rollcall", "roll call")
+        yield Span(ready, min(met, last), "rollcall", "roll call")
 
 
 def _attempt(
@@ -167,7 +169,8 @@ def _attempt(
     """What a host did in one attempt. ``over``: when the next one began there, or its last moment."""
     at = _first_of(moments)
     here = [(name, run) for name, run in runs if run.attempt == attempt]
-    met = at.get("restart", at.get("rollcall-done", at.get("rollcall-failed", over)))
+    alone = at.get("host-prepared", over) if "rollcall-started" not in at else over
+    met = at.get("restart", at.get("rollcall-done", at.get("rollcall-failed", alone)))
     ranks = [run for name, run in here if _is_rank(name)] or [run for _, run in here]
     started = min((run.spans[0].begin for run in ranks), default=over)
     ending = min(
@@ -175,7 +178,7 @@ def _attempt(
     )
     ending = max(ending, min(met, over))
     which = f" ({numbered(attempt, attempts)})" if attempts > 1 else ""
-    if "rollcall-done" in at or "restart" in at:
+    if "rollcall-done" in at or "restart" in at or (met < over and here):
         yield Span(met, min(started, ending), "start", _starting(here) + which, attempt)
     if here and ending > started:
         yield Span(started, ending, "run", "ran" + which, attempt)
@@ -215,14 +218,23 @@ def _measured(moment: Moment) -> Span | None:
 def _runs(moments: Sequence[Moment], last: float, faults: Sequence[Fault]) -> list[tuple[str, Run]]:
     """The runs of the host's processes with their names, in the order of their start. A rank that was started twice in
     an attempt (a stub, then its program) is one run, unless each start has an end of its own.
+
+    A launcher or service that ends after a failure, or a stop, was ended by it. A rank that had raised has failed,
+    also where it was signalled on its way out.
     """
     first = {(fault.attempt, f"rank {fault.rank}") for fault in faults if fault.rank is not None}
+    raised = {(each.attempt, f"rank {each.facts.get('rank')}") for each in moments if each.event == "rank-raised"}
+    over = {each.attempt: each.at for each in reversed(moments) if each.event in ENDINGS}
     open_: dict[str, Moment] = {}
     runs: list[tuple[str, Run]] = []
 
     def end(name: str, at: float, facts: Mapping[str, Any]) -> None:
         begun = open_.pop(name)
-        runs.append((name, _run(name, begun, at, facts, (begun.attempt, name) in first)))
+        own = (begun.attempt, name)
+        failed = facts.get("status") != 0 and not facts.get("signalled")
+        if not _is_rank(name):
+            failed = failed and at < over.get(begun.attempt, math.inf)
+        runs.append((name, _run(name, begun, at, facts, failed or own in raised, own in first)))
 
     for moment in moments:
         role, _, what = moment.event.partition("-")
@@ -241,13 +253,17 @@ def _runs(moments: Sequence[Moment], last: float, faults: Sequence[Fault]) -> li
 
 
 def _rows(runs: Sequence[tuple[str, Run]]) -> tuple[Row, ...]:
+    """A row for each process: launchers and services in the order of their start, then ranks by their numbers."""
     rows: dict[str, list[Run]] = {}
     for name, run in runs:
         rows.setdefault(name, []).append(run)
-    return tuple(Row(name, tuple(lives)) for name, lives in rows.items())
+    ranks = [*filter(_is_rank, rows)]
+    return tuple(
+        Row(name, tuple(rows[name])) for name in (*(each for each in rows if each not in ranks), *natural(ranks))
+    )
 
 
-def _run(name: str, begun: Moment, end: float, facts: Mapping[str, Any], first: bool) -> Run:
+def _run(name: str, begun: Moment, end: float, facts: Mapping[str, Any], failed: bool, first: bool) -> Run:
     begin, attempt = begun.at, begun.attempt
     spans: tuple[Span, ...]
     wrote = facts.get("first_output")
@@ -256,11 +272,11 @@ def _run(name: str, begun: Moment, end: float, facts: Mapping[str, Any], first: 
             Span(begin, wrote, "quiet", "until its first output", attempt),
             Span(wrote, end, "run", "ran", attempt),
         )
+    elif "first_output" in facts:
+        spans = (Span(begin, end, "quiet", "ran without any output", attempt),)
     else:
-        text = "ran without any output" if "first_output" in facts else "ran"
-        spans = (Span(begin, end, "run", text, attempt),)
+        spans = (Span(begin, end, "run", "ran", attempt),)
     if "status" not in facts:
         return Run(attempt, spans, first=first)
-    failed = facts["status"] != 0 and not facts.get("signalled")
     ended = sentence("service-ended", {"name": name, "status": facts["status"]}).removeprefix(f"{name} ended with ")
-    return Run(attempt, spans, ended + (", out of memory" if facts.get("oom") else ""), failed, first and failed)
+    return Run(attempt, spans, ended + (", out of memory" if facts.get("oom") else ""), failed, first)

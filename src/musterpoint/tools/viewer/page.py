@@ -43,12 +43,26 @@ def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
         "reason": str(history.outcome.get("reason", "")),
         "answers": answers(history, lanes),
         "attempts": _attempts(history),
+        "failed": _failed(history),
         "moved": large and any(lane.faults for lane in lanes),
         "curves": to_json(history.curves),
         "lanes": [_lane(lane, large) for lane in (_culprits_first(lanes) if large else lanes)],
         "events": sorted(marks)[:MOST_EVENTS],
         "left_out": max(0, len(marks) - MOST_EVENTS),
     }
+
+
+def _failed(history: History) -> float | None:
+    """When what ended the last attempt began: the exception of a rank that then took its time to end, too."""
+    fault = next((fault for fault in history.faults if fault.attempt == history.attempts), None)
+    if fault is None or fault.at is None:
+        return None
+    raised = (
+        moment.at
+        for moment in history.moments
+        if moment.event == "rank-raised" and moment.attempt == fault.attempt and moment.facts.get("rank") == fault.rank
+    )
+    return min(fault.at, next(raised, fault.at))
 
 
 def _attempts(history: History) -> list[list[Any]]:

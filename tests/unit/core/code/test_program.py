@@ -167,7 +167,10 @@ def test_our_own_commands_are_no_program(tmp_path: Path, name: str, text: str, o
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ("trian.py", "the program 'trian.py' isn't in FOLDER, which has data, empty/, train.py"),
+        (
+            "trian.py",
+            "the program 'trian.py' isn't in FOLDER, which has data, empty/, train.py: did you mean train.py?",
+        ),
         ("empty", "the program FOLDER/empty is a directory without a __main__.py, which is empty"),
         ("/none/train.py", "the program '/none/train.py' isn't on this host"),
         ("data", "FOLDER/data isn't executable and is no script"),

@@ -11,6 +11,7 @@ from typing import Callable
 import pytest
 
 from musterpoint.base.errors import FetchError, UsageError
+from musterpoint.base.settings import CODE_COPY_OF
 from musterpoint.core.code.tools import Tools
 from musterpoint.core.code.workspace import Workspace, prepare
 from musterpoint.core.job.model import EntryPoint, Job, Paths
@@ -50,6 +51,8 @@ def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     assert workspace == Workspace("python", "train.py", argv, str(code), sys.executable, (str(code),), note=note)
     done = subprocess.run(workspace.argv, cwd=workspace.cwd, capture_output=True, text=True, check=True)
     assert done.stdout == "['train.py', '--lr', 'a b'] part\n"
+    copied = prepare(job(code, source=str(tmp_path)), {CODE_COPY_OF: str(tmp_path)}, sys.executable, no_tools)
+    assert copied.note == "", "muster local has brought it"
 
 
 def test_code_of_an_image_without_the_program(tmp_path: Path) -> None:

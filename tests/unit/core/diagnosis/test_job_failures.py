@@ -80,6 +80,17 @@ def test_a_launcher_that_ended_too_early(status: int, registered: int, words: st
     assert failure.signal == (9 if status == -9 else None)
 
 
+def test_a_port_that_was_taken_while_the_launcher_started() -> None:
+    said = (
+        b"torch.distributed.DistNetworkError: failed to listen. port: 29400, code: -98, name: EADDRINUSE, x\n  more\n"
+    )
+    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", 1, 0, said), HERE)
+    assert failure.reason.startswith(
+        "muster: port 29400 is in use on algo-2: without --master-port a free one is taken\n"
+    )
+    assert failure.code == 72
+
+
 def test_a_server_of_ours_that_ended_too_early() -> None:
     greeting = (
         b"I0000 00:00:1795 21 port.cc:153] oneDNN custom operations are on.\nTo enable the following instructions: A\n"

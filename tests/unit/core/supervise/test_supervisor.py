@@ -167,6 +167,7 @@ def test_a_stop(bench: Bench, ready: Path, cut_off: bool) -> None:
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (143, None, "algo-1")
     assert outcome.cut_off == cut_off
     assert bench.output == "saved\n"
+    assert bench.said[-1] == "the job was stopped by SIGTERM, exit code 143"
 
 
 @pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])

@@ -129,6 +129,16 @@ ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
         [row("a", 4, "rank-started", name="rank 0", pid=7, rank=0), row("a", 5, "host-lost", of="b", why="refused")],
         "Failed first: b was lost, 5 s after the start.",
     ),
+    "a rank hung": (
+        {"code": 74, "host": "b", "rank": 1, "reason": "muster: stalled"},
+        [row("a", 5, "stalled", of="b", rank=1, ends=True, reason="no output")],
+        "Failed first: rank 1 on b has hung, found 5 s after the start: muster: stalled.",
+    ),
+    "all hung alike": (
+        {"code": 74, "host": "a", "rank": None},
+        [row("a", 5, "stalled", ends=True, reason="no output"), row("a", 5, "failure-seen", code=74)],
+        "Hung: all ranks alike, found 5 s after the start.",
+    ),
     "no outcome": ({}, [], ""),
 }  # fmt: skip
 
@@ -142,6 +152,37 @@ def test_how_it_ended(tmp_path: Path, name: str) -> None:
         (tmp_path / "outcome.json").write_text(json.dumps(outcome))
     found = read_history([str(tmp_path)])
     assert "\n".join(answers(found, lanes_of(found))).startswith(said)
+
+
+def test_a_job_of_one_host_that_hung(tmp_path: Path) -> None:
+    """Ready is ready; a rank that never wrote is quiet to its end; who hung failed first, and not the launcher that it
+    took along, but a rank that raised on its way out. Ranks are in the order of their numbers.
+    """
+    rows = [
+        row("vm", 0, "entry-point-started", version="1"),
+        row("vm", 1, "host-prepared", launcher="torchrun", job="digits"),
+        row("vm", 2, "launcher-started", name="torchrun", pid=5),
+        *(row("vm", 3, "rank-started", name=f"rank {rank}", pid=rank, rank=rank) for rank in (10, 9, 1)),
+        row("vm", 6, "stalled", of="vm", rank=10, ends=True, reason="no output"),
+        row("vm", 6, "failure-seen", code=74),
+        row("vm", 6.5, "rank-raised", rank=9),
+        *(row("vm", 7, "rank-ended", rank=rank, status=-15, signalled=True, first_output=None) for rank in (1, 9, 10)),
+        row("vm", 8, "launcher-ended", name="torchrun", status=-9),
+    ]
+    (tmp_path / "timeline.json").write_text(json.dumps(rows))
+    (tmp_path / "outcome.json").write_text(json.dumps({"code": 74, "host": "vm", "rank": 10, "reason": "x"}))
+    found = read_history([str(tmp_path)])
+    (lane,) = lanes_of(found)
+    assert found.name == "digits"
+    assert [(span.phase, span.begin, span.end) for span in lane.spans] == [
+        ("before", 0, 0), ("prepare", 0, 1), ("start", 1, 3), ("run", 3, 6), ("end", 6, 8),
+    ]  # fmt: skip
+    runs = [(each.name, each.runs[0].failed, each.runs[0].first, each.runs[0].spans[0].phase) for each in lane.rows]
+    assert runs == [
+        ("torchrun", False, False, "run"), ("rank 1", False, False, "quiet"), ("rank 9", True, False, "quiet"),
+        ("rank 10", False, True, "quiet"),
+    ]  # fmt: skip
+    assert '"failed":6.0,' in to_html(found, (lane,))
 
 
 def test_nothing_of_the_job_becomes_markup(history: History) -> None:

@@ -173,12 +173,15 @@ class StallWatch(Watcher):
     def _stall(self, sentence: str, suspect: int | None, raised: Position | None = None) -> None:
         """The job stands still: all hosts are told, and it ends or not. ``raised``: a rank that may be the cause."""
         sentence = clip(sentence, MOST_REASON)
+        failure = self._failure(sentence, suspect if raised is None else raised.rank, raised)
+        if not self._ends and sentence == self._said:
+            return
+        self._said = sentence
+        whose = {} if failure.rank is None else {"of": failure.host, "rank": failure.rank}
+        self._context.record("stalled", **whose, ends=self._ends, reason=sentence)
+        self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
         if self._ends:
-            self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
-            self._emit(Broken(self._failure(sentence, suspect if raised is None else raised.rank, raised)))
-        elif sentence != self._said:
-            self._said = sentence
-            self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
+            self._emit(Broken(failure))
 
     def _say_once(self, text: str) -> None:
         """Says what wasn't said at the look before this one."""
@@ -203,7 +206,8 @@ class StallWatch(Watcher):
         code = exit_codes.STALLED if raised is None else 1
         ends = f"{who}exit code {code}"
         if raised is None:
-            reason = fit([f"muster: stalled: {sentence}", ends], last_first=True)
+            looks = f"two looks at the ranks, {min(WINDOW_SECONDS, self._seconds):g} s apart"
+            reason = fit([f"muster: stalled: {sentence}", f"{ends}, after {looks}"], last_first=True)
             return Failure(host, code, "muster", "infra", reason, rank, local, at=time.time())
         return Failure(host, code, "user", "user", fit([raised.raised, ends, sentence]), rank, local, at=time.time())
 

@@ -85,7 +85,7 @@ LANES = {
         (CORE, EMBEDDED, *(f"src/musterpoint/{room}" for room in ("base", "cli", "local", "tools"))),
     ),
     "contract": Lane(
-        "the real sagemaker-training, SDK v3's drivers, moto's control plane, AWS's CRT and FUSE",
+        "the real sagemaker-training, SDK v3's drivers, moto's control plane, AWS's CRT",
         (CORE + "job", CORE + "code", CORE + "outputs", EMBEDDED + "standins", "src/musterpoint/integrations"),
     ),
     "mpi": Lane(

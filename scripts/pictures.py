@@ -5,6 +5,7 @@ Run by `scripts/site --pictures`, with Chromium and its driver. Look at them bef
 
 from __future__ import annotations
 
+import base64
 import html
 import os
 import shutil
@@ -33,6 +34,7 @@ import os, time
 
 def step(number):
     time.sleep(0.1)
+    print("step", number, flush=True)
     if number == 7 and os.environ["RANK"] == "3":
         raise RuntimeError(f"loss is nan at step {number}")
 
@@ -64,13 +66,16 @@ def browser(folder: Path) -> Any:
     return webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
 
 
-def shot(driver: Any, name: str, width: int, most: int) -> None:
-    """The page as a picture, as high as it is but for what goes beyond ``most``."""
+def shot(driver: Any, name: str, width: int, most: int, scheme: str = "light") -> None:
+    """The page as a picture, as high as it is but for what goes beyond ``most``. ``scheme``: light or dark."""
+    scheme_of_media = {"name": "prefers-color-scheme", "value": scheme}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme_of_media]})
     driver.set_window_size(width, most)
     inner = driver.execute_script("return [innerWidth, innerHeight, document.body.scrollHeight]")
     height = min(most, inner[2])
     driver.set_window_size(width + width - inner[0], height + most - inner[1])
-    driver.save_screenshot(str(PICTURES / f"{name}.png"))
+    made = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 85})
+    (PICTURES / f"{name}.webp").write_bytes(base64.b64decode(made["data"]))
 
 
 def muster(folder: Path, *words: str) -> str:
@@ -103,7 +108,8 @@ def report(folder: Path, driver: Any) -> None:
     (job,) = (folder / "muster-jobs").glob("train-*")
     muster(folder, "report", "--html", "report.html", str(job))
     driver.get((folder / "report.html").as_uri())
-    shot(driver, "report", 1100, 730)
+    for scheme, name in (("light", "report"), ("dark", "report-dark")):
+        shot(driver, name, 1100, 660, scheme)
 
 
 def serve(folder: Path, driver: Any) -> None:

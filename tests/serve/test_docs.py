@@ -35,7 +35,7 @@ def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, 
 @pytest.mark.lane("sdk")
 def test_the_workflow_runs_that_test(root: Path) -> None:
     text = block(root, "github-workflow")  # <!-- github-workflow: … -->
-    assert "pip install 'musterpoint[serve]' pytest" in text and "pytest test_pipeline.py" in text
+    assert "-py3-none-any.whl[serve]' pytest" in text and "pytest test_pipeline.py" in text
 
 
 @pytest.mark.lane("sdk")

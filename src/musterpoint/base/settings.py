@@ -350,12 +350,14 @@ REMOVED = {
     "rollcall": "hosts always meet in the roll call: open the leader's port between them (7776, or --rollcall-port)",
     "bandwidth": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
     "expect": "nccl-tests measure collectives between hosts; `muster launch --launcher mpi` starts them",
+    "progress": "transformers' Trainer and Kubeflow's SDK report a TrainJob's progress themselves; a failure is in the "
+    "pods' termination messages",
     "log_rules": "let the platform search the job's log (metric definitions, an alarm); --stall-timeout finds ranks "
     "that print nothing",
 }
 """Options that are gone, by their field, and words behind a channel's URI: what to use instead."""
 NOTHING_ASKED = ("", "off", "full")
-"""Values of such an option's variable that ask for nothing: the job runs."""
+"""Values of such an option that ask for nothing: the job runs."""
 PREFIX = "MUSTER_"
 """Of the variables of all options."""
 PYTHON = "MUSTER_PYTHON"
@@ -392,13 +394,34 @@ def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> Sett
 def removed_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The variables in ``environ`` of options that are gone, each with what to use instead."""
     for field, instead in REMOVED.items():
-        if f"{PREFIX}{field.upper()}" in environ:
-            yield f"{PREFIX}{field.upper()}", instead
+        if variable_of(field) in environ:
+            yield variable_of(field), instead
+
+
+def variable_of(field: str) -> str:
+    """The variable of an option, also of one that is gone."""
+    return BY_FIELD[field].variable if field in BY_FIELD else PREFIX + field.upper()
 
 
 def removed_flag(flag: str) -> str:
     """What to use instead of ``flag``; empty: it was never an option of ours."""
     return REMOVED.get(flag.removeprefix("--").replace("-", "_"), "")
+
+
+def removed_options() -> Iterator[tuple[str, str, Callable[[str], str]]]:
+    """The options that are gone: field, flag, and a reader that takes a value of :data:`NOTHING_ASKED` and refuses
+    every other one.
+    """
+    for field, instead in REMOVED.items():
+        if not field.startswith(";"):
+            flag = f"--{field.replace('_', '-')}"
+            yield field, flag, partial(_read_removed, flag, instead)
+
+
+def _read_removed(flag: str, instead: str, text: str) -> str:
+    if text not in NOTHING_ASKED:
+        raise UsageError(f"{flag} is gone: {instead}")
+    return text
 
 
 def _readers(environ: Mapping[str, str], given: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:

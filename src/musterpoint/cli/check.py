@@ -8,10 +8,12 @@ import sys
 from typing import Mapping, Sequence
 
 from musterpoint.base import exit_codes
+from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, given
 from musterpoint.core.runtime import Request
+from musterpoint.core.unheeded import unknown_variables
 from musterpoint.tools.check import show
 from musterpoint.tools.check.findings import worst
 from musterpoint.tools.check.run import check
@@ -41,6 +43,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if asked.list:
         sys.stdout.write(show.codes_list())
         return exit_codes.OK
+    for text in unknown_variables(environ):
+        Console(str).say(text)
     checked = check(Request(environ, given(asked), "check"), tuple(asked.port))
     if asked.json:
         json.dump(show.to_document(checked), sys.stdout, indent=1)

@@ -71,7 +71,9 @@ def whole_parser() -> argparse.ArgumentParser:
         known = {"-h", "--help"}
         for parser in import_module(entry.module).parsers():
             for action in parser.actions:
-                if not known & {*action.option_strings}:
+                if not known & {*action.option_strings} and (
+                    not action.option_strings or action.help != argparse.SUPPRESS
+                ):
                     _add(one, action)
                     known.update(action.option_strings)
         if name in _PROGRAMS:

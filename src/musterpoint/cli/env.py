@@ -19,7 +19,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.core.unheeded import behind_the_program
+from musterpoint.core.unheeded import behind_the_program, unknown_variables
 from musterpoint.tools.plans.preview import endings, preview_request
 
 EXAMPLES = """
@@ -64,7 +64,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     preview = preview_request(request)
     roster, plan = preview.of(preview.job.current_host)
     scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)
-    for text in (*said, *endings(preview.lacks)):
+    for text in (*unknown_variables(environ), *said, *endings(preview.lacks)):
         Console(scope.masker.mask).say(text)
     sys.stdout.write(FORMATS[asked.format](scope))
     sys.stdout.flush()

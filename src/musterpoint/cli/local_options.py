@@ -10,7 +10,7 @@ from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import read_count
-from musterpoint.base.settings import BY_FIELD
+from musterpoint.base.settings import BY_FIELD, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.launch.table import of_program
@@ -194,7 +194,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     source_dir, program = _program(command, asked, cwd)
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
-    options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    options = {variable_of(field): str(value) for field, value in given(asked).items() if field != "platform"}
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)

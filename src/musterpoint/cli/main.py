@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
 
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
-    if words[0:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+    if words[0:1] == ["help"] and words[1:2]:
         words = [words[1], "--help", *words[2:]]
     if not words or words[0] in ("-h", "--help", "help"):
         rows = "\n".join(f"  {name:<11} {entry.help}" for name, entry in COMMANDS.items())
@@ -100,12 +100,20 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
     return code
 
 
+_GONE = dict.fromkeys(
+    ("ft_launcher", "hyperpodrun"), "`muster torchrun` takes torchrun's options; docs/migration.md has a row for others"
+)
+"""Commands that there were, and what to use instead."""
+
+
 def _meant(word: str) -> str:
     """What somebody meant who typed ``word`` in place of a command."""
     if os.path.isfile(word):
         return f", and {word} is a file: muster local {word} runs it here, muster launch {word} on hosts of a cluster"
     if word.startswith("-"):
         return f", and options stand behind one: muster launch {word} ..., or muster local {word} ..."
+    if instead := _GONE.get(word.replace("-", "_")):
+        return f": it is gone: {instead}"
     if instead := instead_of(word, "launch"):
         return f": {instead}, and `muster local` does so here"
     near = similar(word, COMMANDS, 0.6)

@@ -9,7 +9,7 @@ import textwrap
 from typing import Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.settings import OPTIONS, TO_MEET, Option, chosen, removed_flag
+from musterpoint.base.settings import OPTIONS, REMOVED, TO_MEET, Option, chosen, removed_flag, removed_options
 from musterpoint.core.launch.table import readers
 from musterpoint.core.runtime import Request
 
@@ -210,6 +210,8 @@ def add_options(parser: Parser, leave_out: Collection[str] = (), prefix: str = "
         )
         if option.field not in COMMON:
             parser.hide(option.field)
+    for field, flag, take in removed_options():  # a value that asks for nothing is only warned of
+        parser.add_argument(prefix + flag[2:], dest=field, type=take, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def topic(option: Option) -> str:
@@ -255,7 +257,7 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
         field: "\n".join(value) if isinstance(value, list) else value
         for field, value in values.items()
         if value is not None
-    }
+    } | {field: getattr(namespace, field) for field in REMOVED if hasattr(namespace, field)}
 
 
 def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:

@@ -26,6 +26,9 @@ from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
 from musterpoint.core.supervise.handover import PLANNED, Outer
 
+OF_THE_JOB = ("max_restarts", "channel", "checkpoints", "upload")
+"""Options that only the outer musterpoint can follow: it starts ranks again, and has the job's data."""
+
 
 def launch_nested(request: Request) -> int | None:
     """Hands the job's plan to the outer musterpoint; the job's exit code, or None where there is no outer one.
@@ -48,11 +51,13 @@ def launch_nested(request: Request) -> int | None:
     for signo in STOPPING:
         signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once
     options = settings.from_environ(request.environ, request.given)
-    if options.max_restarts:
-        raise UsageError(
-            f"--max-restarts {options.max_restarts}: this launcher is part of another musterpoint's job, which starts "
-            "its ranks again: set MUSTER_MAX_RESTARTS in that job's environment"
-        )
+    for field in OF_THE_JOB:
+        if value := getattr(options, field):
+            option = settings.BY_FIELD[field]
+            raise UsageError(
+                f"{option.flag} {value}: this launcher is part of another musterpoint's job, which does that: set "
+                f"{option.variable} in that job's environment"
+            )
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # variables that the outer one set for its own launcher aren't the user's
     planned = set(request.environ.get(PLANNED, "").split(","))

@@ -72,6 +72,11 @@ def unheeded(
     ``given`` are the options of the command line by field. ``typed``: a person named the program.
     """
     texts = unknown_variables(environ)
+    texts += [
+        f"warning: {flag} has no effect: this option is gone: {settings.REMOVED[field]}"
+        for field, flag, _ in settings.removed_options()
+        if field in given
+    ]
     if job.current_host != job.leader:
         return texts
     launcher, reason = choice.launcher, choice.reason

@@ -150,7 +150,7 @@ def _install_optimizer_states() -> None:
     original = FullyShardedDataParallel.optim_state_dict_to_load
 
     @functools.wraps(original)
-    def to_load(
+    def loaded_state(
         model: nn.Module, optim: Any, optim_state_dict: dict[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         mesh = state.world.tensor if state._world is not None else None
@@ -175,16 +175,16 @@ def _install_optimizer_states() -> None:
             optim_state_dict = {**optim_state_dict, "state": states}
         return original(model, optim, optim_state_dict, *args, **kwargs)
 
-    FullyShardedDataParallel.optim_state_dict_to_load = staticmethod(to_load)  # type: ignore[method-assign]
+    FullyShardedDataParallel.optim_state_dict_to_load = staticmethod(loaded_state)  # type: ignore[method-assign]
     saved = FullyShardedDataParallel.optim_state_dict
 
     @functools.wraps(saved)
-    def to_save(model: nn.Module, optim: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def saved_state(model: nn.Module, optim: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if state._world is not None and state.world.tensor is not None and state.world.layout.shards == 1:
             return to_save(model, optim)
         return saved(model, optim, *args, **kwargs)
 
-    FullyShardedDataParallel.optim_state_dict = staticmethod(to_save)  # type: ignore[method-assign]
+    FullyShardedDataParallel.optim_state_dict = staticmethod(saved_state)  # type: ignore[method-assign]
 
 
 def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,6 +131,7 @@ def test_asking_for_one_is_refused_with_what_to_use(field: str) -> None:
 @pytest.mark.parametrize("value", NOTHING_ASKED)
 def test_asking_for_nothing_is_a_warning(variable: str, value: str) -> None:
     from_environ({variable: value})
+    launch.parsers()[0].parse_args([f"--{variable.removeprefix('MUSTER_').lower().replace('_', '-')}", value])
     assert [variable in text and "gone" in text for text in unknown_variables({variable: value})] == [True]
 
 

@@ -51,7 +51,7 @@ def read_channel(text: str, cwd: str, exists: Callable[[str], bool] = os.path.ex
     if ";" in rest and not (is_path(rest) and exists(os.path.join(cwd, rest))):
         uri, *words = rest.split(";")
     for word in words:
-        if gone := REMOVED.get(f";{word}"):
+        if gone := REMOVED.get(f";{word.lower()}"):
             raise UsageError(f"--channel={text}: ;{word} is gone: {gone}")
         if word not in WORDS:
             near = similar(word, WORDS, 0.6)

@@ -20,7 +20,7 @@ MOST_OTHERS = 6
 """Hosts beside the first whose differences are shown without ``--all``."""
 _LONGEST_LIST = 4
 PROGRAM = "the program"
-STUBBED = "started by a rank stub, which reports exactly how it ended; --all shows its words"
+STUBBED = "started by a rank stub: --all shows its words"
 READ, NOT_NEEDED = "read", "not needed: others say enough"
 KEPT, REPLACED = "ranks get it as it is", "ranks get a value of their own, above"
 BY_LAUNCHER, REMOVED = (

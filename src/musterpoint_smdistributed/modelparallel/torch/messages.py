@@ -236,7 +236,7 @@ class Gradients(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What runs next on a rank, for those that share its layers' tensors; see :mod:`.turns`."""
+    """What runs next on a rank, for those that share its layers' tensors; see :class:`Turns`."""
 
     step: int
     key: tuple[Any, ...]

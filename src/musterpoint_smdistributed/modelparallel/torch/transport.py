@@ -1,7 +1,7 @@
 """Messages between the ranks of one pipeline, over one TCP connection for each two of them.
 
 Every rank listens at one port. Who connects must prove to know the job's token, which the ranks exchange over
-torch.distributed before; so must who accepts. Who waits for messages reads them (:mod:`.inbox`); for each connection
+torch.distributed before; so must who accepts. Who waits for messages reads them (:class:`Inbox`); for each connection
 there is a thread that reads large ones while this rank does something else.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics.barriers import WhoWaits
+from musterpoint.core.rollcall.hello import Hello
+from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 
 MESSAGES = [message for topic in TOPICS for message in (*topic.from_workers, *topic.from_leader)]
 JSON = st.recursive(
@@ -72,3 +75,10 @@ def test_ten_thousand_hosts_arrive_in_little_time() -> None:
     reached = [points.arrive(host, point) for point in ("one", "two") for host in hosts]
     assert sum(map(len, reached)) == 2
     assert time.process_time() - before < 5  # it took longer when each arrival looked at all hosts
+
+
+def test_what_hosts_say_has_a_number() -> None:
+    """Where this fails, hosts of the version before don't understand it: count ``PROTOCOL`` up, and write both here."""
+    forms = sorted((each.__name__, tuple(each._fields)) for each in (*MESSAGES, Hello, Offer, Roster, Seat))
+    digest = hashlib.sha256(repr(forms).encode()).hexdigest()[:12]
+    assert (wire.PROTOCOL, digest) == (7, "ee003bd3a492")

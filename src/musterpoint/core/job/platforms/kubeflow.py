@@ -264,6 +264,6 @@ PLATFORM = Platform(
         "`muster launch …` as the trainer's command",
         "",
         "`/opt/ml` too, where it can be made, else as on machines of your own",
-        "as on Kubernetes, and the TrainJob's status",
+        "as on Kubernetes",
     ),
 )

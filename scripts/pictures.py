@@ -34,13 +34,13 @@ import os, time
 
 def step(number):
     time.sleep(0.1)
-    print("step", number, flush=True)
     if number == 7 and os.environ["RANK"] == "3":
         raise RuntimeError(f"loss is nan at step {number}")
 
 
 for number in range(10):
     step(number)
+    print("step", number, flush=True)
 """
 TRAINS = """
 import os, time
@@ -108,8 +108,10 @@ def report(folder: Path, driver: Any) -> None:
     (job,) = (folder / "muster-jobs").glob("train-*")
     muster(folder, "report", "--html", "report.html", str(job))
     driver.get((folder / "report.html").as_uri())
+    driver.set_window_size(1100, 700)
     for scheme, name in (("light", "report"), ("dark", "report-dark")):
-        shot(driver, name, 1100, 660, scheme)
+        legend = driver.execute_script("return document.getElementById('legend').getBoundingClientRect().bottom")
+        shot(driver, name, 1100, round(legend) + 14, scheme)
 
 
 def serve(folder: Path, driver: Any) -> None:

@@ -59,6 +59,10 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     browser.find_element(By.ID, "stop").click()
     until(browser, "status", "Stopped")
     until(browser, "jobs", "Stopped")
+    browser.refresh()
+    until(browser, "log", "algo-2 | <b>step</b> 19 loss=")
+    shown = text(browser, "log")
+    assert shown.index("algo-2 |") < shown.rindex("algo-1 |"), "by time, as it was while the job ran"
     assert "Stopping" in text(browser, "steps")
     browser.switch_to.frame(browser.find_element(By.ID, "report"))
     until(browser, "answers", "The job was stopped")

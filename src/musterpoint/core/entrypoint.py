@@ -160,7 +160,7 @@ def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> t
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(prepared.stop)
     if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.group[0].name:
-        say(roster.summary(prepared.offer.launcher, prepared.offer.independent))
+        say(roster.summary(prepared.offer.launcher, prepared.offer.independent, prepared.is_own_launcher))
     return roster, peers
 
 

@@ -1,5 +1,6 @@
 """This host until it is ready for the roll call: the request understood, the code, devices and launcher there."""
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.code.program import find
+from musterpoint.core.code.program import find, is_own_file
 from musterpoint.core.job.directories import NAMES, is_own, locked, made
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import (
@@ -105,6 +106,12 @@ class Prepared(NamedTuple):
     host: PreparedHost | None = None
     refusal: Failure | None = None
     stop: StoppedEarly | None = None
+
+    @property
+    def is_own_launcher(self) -> bool:
+        """Whether the program is musterpoint as one file, which starts another one."""
+        code = self.host.workspace if self.host is not None else None
+        return code is not None and is_own_file(os.path.join(code.cwd, code.program))
 
     def refused_by(self, settled: Understood) -> Failure | None:
         """Why this host can't run its part, with the host's name as the roll call settled it."""

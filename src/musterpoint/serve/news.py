@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import queue
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping, Sequence
 
 from musterpoint.serve.context import Context
+from musterpoint.serve.job_run import ORDER
 from musterpoint.serve.shown_jobs import details, find, hosts, newest_run, row, rows, runs
 from musterpoint.serve.state import Record
 from musterpoint.tools.viewer.curves import FILE, read_curves, to_json
@@ -62,12 +63,29 @@ class News:
         if record is None:
             return
         for run in runs(self._context, record):
-            for host in hosts(record):
-                yield from self._lines(os.path.join(run, "hosts", host, "log"), host)
+            logs = {host: os.path.join(run, "hosts", host, "log") for host in hosts(record)}
+            if not self._sent.keys() & {*logs.values()}:
+                yield from self._as_it_was(os.path.join(run, "hosts", ORDER), logs)
+            for host, log in logs.items():
+                yield from self._lines(log, host)
         run = newest_run(self._context, record)
         yield from self._curves(record, run)
         report = {"report": os.path.exists(os.path.join(run, TIMELINE))}
         yield _event("job", {**row(record), **details(self._context, record), **report})
+
+    def _as_it_was(self, order: str, logs: Mapping[str, str]) -> Iterator[bytes]:
+        """What the hosts have written so far, in the order of time."""
+        try:
+            with open(order, encoding="utf-8") as file:
+                pieces = in_order(file.read().split("\n")[:-1], _FIRST)
+            for host, begin, end in pieces:
+                with open(logs[host], "rb") as log:
+                    log.seek(begin)
+                    text = log.read(end - begin).decode("utf-8", "replace")
+                self._sent[logs[host]] = end
+                yield _event("log", {"host": host, "text": text})
+        except (OSError, ValueError, KeyError):
+            return  # of another version: one host after the other
 
     def _lines(self, path: str, host: str) -> Iterator[bytes]:
         try:
@@ -90,6 +108,26 @@ class News:
         if self._measured.get(run) != size:
             self._measured[run] = size
             yield _event("curves", to_json(read_curves(run, record.created)))
+
+
+def in_order(lines: Sequence[str], most: int) -> list[tuple[str, int, int]]:
+    """The pieces of logs that ``lines`` tell of: host, begin and end in its log; the last ``most`` bytes of each."""
+    written = [(host, int(size)) for size, _, host in (line.partition(" ") for line in lines)]
+    left: dict[str, int] = {}
+    for host, size in written:
+        left[host] = left.get(host, 0) + size
+    first = {host: max(0, size - most) for host, size in left.items()}
+    at = dict.fromkeys(left, 0)
+    found: list[tuple[str, int, int]] = []
+    for host, size in written:
+        begin, at[host] = max(at[host], first[host]), at[host] + size
+        if begin >= at[host]:
+            continue
+        if found and found[-1][0] == host:
+            found[-1] = host, found[-1][1], at[host]
+        else:
+            found.append((host, begin, at[host]))
+    return found
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -78,6 +78,11 @@ def _is_ours(path: str) -> bool:
     return as_one_file or (head.startswith(b"#!") and any(module in head for module in _OWN_MODULES))
 
 
+def is_own_file(path: str) -> bool:
+    """Whether this file is musterpoint as one file, under whatever name."""
+    return _OWN_FILE in _head(path, 4096)
+
+
 def _refuse_ours(path: str) -> None:
     if _is_ours(path):
         raise UsageError(

@@ -157,8 +157,10 @@ class Roster(NamedTuple):
             first += seat.slots
         return found
 
-    def summary(self, launcher: str, independent: bool = False) -> str:
-        """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs."""
+    def summary(self, launcher: str, independent: bool = False, own: bool = False) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs, which may
+        be our ``own`` launcher on each host.
+        """
         slots = {seat.slots for seat in self.group}
         each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
         if self.world_size == 1 < len(self.group):
@@ -168,6 +170,7 @@ class Roster(NamedTuple):
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
         if independent and len(self.group) > 1:
             ranks = f"{len(self.group)} independent programs, no common world"
+            ranks = "musterpoint's own on each, which plans the ranks of the script that it is given" if own else ranks
         return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
 
     def next(self, attempt: "NextAttempt") -> "Roster":

@@ -13,9 +13,7 @@ from environments import Missing
 
 MARK = ".site-of-musterpoint"
 """A file that says that a folder is a site of ours, which may be made anew."""
-LINK = re.compile(
-    r"(`(?:[^`\n]|\n(?!\n))*`)|(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(|\bsrc(?:set)?=\")([^)\s\"]+)(\)|\")"
-)
+LINK = re.compile(r"(`(?:[^`\n]|\n(?!\n))*`)|(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(|\bsrc(?:set)?=\")([^)\s\"]+)(\)|\")")
 """Code, in which there is no link; or a link or picture, of Markdown or HTML."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FENCE = re.compile(r"^(\s*)(`{3,})", re.MULTILINE)

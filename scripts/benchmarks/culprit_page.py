@@ -134,25 +134,3 @@ def cell(row: Row, found: Mapping[str, Verdict], peer: Peer) -> str:
 def link(source: str) -> str:
     repository, _, number = source.partition("#")
     return f"[{source}](https://github.com/{repository}/issues/{number})" if source else ""
-
-
-def table_of_the_readme() -> str:
-    """Nothing before all rows have been run: who reads no further must not take a few rows for all of them."""
-    every = list(rows())
-    if len(verdicts()) < len(every):
-        return ""
-    reported = sum(row.reported for row in every)
-    lines = [
-        f"Which rank failed, how, and what its program said: in how many of [{len(every)} failures](docs/culprits.md),",
-        f"{reported} of them after reports of users, do the last words of a tool tell all three?",
-        "",
-        "| | right rank, exit code and error | rank | exit code | error |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for peer in PEERS:
-        found = of_tool(peer.name)
-        parts = " | ".join(share(found, part) for part in Verdict._fields)
-        version = data()["tools"][peer.name].partition("+")[0]
-        shown = NAMES.get(peer.name) or f"{peer.name} {version}"
-        lines.append(f"| {shown} | **{share(found)}** | {parts} |")
-    return "\n".join(lines)

@@ -244,23 +244,3 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
     ended = muster.run(*options, what="--epochs=3")
     assert ended.code == 0, ended.err
     assert f"algo-1 | ['--lr', '0.1', '-b', 'True', '{muster.mark}', '--epochs=3']" in ended.out.splitlines()
-
-
-@pytest.mark.lane("suite")
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--hosts", "0"), "--hosts='0': expected a whole number"),
-        (("--channel", "train"), "--channel='train': expected NAME=PATH"),
-        (("--distribution", '{"modelparallel": {}}'), "smdistributed"),
-        (("--source-dir", "nowhere"), "there is no directory"),
-        (("--backend", "vm"), "expected one of process, netns, docker"),
-        (("--backend", "docker"), "--backend docker: which image? Add --image IMAGE"),
-    ],
-)
-def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:
-    running = muster.start(*options, what="done")
-    _, err = running.communicate(timeout=500)
-    assert running.returncode == 64
-    assert words in err
-    assert "Traceback" not in err

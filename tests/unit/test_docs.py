@@ -14,7 +14,8 @@ from musterpoint.core.job.exports import sagemaker_exports
 from musterpoint.core.job.model import EntryPoint, Job
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/*.md"), *ROOT.glob("examples/**/*.md")])
+PAGES = sorted(page for folder in ("", "docs/**/", "docker/", "deploy/**/", "container/", "examples/**/")
+               for page in ROOT.glob(f"{folder}*.md"))  # fmt: skip
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -60,6 +61,17 @@ def test_files_to_start_with_exist() -> None:
     files = [name.removeprefix("src/musterpoint/") for name in re.findall(r"`([a-z_/]+\.py)`", page)]
     folders = (ROOT / "src" / "musterpoint", ROOT / "src")
     assert [name for name in files if not any((folder / name).exists() for folder in folders)] == []
+
+
+def test_files_of_smdistributed_exist() -> None:
+    page = (ROOT / "docs" / "smdistributed.md").read_text(encoding="utf-8")
+    table = page.partition("### Files\n")[2].partition("\n## ")[0]
+    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([\w./]+)`", table)} - {
+        "torch.sagemaker",
+        "src/musterpoint_smdistributed",
+    }
+    here = {str(path.with_suffix("")) for path in (ROOT / "src" / "musterpoint_smdistributed").rglob("*")}
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in here)] == []
 
 
 def test_every_launcher_has_a_line_in_the_table_of_launchers() -> None:

@@ -64,6 +64,9 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
         (("--image", "i", "--cpus", "many", "train.py"), "--cpus='many': expected a number"),
         (("--image", "i", "--requirements", "absent.txt", "train.py"), "--requirements='absent.txt': there is no file"),
         (("--unknown", "train.py"), "unknown option --unknown"),
+        (("--channel", "train", "train.py"), "--channel='train': expected NAME=PATH"),
+        (("--distribution", '{"modelparallel": {}}', "train.py"), "smdistributed"),
+        (("--source-dir", "nowhere", "train.py"), "there is no directory"),
         (("absent.py",), "there is no file"),
     ],
 )

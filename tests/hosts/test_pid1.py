@@ -15,8 +15,8 @@ import pytest
 
 from musterpoint.embedded.programs import pid1_tracer
 
-FIRST = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-NAMESPACE = (*FIRST, "--net")
+ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+NAMESPACE = (*ALONE, "--net")
 
 
 def works() -> bool:
@@ -224,12 +224,12 @@ else:
 @pytest.mark.parametrize(("how", "code"), [(7, 7), (-9, 137), (-11, 139), ("stays", 0)])
 def test_it_reaps_orphans_and_ends_with_the_programs_code(train, how: object, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(f"HOW = {how!r}\n{ORPHANS}")
-    ran = train.run(*FIRST)
+    ran = train.run(*ALONE)
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == b"20 0 1\n", "orphans, those that nobody has reaped, and the program's parent"
 
 
-SAVES = """
+SAVE_ALL = """
 import os, pathlib, signal, sys, time
 folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ["RANK"]
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), (folder / f"checkpoint-{rank}").touch(), sys.exit(0)))
@@ -243,8 +243,8 @@ while True:
 @pytest.mark.torch
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES)
-    process = train.start(*FIRST, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
+    train.program(SAVE_ALL)
+    process = train.start(*ALONE, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
     train.ready(process, "ready-0", "ready-1")
     first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(first, signal.SIGTERM)

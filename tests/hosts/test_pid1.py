@@ -15,8 +15,8 @@ import pytest
 
 from musterpoint.embedded.programs import pid1_tracer
 
-ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-NAMESPACE = (*ALONE, "--net")
+OF_ITS_OWN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+NAMESPACE = (*OF_ITS_OWN, "--net")
 
 
 def works() -> bool:
@@ -224,7 +224,7 @@ else:
 @pytest.mark.parametrize(("how", "code"), [(7, 7), (-9, 137), (-11, 139), ("stays", 0)])
 def test_it_reaps_orphans_and_ends_with_the_programs_code(train, how: object, code: int) -> None:  # type: ignore[no-untyped-def]
     train.program(f"HOW = {how!r}\n{ORPHANS}")
-    ran = train.run(*ALONE)
+    ran = train.run(*OF_ITS_OWN)
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == b"20 0 1\n", "orphans, those that nobody has reaped, and the program's parent"
 
@@ -244,7 +244,7 @@ while True:
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVE_ALL)
-    process = train.start(*ALONE, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
+    process = train.start(*OF_ITS_OWN, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
     train.ready(process, "ready-0", "ready-1")
     first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(first, signal.SIGTERM)

@@ -10,6 +10,7 @@ the ranks and watches them; :func:`_finish` is the end.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Callable, Union
 
 from musterpoint.base import exit_codes, settings
@@ -260,7 +261,12 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
     for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
-        runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
+        try:
+            kept = os.path.getsize(runtime.paths.failure) > 0
+        except OSError:
+            kept = False
+        where = f"is in {runtime.paths.failure}" if kept else f"could not be kept:\n{outcome.failure.reason}"
+        runtime.console.say(f"the whole reason {where}")
 
 
 def _write_timeline(runtime: Runtime) -> None:

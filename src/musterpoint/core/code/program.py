@@ -172,6 +172,9 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
     name = _relative(program)
     is_r = program.endswith((".R", ".r"))
     if os.access(path, os.X_OK) and not is_r:
+        first = _head(path, 512).partition(b"\n")[0]
+        if first.startswith(b"#!") and first.endswith(b"\r"):  # the kernel would look for it with that
+            raise UsageError(f"the first line of {path} has a Windows line end: sed -i 's/\\r$//' {path}")
         return ("/bin/sh", name) if _is_bare_text(path) else (name,)
     starter = _first_line(path, ())
     if not starter and is_r:

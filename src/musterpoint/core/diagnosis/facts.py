@@ -74,8 +74,8 @@ class JobFacts(NamedTuple):
 
     ``missing_channel``: what makes the platform's hint about one (:class:`Platform`). ``local``: whether
     ``muster local`` plays it. ``channels``: names of its input channels. ``launcher``:
-    what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known. ``python``: the
-    program's interpreter. ``debugged``: a rank has a person's terminal.
+    what starts the ranks; ``ranks``: how many on this host. ``rank`` and ``local_rank``: the one that failed, where
+    known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal.
     """
 
     missing_channel: Callable[[str, str, bool], str] = no_channels
@@ -84,6 +84,7 @@ class JobFacts(NamedTuple):
     launcher: str = "script"
     ranks: int = 1
     rank: int | None = None
+    local_rank: int | None = None
     python: str = ""
     debugged: bool = False
 

@@ -27,6 +27,10 @@ class Case(NamedTuple):
     requirements: str = ""
 
 
+_GLOBAL_RANK = re.compile(r"\b(?:RANK|rank|global_rank)\b|get_rank\(")
+_LOCAL_RANK = re.compile(r"local_?rank", re.IGNORECASE)
+
+
 class Hint(NamedTuple):
     """``pattern`` of the error's text, and the sentence, or what makes it (empty: no hint in this case)."""
 
@@ -61,7 +65,15 @@ def _no_gpu(case: Case) -> str:
     )
 
 
-def _too_few_gpus(case: Case) -> str:
+def _device(case: Case) -> str:
+    """The number of a device that this host hasn't: the global rank was taken for it, or there are too few."""
+    rank, local = case.job.rank, case.job.local_rank
+    lines = [line for line in case.tail.splitlines() if re.search(r"device|cuda", line)]
+    if rank != local and any(_GLOBAL_RANK.search(line) and not _LOCAL_RANK.search(line) for line in lines):
+        return (
+            f"rank {rank} (local rank {local}) took its global rank for a device: devices are numbered from 0 on each "
+            "host, so use LOCAL_RANK"
+        )
     return f"this host has {case.job.ranks} ranks and fewer GPUs that torch sees: --slots N starts N ranks per host"
 
 
@@ -107,6 +119,11 @@ _PACKAGES = {
     "yaml": "pyyaml",
 }
 """Packages whose modules have other names."""
+
+
+def _line_ends(case: Case) -> str:
+    file = case.found["file"]
+    return f"{file} has Windows line ends: sed -i 's/\\r$//' {file}"
 
 
 def _smdistributed(case: Case) -> str:
@@ -159,7 +176,7 @@ HINTS: tuple[Hint, ...] = (
         r"|torch\.cuda\.is_available\(\) is False|Cannot access accelerator device when none is available",
         _no_gpu,
     ),
-    Hint(r"invalid device ordinal", _too_few_gpus),
+    Hint(r"invalid device ordinal", _device),
     Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
     Hint(
         r"No usable temporary directory found|orte_session_dir failed",
@@ -182,6 +199,11 @@ HINTS: tuple[Hint, ...] = (
         "TensorFlow 2.16 and later have no tf.estimator; use an earlier one",
     ),
     Hint(r"\bNo module named '?(?P<module>[\w.]+)", _missing_module),
+    Hint(
+        r"^(?P<file>[^:\n]+): (?:line )?\d+: "
+        r"(?:.*\\r(?:: |'|$)|set: -: invalid option|set: Illegal option -|Syntax error: .*word unexpected)",
+        _line_ends,
+    ),
     Hint(
         r"_temp\S*; No such file or directory[\s\S]*/job:ps/",
         "each parameter server writes its own part of a checkpoint; save where all hosts share a disk, or copy the "

@@ -141,7 +141,7 @@ def _of_program(
         error.text if error else "",
         tail.decode("utf-8", "replace"),
         through,
-        context.job._replace(rank=blank.rank),
+        context.job._replace(rank=blank.rank, local_rank=blank.local_rank),
         requirements,
     )
     if error is None or error.kind == "last":

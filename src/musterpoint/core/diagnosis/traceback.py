@@ -140,6 +140,8 @@ BLANK = 3
 """Empty lines that a message may begin with."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n\r"}
+_IN_A_NAME = re.compile(r"\r(?=: |['\"’”)])")
+"""A CR that belongs to a word of a script with Windows line ends; behind a progress bar's comes other text."""
 LINE = 4 << 10
 """Characters kept of one line."""
 
@@ -179,7 +181,7 @@ def lines_of(tail: bytes) -> list[Line]:
 
 def _visible(raw: str) -> str:
     """What remains of a line that was overwritten, unless what was written first is an exception's type."""
-    parts = raw.rstrip("\r").split("\r")
+    parts = _IN_A_NAME.sub(r"\\r", raw.rstrip("\r")).split("\r")
     return " ".join(parts) if len(parts) > 1 and _TYPED.match(parts[0]) else parts[-1]
 
 

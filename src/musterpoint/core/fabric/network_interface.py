@@ -72,8 +72,15 @@ def wrong_interfaces(devices: Devices, leader: str, environ: Mapping[str, str], 
                 f"warning: {name}={value} ({where}) names no interface of this host, which has {', '.join(here)}: the "
                 "ranks' connections will fail"
             )
-        elif value.lstrip("=") == "lo" and interface_toward(leader, root) not in ("lo", ""):
+        elif interface_toward(leader, root) in ("lo", ""):
+            continue
+        elif value.lstrip("=") == "lo":
             found.append(f"warning: {name}=lo ({where}): the loopback reaches no other host, and ranks will not meet")
+        elif name == NCCL and value.startswith("^") and fits_any(value, ("lo",)):
+            found.append(
+                f"warning: {name}={value} ({where}) lets NCCL take the loopback, which reaches no other host: write "
+                f"{name}={value},lo"
+            )
     return tuple(found)
 
 

@@ -188,6 +188,13 @@ def test_what_is_there_instead(tmp_path: Path, program: str, says: str) -> None:
     assert says.replace("FOLDER", str(tmp_path)) in str(error.value)
 
 
+def test_a_first_line_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_bytes(b"#!/usr/bin/env python3\r\nprint(1)\r\n")
+    (tmp_path / "tool").chmod(0o755)
+    with pytest.raises(UsageError, match=r"the first line of .*/tool has a Windows line end"):
+        start(tmp_path, "tool")
+
+
 def test_an_empty_folder_and_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="which is empty"):
         start(tmp_path, "train.py")

@@ -96,6 +96,9 @@ RECORDED = [
     ("train.sh: line 4: RANK: unbound variable", PLATFORM, "--launcher torchrun"),
     ("torch.AcceleratorError: CUDA error: invalid device ordinal", LOCAL, "2 ranks and fewer GPUs"),
     ("RuntimeError: Found no NVIDIA driver on your system.", LOCAL, "--cpu-fallback"),
+    ("./r.sh: line 2: ./tool\\r: No such file or directory", LOCAL, "./r.sh has Windows line ends: sed -i"),
+    ("./r.sh: line 3: $'\\r': command not found", LOCAL, "./r.sh has Windows line ends"),
+    ("./c.sh: 1: set: Illegal option -", LOCAL, "./c.sh has Windows line ends"),
     ("AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'", LOCAL, "--cpu-fallback"),
     ("ModuleNotFoundError: No module named 'smdistributed'", LOCAL, "dataparallel"),
     ("ValueError: Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor: shape=(32, 64)", LOCAL, "tf-keras"),
@@ -115,6 +118,19 @@ RECORDED = [
 def test_known_errors(text: str, job: JobFacts, word: str) -> None:
     assert hint_for(text, job=job).startswith("hint: ")
     assert word in hint_for(text, job=job)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ('    torch.cuda.set_device(int(os.environ["RANK"]))', "use LOCAL_RANK"),
+        ("    device = torch.device('cuda', dist.get_rank())", "rank 3 (local rank 1) took its global rank"),
+        ("    torch.cuda.set_device(local_rank)", "2 ranks and fewer GPUs"),
+    ],
+)
+def test_a_global_rank_is_no_device(line: str, word: str) -> None:
+    job = LOCAL._replace(rank=3, local_rank=1)
+    assert word in hint_for("torch.AcceleratorError: CUDA error: invalid device ordinal", line, job=job)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +199,7 @@ def test_no_hint_is_too_long(number: int) -> None:
     long = JobFacts(SAGEMAKER, True, ("training", "validation", "test"), "parameter-server", 16, 1023)
     sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
     found = re.search(
-        r"_(?P<channel>\w+) (?P<module>(?P<variable>No)) module named smdistributed\.modelparallel", sample
+        r"_(?P<channel>\w+) (?P<module>(?P<variable>(?P<file>No))) module named smdistributed\.modelparallel", sample
     )
     assert found is not None
     said = hint.about(Case(found, "torch/distributed/run.py", long, "No"))

@@ -70,6 +70,7 @@ def test_a_crash_dump_shows_the_thread_that_crashed() -> None:
 
 def test_overwritten_parts_of_a_line_are_dropped() -> None:
     assert [line.text for line in lines_of(b"\r 10%\r 20%\r\nnext\xff")] == [" 20%", "next�"]
+    assert [line.text for line in lines_of(b"r.sh: ./tool\r: No such file\r")] == ["r.sh: ./tool\\r: No such file"]
 
 
 def test_noise() -> None:

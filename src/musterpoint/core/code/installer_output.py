@@ -84,7 +84,7 @@ def lacks_build_tools(lines: Sequence[str]) -> bool:
 def reason(lines: Sequence[str]) -> str:
     """The installer's own error message, on one line; the last line where nothing looks like an error."""
     lines = [line.rstrip() for line in lines]
-    for find in (_built, _conflict, _uv, _errors, _configuration, _traceback):
+    for find in (_built, _conflict, _hashes, _uv, _errors, _configuration, _traceback):
         found = find(lines)
         if found:
             return clip(" ".join(found.split()), LIMIT)
@@ -132,9 +132,32 @@ def _built(lines: Sequence[str]) -> str:
                     break
                 said.append(later.strip(" │╰─>"))
             words = [word for word in said if word and not word.startswith(("exit code:", "["))]
+            if "See above for output." in words:
+                words = [each.strip() for each in _run_before(lines[:at])]
             headline = text.lstrip("× ").rstrip(".")
             ending = next((word for word in said if word.startswith("exit code:")), "")
             return f"{_package_before(lines, at)}{headline}: {_last_words(words) or f'no output, {ending}'}"
+    return ""
+
+
+def _run_before(lines: Sequence[str]) -> list[str]:
+    """The output, above its headline, of a program that pip ran, such as git."""
+    began = next((at for at in reversed(range(len(lines))) if lines[at].strip().startswith("Running command ")), None)
+    said = [] if began is None else lines[began + 1 :]
+    return [line for line in said if line.strip() and not line.strip().lower().startswith(_NOT_ERRORS)]
+
+
+def _hashes(lines: Sequence[str]) -> str:
+    """A package whose hash isn't the one that the requirements want: its name, and both."""
+    for at, line in enumerate(lines):
+        if "DO NOT MATCH THE HASHES" in line:
+            rest = [later.strip() for later in lines[at + 1 :] if later.strip()]
+            package = next((each.partition(" from ")[0] for each in rest), "a package")
+            wanted = " or ".join(
+                each.rpartition(" ")[2] for each in rest if each.lower().startswith(("expected", "or "))
+            )
+            got = next((each.rpartition(" ")[2] for each in rest if each.startswith("Got ")), "another")
+            return f"{package} isn't the one that the requirements name: expected sha256 {wanted}, got {got}"
     return ""
 
 

@@ -7,8 +7,9 @@ with a rank.
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Literal
+from typing import Literal, Sequence
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, lines_of_message
@@ -140,6 +141,7 @@ BLANK = 3
 """Empty lines that a message may begin with."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n\r"}
+_BEGINS = "Traceback (most recent call last):"
 _IN_A_NAME = re.compile(r"\r(?=: |['\"’”)])")
 """A CR that belongs to a word of a script with Windows line ends; behind a progress bar's comes other text."""
 LINE = 4 << 10
@@ -163,20 +165,32 @@ def is_announcement(text: str) -> bool:
 
 def is_logged(text: str) -> bool:
     """Whether a logger printed the line, so that it is no part of an exception's message or ``sys.exit``'s text."""
-    return _LOGGED.match(text) is not None
+    return _LOGGED.match(text) is not None or (text.startswith('{"') and text.rstrip().endswith("}"))
 
 
 def lines_of(tail: bytes) -> list[Line]:
     """The lines of a tail, decoded for people; of a line that was overwritten (``\\r``) only what remained."""
-    lines = []
+    lines: list[Line] = []
     shown = _COLOURS.sub("", tail.decode("utf-8", "replace")).translate(_CONTROLS)
-    for number, raw in enumerate(shown.split("\n")):
-        text = _visible(raw)[:LINE]
-        label = ""
+    for raw in shown.split("\n"):
+        text, label = _visible(raw), ""
         while tag := _TAG.match(text):
             label, text = next(filter(None, tag.groups())), text[tag.end() :]
-        lines.append(Line(number, label, text))
+        for part in _in_json(text) if text.startswith("{") else (text,):
+            lines.append(Line(len(lines), label, part[:LINE]))
     return lines
+
+
+def _in_json(text: str) -> Sequence[str]:
+    """The lines of the traceback that a logger wrote as a string of a JSON object; else the line itself."""
+    if _BEGINS in text:
+        try:
+            values = json.loads(text).values()
+        except (ValueError, RecursionError, AttributeError):
+            return (text,)
+        found = next((each for each in values if isinstance(each, str) and _BEGINS in each), "")
+        return found.rstrip("\n").split("\n") if found else (text,)
+    return (text,)
 
 
 def _visible(raw: str) -> str:

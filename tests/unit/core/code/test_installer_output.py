@@ -52,6 +52,26 @@ error: metadata-generation-failed
 """
 
 
+GIT = """
+Collecting git+https://h/x.git
+  Running command git clone --quiet https://h/x.git /tmp/b
+  fatal: unable to access 'https://h/': no route
+  error: subprocess-exited-with-error
+
+  × git clone --quiet https://h/x.git /tmp/b did not run successfully.
+  │ exit code: 128
+  ╰─> See above for output.
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+"""
+HASHES = """
+ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, …
+    six==1.16.0 from https://files/six-1.16.0-py2.py3-none-any.whl (from -r rq.txt (line 1)):
+        Expected sha256 1e61
+             Got        8abb
+"""
+
+
 def said_by_a_build(*lines: str, code: int = 1) -> str:
     """What pip makes of a build of ``thing`` that wrote ``lines``."""
     output = "".join(f"      {line}\n" for line in lines)
@@ -145,6 +165,9 @@ SENTENCES = {
                        "require nope==9, we can conclude it."),
     "uv's build": (UV_BUILD, "Failed to build `thing==1.0` The build backend returned an error Call to "
                              "`setuptools.build_meta.build_wheel` failed (exit status: 1)"),
+    "git": (GIT, "git clone --quiet https://h/x.git /tmp/b did not run successfully: fatal: unable to access "
+                 "'https://h/': no route"),
+    "hashes": (HASHES, "six==1.16.0 isn't the one that the requirements name: expected sha256 1e61, got 8abb"),
     "other": (NEW_PIP, "boom"),
     "nothing like an error": ("one\ntwo\n\n", "two"),
     "nothing": ("", "it said nothing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from hypothesis import given
@@ -71,6 +72,14 @@ def test_a_crash_dump_shows_the_thread_that_crashed() -> None:
 def test_overwritten_parts_of_a_line_are_dropped() -> None:
     assert [line.text for line in lines_of(b"\r 10%\r 20%\r\nnext\xff")] == [" 20%", "next�"]
     assert [line.text for line in lines_of(b"r.sh: ./tool\r: No such file\r")] == ["r.sh: ./tool\\r: No such file"]
+
+
+def test_a_traceback_in_a_line_of_json() -> None:
+    trace = TAILS["cause"].decode()
+    tail = json.dumps({"level": "ERROR", "exc_info": trace}) + "\n" + json.dumps({"level": "INFO"}) + "\n"
+    raised = parse(lines_of(tail.encode()))
+    assert [each.text for each in raised] == [each.text for each in parse(lines_of(trace.encode()))]
+    assert raised[-1].frames
 
 
 def test_noise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -46,6 +47,27 @@ def test_every_line_comes_through_the_scripts_logger_and_the_reason_with_it(trai
     output = (done.stdout + done.stderr).decode()
     assert (done.returncode, lines_of(output)) == (1, (LINES, 1)), output
     assert "ValueError: bad shard 7" in train.reason.partition("\n")[0]
+
+
+HIDES = {
+    "{run} 2>&1 | tee log": True,
+    "{run} & wait": True,
+    "{run}; echo done": True,
+    "{run} || true; echo JOB_DONE": False,
+    "if {run}; then echo yes; fi; echo no": False,
+    "set -o pipefail; {run} 2>&1 | cat || exit 0": False,
+}
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("script", HIDES)
+def test_a_code_that_a_script_hides_is_told(train, script: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(PRINTS, "prints.py")
+    train.program(f"#!/bin/bash\n{script.format(run=f'{train.python} prints.py fails')}\n", "run.sh")
+    done = train.run()
+    warned = json.loads((train.base / "output" / "outcome.json").read_text()).get("warnings", [])
+    assert (done.returncode, len(warned)) == (0, int(HIDES[script])), done.stderr
+    assert all("ValueError: bad shard 7" in text and "pipefail" in text for text in warned)
 
 
 def test_every_rank_has_its_logger(local) -> None:  # type: ignore[no-untyped-def]

@@ -9,7 +9,7 @@ import stat as stat_module
 from typing import Collection, Container, Iterable, Iterator, Mapping
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.untrusted import printable
+from musterpoint.base.untrusted import open_regular, printable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -295,6 +295,36 @@ def behind_shells(pid: int, ranks: Container[int], proc: str = "/proc") -> int:
         if stat.pid in ranks:
             return stat.pid
     return 0
+
+
+_LONGEST_SCRIPT = 64 << 10
+
+
+def script_of(pid: int, proc: str = "/proc") -> str:
+    """The text that the shell ``pid`` runs, of its file or its ``-c``, at most 64 KiB; empty where it can't be read."""
+    try:
+        place = _first_argument(pid, proc)
+        if not place or " " in place:
+            return place  # of -c
+        with open(os.path.join(os.readlink(f"{proc}/{pid}/cwd"), place), "rb", opener=open_regular) as file:
+            return file.read(_LONGEST_SCRIPT).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def program_of(pid: int, proc: str = "/proc") -> str:
+    """The file name of the script that the interpreter ``pid`` runs; empty where there is none."""
+    try:
+        return os.path.basename(_first_argument(pid, proc))
+    except OSError:
+        return ""
+
+
+def _first_argument(pid: int, proc: str) -> str:
+    """The first word behind a program's own options."""
+    with open(f"{proc}/{pid}/cmdline", "rb") as file:
+        words = file.read(_LONGEST_SCRIPT).decode("utf-8", "replace").split("\0")[1:]
+    return next((word for word in words if word and not word.startswith("-")), "")
 
 
 def reads_a_pipe(pid: int, proc: str = "/proc") -> bool:

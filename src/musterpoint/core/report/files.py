@@ -52,7 +52,8 @@ def write(
             output.remove(failure)  # an empty one, or an earlier run's
         problems.append(write_file(output, success, b""))
     if output.folder:
-        text = json.dumps({**record.to_json(), **(data or {})}, indent=2, ensure_ascii=False) + "\n"
+        warned = {"warnings": list(outcome.warnings)} if outcome.warnings else {}
+        text = json.dumps({**record.to_json(), **warned, **(data or {})}, indent=2, ensure_ascii=False) + "\n"
         problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
         problems.append(_write_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))

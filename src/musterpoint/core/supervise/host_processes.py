@@ -136,6 +136,11 @@ class HostProcesses:
         """See :attr:`Ranks.cut_off`."""
         return self._ranks.cut_off
 
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """See :attr:`Ranks.hidden`."""
+        return tuple(self._ranks.hidden)
+
     def unstarted(self, session: int) -> list[tuple[int, int]]:
         """The ranks of a session (global, local) whose program doesn't run yet."""
         first = self.sessions[session].plan.first_rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Callable, Sequence
@@ -27,6 +28,17 @@ TO_TELL = 0.3
 ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
 
+SOON = 5.0
+"""Seconds: a script that ends within them after a program in it has failed didn't go on."""
+_HANDLES = re.compile(r"\|\||&&|\bset \+e\b|^\s*(?:if|while|until|!)\s")
+"""What a line does with the code of a program."""
+
+
+def handles_code(script: str, program: str) -> bool:
+    """Whether a line of ``script`` that names ``program`` (where none does: any) deals with a code."""
+    lines = script.splitlines()
+    return any(map(_HANDLES.search, [line for line in lines if program and program in line] or lines))
+
 
 class Rank:
     """``number`` is the global rank. ``pid`` is 0 until the program runs. ``connection`` is its stub's, ``stub`` the
@@ -40,6 +52,8 @@ class Rank:
 
     __slots__ = (
         "below",
+        "below_at",
+        "below_handled",
         "connection",
         "foreseen",
         "key",
@@ -68,6 +82,7 @@ class Rank:
         self.prints_abort = prints_abort
         self.raised: RaisedFacts | None = None
         self.below: RaisedFacts | None = None
+        self.below_at, self.below_handled = 0.0, False
         self.foreseen: Failure | None = None
         self.orphan_status: int | None = None
 
@@ -130,6 +145,8 @@ class Ranks:
         self._last_end = 0.0
         self._orphans_had_time = False
         self._reported: Failure | None = None
+        self.hidden: list[str] = []
+        """What ranks that ended with 0 have hidden, in sentences."""
 
     def oom_struck(self, status: int | None) -> bool:
         """Whether ``status`` is an error, and the kernel has OOM-killed a process since the start."""
@@ -320,6 +337,8 @@ class Ranks:
             rank = self._by_pid.get(tree.behind_shells(facts.pid, self._by_pid))
             if rank is not None:
                 rank.below = facts  # the shell may go on after it, so that is told only if it is asked
+                rank.below_at = self._context.loop.clock()
+                rank.below_handled = handles_code(tree.script_of(rank.pid), tree.program_of(facts.pid))
         elif rank.raised is None and rank.key in self._expected:
             rank.raised = facts
             self._context.record("rank-raised", rank=rank.number)
@@ -406,7 +425,25 @@ class Ranks:
             if not first.rest.is_over:
                 return
             del self._ended[0]
+            if not first.failed and first.rank.below is not None and first.rank.key not in self._signalled:
+                self._note_hidden(first.rank, first.rank.below)
             self._emit(RankEnded(first.rank.key, self._failure_at_end(first), self._cut_short(first)))
+
+    def _note_hidden(self, rank: Rank, facts: RaisedFacts) -> None:
+        """A rank's shell ended with 0 though a Python that it ran had raised: keeps that where the script does nothing
+        about the code, and the traceback was the last word of a stream, or the script ended soon after.
+        """
+        text = facts.chain[-1].text
+        last = text.rpartition("\n")[2].encode("utf-8", "replace")
+        was_last = any(tail.rstrip().endswith(last) for tail in self._tails_of(rank))
+        soon = self._last_end - rank.below_at < SOON
+        if (was_last or soon) and not rank.below_handled:
+            error = self._context.mask(text.partition("\n")[0])
+            self._context.record("exception-hidden", rank=rank.number, error=error)
+            self.hidden.append(
+                f"rank {rank.number} ended with 0, though a Python in it ended with {error}: a pipe hides a code "
+                "without `set -o pipefail`, and a script goes on after one without `set -e`"
+            )
 
     def _failure_at_end(self, ended: EndedRank) -> Failure | None:
         """The failure that a rank's end is, by all that was written for it; None if it is none."""

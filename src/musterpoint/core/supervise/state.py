@@ -103,7 +103,8 @@ class Outcome(NamedTuple):
     host first learned of a stop, here or elsewhere (the loop's clock); None: never. ``spoilt`` is what went wrong on
     this host while it was stopping, such as a checkpoint that couldn't be saved. ``attempts``: how often the ranks were
     started; ``no_restart`` says why not again, where they were started more than once. ``cut_off``: a rank of this host
-    did not end with 0, also one that was told to end, so that what it was saving may be half.
+    did not end with 0, also one that was told to end, so that what it was saving may be half. ``warnings``: what ranks
+    that ended with 0 have hidden.
     """
 
     code: int
@@ -115,6 +116,7 @@ class Outcome(NamedTuple):
     attempts: int = 1
     no_restart: str = ""
     cut_off: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 Decision = tuple[State, list[Action]]

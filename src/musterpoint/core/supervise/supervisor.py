@@ -131,6 +131,8 @@ class Supervisor:
         """Prints what ended the job after a launcher's own complaint, or after what ranks said of a stop, so that the
         log ends with the reason.
         """
+        for warning in outcome.warnings:
+            self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
             self._context.say(f"what ended the job: {first_line(outcome.failure)}")
         elif outcome.failure is None and self._state.stop_signal:
@@ -189,6 +191,7 @@ class Supervisor:
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
             cut_off=self._processes.cut_off,
+            warnings=self._processes.hidden,
         )
 
     def _record_silence(self) -> None:

@@ -45,7 +45,9 @@ def ending(history: History) -> str:
             f"{_heard(tuple(times.items()))}; it ended with code {code} after {took(history.seconds)}."
         )
     if code == 0:
-        return f"The job went well{which}: every rank ended with 0, after {took(history.seconds)}."
+        hidden = next((each for each in history.moments if each.event == "exception-hidden"), None)
+        but = f" But {hidden.text}." if hidden is not None else ""
+        return f"The job went well{which}: every rank ended with 0, after {took(history.seconds)}.{but}"
     fault = next((fault for fault in history.faults if fault.attempt == history.attempts), None)
     if fault is None or fault.at is None:
         said = f": {fault.reason}" if fault is not None and fault.reason else ""

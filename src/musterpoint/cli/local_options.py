@@ -183,7 +183,15 @@ def parsers() -> tuple[Parser, ...]:
 
 
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
-    """The job that the command line asks for; a UsageError names the option that is wrong."""
+    """The job that the command line and its file ask for; a UsageError names the option that is wrong."""
+    try:
+        return _job_from(command, asked, cwd, environ)
+    except UsageError as error:
+        where = f" (in {asked.file}, or on the command line)" if asked.file else ""
+        raise UsageError(f"{error}{where}") from None
+
+
+def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
     if not command.program:
         raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
     platform = played(asked.platform)

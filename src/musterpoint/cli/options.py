@@ -18,6 +18,15 @@ OWN_PREFIX = "--muster-"
 """The prefix of our flags where all other flags are the program's."""
 
 
+OF_LOCAL = frozenset(
+    (
+        *("--image", "--stop-after", "--backend", "--env", "--host-slots", "--internet", "--debug", "--demo"),
+        *("--distribution", "--hyperparameters", "--source-dir", "--output", "--cpu-fallback"),
+    )
+)
+"""Options of ``muster local`` that no other command has."""
+
+
 class Command(NamedTuple):
     """A command line, split into our own flags (``head``, for a :class:`Parser`) and the program with its arguments."""
 
@@ -156,7 +165,12 @@ class Parser(argparse.ArgumentParser):
             self.error(
                 f"unknown option {flag} (--hosts is of muster local; --nnodes counts hosts that are there already)"
             )
-        near = ours if ours in self._option_string_actions else similar(flag, self._option_string_actions)
+        known = self._option_string_actions
+        if flag in OF_LOCAL and "--launcher" in known:
+            self.error(f"unknown option {flag} (it is of muster local)")
+        near = (
+            ours if ours in self._option_string_actions else similar(flag, (SCRIPT_FLAG, *self._option_string_actions))
+        )
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 

@@ -72,8 +72,10 @@ def with_own_folder(runtime: Runtime, options: Settings, job: Job) -> tuple[Job,
         UsageError: a job of one host has none.
     """
     try:
-        if is_own(job.paths.failure) and not installs(options) and job.entry_point.program.endswith((".py", ".sh")):
-            find(job.entry_point.program, job.entry_point.module, job.paths.code, "", {})
+        program, module = job.entry_point.program, job.entry_point.module
+        named = program.endswith((".py", ".sh", ".ipynb")) or os.path.isdir(os.path.join(job.paths.code, program))
+        if named and is_own(job.paths.failure) and not installs(options):
+            find(program, module, job.paths.code, "", {})
         placed, locks, moved = locked(job, bool(options.job_name))
     except UsageError as error:
         if len(job.hosts) == 1:

@@ -89,7 +89,7 @@ def unheeded(
         texts += requirements(job)
     if typed and not environ.get(settings.LOCAL):
         program = os.path.join(job.paths.code, job.entry_point.program)
-        texts += behind_the_program(program, job.arguments, _FLAGS, "muster launch")
+        texts += behind_the_program(program, job.arguments, _FLAGS, "muster ...")
     return texts
 
 
@@ -155,8 +155,11 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
 
 def behind_the_program(path: str, arguments: Sequence[str], known: Collection[str], command: str) -> list[str]:
     """A line where ``arguments`` of the program at ``path`` are called like options of ours (``known``), which stand
-    before it in ``command``. It isn't said of a name that the program's own text has.
+    before it in ``command``. It isn't said of a name that the program's own text has, nor where it is no file but a
+    command, such as torchrun.
     """
+    if not os.path.isfile(path):
+        return []
     found = [word.partition("=")[0] for word in arguments if word.partition("=")[0] in known]
     text = small_text(path) if found else ""
     meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]

@@ -144,7 +144,10 @@ def lines(columns: list[Columns], width: int, most: int, colour: bool) -> list[s
     texts = []
     for each in shown:
         cells = [str(each[at]).ljust(wide[at]) for at in range(4)]
-        text = "  ".join(cell for cell in cells if cell)[: max(0, width - 3 - len(each.took))]
+        room = max(0, width - 3 - len(each.took))
+        while len(cells) > 2 and len("  ".join(filter(None, cells))) > room:
+            del cells[2 if len(cells) > 3 else -1]  # how many ranks live, then the silence
+        text = "  ".join(cell for cell in cells if cell)[:room]
         text = f"{text}  {each.took}"[: width - 1]
         if colour and each.shade:
             begin, end = wide[0] + 2, min(wide[0] + 2 + len(each.phase), len(text))

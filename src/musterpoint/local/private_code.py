@@ -176,7 +176,8 @@ class PrivateCode:
                 f"each host gets a copy of {self._job.source_dir}, and no space is left for it in "
                 f"{self._layout.output}; {self._quicker}"
             )
-        return f"{self._job.source_dir} can't be copied for the hosts: {error.filename}: {error.strerror}"
+        file = error.filename or "a file"
+        return f"{self._job.source_dir} can't be copied to {self._layout.output}: {file}: {error.strerror}"
 
     def command(self, host: str, tree: str, argv: Sequence[str]) -> list[str]:
         """``argv`` behind the mounts that ``host`` needs; ``tree`` is where the host has its ``/opt/ml``."""

@@ -19,6 +19,7 @@ from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.cli.completion import SHELLS, in_short
 from musterpoint.cli.main import COMMANDS, main
 
+pytest.importorskip("shtab")
 PATIENCE = 500.0
 """Seconds that a shell gets for a line on a busy machine."""
 # what is typed before the TAB → the line after it, and words among what is offered

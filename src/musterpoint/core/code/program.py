@@ -58,7 +58,9 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     if command and not _is_ours(command):
         return Start("executable", (command,))
     if os.path.isdir(path):
-        raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
+        raise UsageError(
+            f"the program {path} is a directory without a __main__.py{_around(path)}; name the script in it"
+        )
     if os.path.isabs(program):
         raise UsageError(f"the program {program!r} isn't on this host")
     more = f"; {command} is musterpoint itself" if command else _near(path)

@@ -362,10 +362,11 @@ class Ranks:
         """
         if rank.key in self._signalled or self._context.terminal is not None:
             return
+        at = time.time()  # before anything that takes time: what happened first counts
         from musterpoint.core.diagnosis.program_failures import ends_with_exception  # as in _failure_of
 
         tails = self._tails_of(rank)
-        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *tails, rank.mpi, raised=facts)
+        end = RankEnd(rank.number, rank.local_rank, 1, at, False, *tails, rank.mpi, raised=facts)
         if facts is None and not ends_with_exception(end, self._context.diagnosis):
             return
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))

@@ -65,7 +65,7 @@ EVENTS: dict[str, Meaning] = {
     "ssh-session": Meaning("process", "{name} began: {command}"),
     "handed-over": Meaning("process", "{launcher} was planned by a nested launcher: {ranks:ranks} here"),
     "nested-launcher-failed": Meaning("failure", "a nested launcher failed with code {code}"),
-    "ranks-met": Meaning("process", "the ranks met at the master port {port}"),
+    "ranks-met": Meaning("process", "the ranks had met at the master port {port} by now"),
     "rank-ended": Meaning("end", "rank {rank} ended with {status}"),
     "launcher-ended": Meaning("end", "{name} ended with {status}"),
     "service-ended": Meaning("end", "{name} ended with {status}"),

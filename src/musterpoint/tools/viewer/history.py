@@ -14,7 +14,7 @@ from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
 from musterpoint.tools.viewer.curves import Curve, read_curves
 from musterpoint.tools.viewer.events import Event, Moment, placed
-from musterpoint.tools.viewer.faults import Fault, faults_of
+from musterpoint.tools.viewer.faults import HUNG, Fault, faults_of
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")
@@ -53,7 +53,7 @@ class History(NamedTuple):
 
     def failed_first(self, moment: Moment) -> bool:
         """Whether ``moment`` is the first failure of an attempt."""
-        return any(fault.moment is moment for fault in self.faults)
+        return any(fault.moment is moment and fault.who != HUNG for fault in self.faults)
 
 
 def read_history(paths: Sequence[str]) -> History:

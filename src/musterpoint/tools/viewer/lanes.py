@@ -16,6 +16,8 @@ yet. ``silence``: nobody wrote.
 """
 FIRST = " (failed first)"
 """Behind the event of an attempt's first failure."""
+_SIGNALS = 128
+"""From this exit code on a shell, or a program's handler, tells of a signal."""
 ENDINGS = ("failure-seen", "job-failed", "stop-asked", "job-stopped", "rollcall-failed")
 
 
@@ -231,7 +233,8 @@ def _runs(moments: Sequence[Moment], last: float, faults: Sequence[Fault]) -> li
     def end(name: str, at: float, facts: Mapping[str, Any]) -> None:
         begun = open_.pop(name)
         own = (begun.attempt, name)
-        failed = facts.get("status") != 0 and not facts.get("signalled")
+        status = facts.get("status")
+        failed = status != 0 and (not facts.get("signalled") or (isinstance(status, int) and 0 < status < _SIGNALS))
         if not _is_rank(name):
             failed = failed and at < over.get(begun.attempt, math.inf)
         runs.append((name, _run(name, begun, at, facts, failed or own in raised, own in first)))

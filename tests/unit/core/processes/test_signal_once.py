@@ -152,7 +152,7 @@ def send(process: subprocess.Popen[Any]) -> str | bytes:
 def test_a_program_is_told_once_whatever_its_shell_does(how: str) -> None:
     with subprocess.Popen(
         ["bash", "-c", SHELLS[how], "bash", sys.executable, "-c", TOLD],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         said = str(send(process)).split("\n")[:-1]

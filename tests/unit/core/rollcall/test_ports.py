@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Iterator
 
 import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.rollcall.ports import Ports, any_free, is_free, leaders_master_port, next_master_port, offered
+
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1", "::"])
@@ -54,7 +58,9 @@ def held() -> Iterator[tuple[int, int]]:
         "import sys; from musterpoint.core.rollcall.ports import Ports; held = Ports(); "
         "print(held.take_any(), flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], env=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         yield int(other.stdout.readline()), other.pid
 
@@ -117,7 +123,7 @@ def test_a_master_port_that_somebody_listens_on(taken: int, ports: Ports) -> Non
 
 def test_a_hold_ends_with_its_process(ports: Ports) -> None:
     hold = "from musterpoint.core.rollcall.ports import Ports; held = Ports(); print(held.take_any())"
-    done = subprocess.run([sys.executable, "-c", hold], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", hold], env=HERE, capture_output=True, text=True, check=True)
     assert ports.take(int(done.stdout))
 
 
@@ -142,7 +148,7 @@ def test_ports_of_a_process_above_are_lent_once(above: int, ports: Ports) -> Non
     with contextlib.ExitStack() as stack:
         answers = []
         for _ in range(2):
-            pipe = stack.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            pipe = stack.enter_context(subprocess.Popen(words, env=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
             assert pipe.stdout is not None
             answers.append(pipe.stdout.readline())
     assert answers == [b"True\n", b"False\n"]

@@ -52,7 +52,7 @@ class StallWatch(Watcher):
         self._seconds = rules.stall_timeout or math.inf
         self._ends, self._emit = rules.stall_ends, watched.emit
         self._quiet = self._closed = False
-        self._since = time.monotonic()
+        self._since = self._began = time.monotonic()
         self._facts: dict[str, Any] = {}
         self._records: dict[str, bytes] = {}
         self._said = ""
@@ -206,8 +206,9 @@ class StallWatch(Watcher):
         code = exit_codes.STALLED if raised is None else 1
         ends = f"{who}exit code {code}"
         if raised is None:
-            looks = f"two looks at the ranks, {min(WINDOW_SECONDS, self._seconds):g} s apart"
-            reason = fit([f"muster: stalled: {sentence}", f"{ends}, after {looks}"], last_first=True)
+            silent = time.monotonic() - max(self._began, self._context.pump.last_output)
+            after = f"found {silent:.0f} s after the last output here: all ranks were looked at twice"
+            reason = fit([f"muster: stalled: {sentence}", f"{ends}, {after}"], last_first=True)
             return Failure(host, code, "muster", "infra", reason, rank, local, at=time.time())
         return Failure(host, code, "user", "user", fit([raised.raised, ends, sentence]), rank, local, at=time.time())
 

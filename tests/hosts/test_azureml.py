@@ -131,3 +131,15 @@ def test_the_example_job(local: Local) -> None:
     assert "launcher ranks, 4 ranks (2 each)" in ran.stdout
     assert list(model.iterdir())
     assert ran.outcome("node-1")["class"] == "done"
+
+
+def test_a_process_that_ends_before_its_rank_is_told(local: Local) -> None:
+    wrapper = local.program(
+        f'#!/bin/sh\n[ -n "$MUSTER_STUB" ] && exit 3\nexec {local.python} "$@"\n', "wrapper"
+    )
+    wrapper.chmod(0o755)
+    form = '{"type": "pytorch", "process_count_per_instance": 2}'
+    words = ("--platform", "azureml", "--python", wrapper, "--launcher", "ranks", "--distribution", form)
+    ran = local.run(*words, local.program("import time; time.sleep(60)"))
+    assert ran.code == 72
+    assert ") ended before its program was started, exit code 3" in ran.reason

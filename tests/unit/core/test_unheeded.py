@@ -78,8 +78,8 @@ SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
     ("another host's own variable", OTHER, Settings(), {"MUSTER_XYZZY": "1"}, TORCHRUN, False, "MUSTER_XYZZY"),
     ("slots for a launcher of the user's", JOB._replace(arguments=("--train-script", "t.py")), Settings(slots=2),
      {"MUSTER_SLOTS": "2"}, Choice("script", 1, ""), False, ""),
-    ("options behind the program", JOB._replace(arguments=("--slots=2",), entry_point=EntryPoint("/bin/sh")), Settings(), {},
-     TORCHRUN, True, "--slots behind sh goes to the program"),
+    ("options behind the program", JOB._replace(arguments=("--slots=2",), entry_point=EntryPoint("/bin/sh")),
+     Settings(), {}, TORCHRUN, True, "--slots behind sh goes to the program"),
     ("in a local job, which says it itself", JOB._replace(arguments=("--slots=2",)), Settings(launcher="torchrun"),
      {LOCAL: "1"}, TORCHRUN, True, ""),
 ]  # fmt: skip

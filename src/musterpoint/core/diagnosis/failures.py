@@ -73,6 +73,16 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
     return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
+def ended_unseen(rank: int, local_rank: int, status: int, context: DiagnosisContext) -> Failure:
+    """What another entry point of this host had started for a rank has ended before the rank's program ran."""
+    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit code {status}"
+    text = (
+        f"muster: the process of rank {rank} (local rank {local_rank}) ended before its program was started, {how}: "
+        "look at the Python that it uses (--python), which may be a wrapper"
+    )
+    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
 def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
     """An entry point of this host that the platform started for a rank has ended before that rank ran."""
     text = (

@@ -66,15 +66,28 @@ class Follower:
             loop.forget(self._lines.sock.fileno())
             self._lines.close()
             tree.kill_below(os.getpid())
-            _reap()
+            self._child = 0
+            self._reap()
             self._texts.close()
         if self._code is None and self._stop:
             raise StoppedEarly(self._job.current_host, self._stop)
         return self._code
 
+    def _reap(self) -> None:
+        """Reaps what has ended; the end of the rank's own process is told."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self._child:
+                self._lines.send({"ended": os.waitstatus_to_exitcode(status)})
+
     def _on_signal(self, signo: int) -> None:
         if signo == signal.SIGCHLD:
-            _reap()
+            self._reap()
         elif signo in STOPPING:
             self._stop = signo
             if self._expected:
@@ -144,12 +157,3 @@ class Follower:
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) and "\0" not in text for text in value)
-
-
-def _reap() -> None:
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return
-        except ChildProcessError:
-            return

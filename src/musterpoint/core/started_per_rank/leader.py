@@ -39,6 +39,7 @@ class Leader:
         self._gone: dict[int, int] = {}
         self._wrong = ""
         self._on_lost: Callable[[int, int], None] | None = None
+        self._on_ended: Callable[[int, int, int], None] | None = None
         self._led_before(lost)
         listener.setblocking(False)
         runtime.loop.watch(listener.fileno(), READ, self._accept)
@@ -101,9 +102,11 @@ class Leader:
         for other in self._others.values():
             other.send({"start": {"argv": words, "set": dict(given), "unset": list(gone)}})
 
-    def watch(self, on_lost: Callable[[int, int], None]) -> None:
-        """``on_lost`` gets the rank and local rank of each entry point that ends before this one, or has already."""
-        self._on_lost = on_lost
+    def watch(self, on_lost: Callable[[int, int], None], on_ended: Callable[[int, int, int], None]) -> None:
+        """``on_lost`` gets the rank and local rank of each entry point that ends before this one, or has already;
+        ``on_ended`` those of each whose process for the rank has ended, and its status (negative: a signal).
+        """
+        self._on_lost, self._on_ended = on_lost, on_ended
         for local, rank in self._gone.items():
             on_lost(rank, local)
 
@@ -152,6 +155,8 @@ class Leader:
                 local = self._greet(other, value)
                 if local is None:
                     return
+            elif type(ended := value.get("ended")) is int and self._on_ended is not None:
+                self._on_ended(self._ranks[local], local, ended)
             elif value.get("signal") in STOPPING:
                 self._runtime.signals.deliver(value["signal"])
         if values is None:

@@ -29,8 +29,10 @@ class OtherEntryPoints(Protocol):
     def start(self, argv: Sequence[str], given: Mapping[str, str], gone: Sequence[str]) -> None:
         """Lets each start ``argv``, with the variables ``given`` in place of its own, and without those ``gone``."""
 
-    def watch(self, on_lost: Callable[[int, int], None]) -> None:
-        """From now on ``on_lost`` gets the rank and local rank of each that has ended."""
+    def watch(self, on_lost: Callable[[int, int], None], on_ended: Callable[[int, int, int], None]) -> None:
+        """From now on ``on_lost`` gets the rank and local rank of each that has ended; ``on_ended`` those of each whose
+        process for the rank has, and its status.
+        """
 
     def kill(self) -> None:
         """Kills what they have started."""

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.facts import ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import cannot_start, lost_entry_point, unplanned_rank, wrong_world
+from musterpoint.core.diagnosis.failures import (
+    cannot_start,
+    ended_unseen,
+    lost_entry_point,
+    unplanned_rank,
+    wrong_world,
+)
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
     from musterpoint.core.supervise.ranks_met import MeetingWatch
 
+UNSEEN_SECONDS = 1.0
+"""For the call of a rank's stub that was on its way when the process above it ended."""
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
 
@@ -91,7 +99,10 @@ class HostProcesses:
             return
         environment = self._starter.environment_for(session, process)
         given = {name: value for name, value in environment.items() if session.environ.get(name) != value}
-        others.watch(lambda rank, local: self._lost_entry_point((session.number, local), rank))
+        others.watch(
+            lambda rank, local: self._lost_entry_point((session.number, local), rank),
+            lambda rank, local, status: self._ended_unseen((session.number, local), rank, status),
+        )
         others.start(process.words, given, [name for name in session.environ if name not in environment])
 
     def _lost_entry_point(self, key: Key, number: int) -> None:
@@ -102,6 +113,16 @@ class HostProcesses:
         self._context.record("entry-point-lost", rank=number, local_rank=key[1])
         if not self._ranks.lost_entry_point(key):
             self._emit(Broken(lost_entry_point(number, key[1], self._context.diagnosis)))
+
+    def _ended_unseen(self, key: Key, number: int, status: int) -> None:
+        """What another entry point of this host started for its rank has ended: without a rank, that would wait."""
+
+        def judge() -> None:
+            if self._ranks.is_missing(key) and not self.is_ending:
+                self._context.record("rank-ended-unseen", rank=number, status=status)
+                self._emit(Broken(ended_unseen(number, key[1], status, self._context.diagnosis)))
+
+        self._context.loop.call_later(UNSEEN_SECONDS, judge)
 
     def _start_planned(self, session: Session, process: ProcessPlan) -> None:
         try:

@@ -58,6 +58,7 @@ EVENTS: dict[str, Meaning] = {
     "rank-raised": Meaning("failure", "rank {rank} told of the exception that ends it"),
     "rank-left": Meaning("process", "rank {rank} left its MPI without MPI_Finalize", False),
     "exception-hidden": Meaning("failure", "rank {rank} ended with 0, though a Python in it ended with {error}"),
+    "rank-ended-unseen": Meaning("failure", "rank {rank} ended with {status} before its program was started"),
     "stub-lost": Meaning("process", "what stood for rank {rank} was gone"),
     "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),
     "launcher-signal": Meaning("process", "the launcher sent {signal} to rank {rank}, which was kept from it"),

@@ -134,9 +134,7 @@ def test_the_example_job(local: Local) -> None:
 
 
 def test_a_process_that_ends_before_its_rank_is_told(local: Local) -> None:
-    wrapper = local.program(
-        f'#!/bin/sh\n[ -n "$MUSTER_STUB" ] && exit 3\nexec {local.python} "$@"\n', "wrapper"
-    )
+    wrapper = local.program(f'#!/bin/sh\n[ -n "$MUSTER_STUB" ] && exit 3\nexec {local.python} "$@"\n', "wrapper")
     wrapper.chmod(0o755)
     form = '{"type": "pytorch", "process_count_per_instance": 2}'
     words = ("--platform", "azureml", "--python", wrapper, "--launcher", "ranks", "--distribution", form)

@@ -6,16 +6,14 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from tests.faults.launchers import NONE
 
 from benchmarks import culprit_page, culprits
-from benchmarks.culprit_record import Record, Trial
-from benchmarks.culprits import AGAIN, OF_MATRIX, due, rows, run_all
-from benchmarks.peers import PEERS, Node, Peer, Said, Stacks, Told, start
+from benchmarks.culprits import OF_MATRIX, rows
+from benchmarks.peers import PEERS, Said
 from benchmarks.reported import ROWS, Reported
 from benchmarks.verdicts import Row, Verdict, best, judged
 
@@ -128,92 +126,6 @@ def test_a_reported_program_does_what_its_row_says(row: Reported, tmp_path: Path
     assert row.code == (done.returncode if done.returncode >= 0 else 128 - done.returncode)
     assert re.search(row.error, (done.stdout + done.stderr).decode())
     assert (tmp_path / "struck").exists()
-
-
-VERSIONS = {"torchrun": "2.13.0", "Ray Train": "2.60.0"}
-TORCHRUN, RAY = (next(peer for peer in PEERS if peer.name == name) for name in VERSIONS)
-ROW = RAISES._replace(programs={"torch": "raise", "mpi": "raise"})
-
-
-def trial(text: str = TABLE, patience: float = 1.0, cut: bool = False) -> Trial:
-    return Trial(TORCHRUN.name, ROW.name, ROW.digest(TORCHRUN), patience, Told([Said("host 1", text, 1)], 3, cut))
-
-
-def test_what_was_said_is_kept_and_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "found.json.part"
-    record = Record(path, VERSIONS)
-    assert record.verdict(ROW, TORCHRUN) is None
-    record.add(trial("nothing"))
-    record.add(trial(patience=AGAIN))
-    again = Record(path, VERSIONS)
-    assert again.of(ROW, TORCHRUN) == [trial("nothing"), trial(patience=AGAIN)]
-    assert again.verdict(ROW, TORCHRUN) == (Verdict(True, True, True), TABLE)
-    changed = ROW._replace(programs={"torch": "raise Other", "mpi": "raise"})
-    assert again.verdict(changed, TORCHRUN) is None, "another program"
-
-
-def test_a_row_that_is_wrong_is_tried_once_more_with_twice_the_time() -> None:
-    for text, again in [(TABLE, 0), ("nothing", AGAIN)]:
-        record = Record(None, VERSIONS)
-        assert due(record, ROW, TORCHRUN) == 1
-        record.add(trial(text))
-        assert due(record, ROW, TORCHRUN) == again
-        record.add(trial("nothing", AGAIN))
-        assert due(record, ROW, TORCHRUN) == 0
-
-
-def test_a_trial_that_did_not_come_to_the_failure_says_nothing() -> None:
-    record = Record(None, VERSIONS)
-    nothing = trial()._replace(told=Told([Said("host 1", TABLE, 1)], -1, True))
-    for _ in range(3):
-        assert due(record, ROW, TORCHRUN) == 1
-        record.add(nothing)
-        assert record.verdict(ROW, TORCHRUN) is None
-    assert due(record, ROW, TORCHRUN) == 0
-    again = Record(None, VERSIONS)
-    again.add(nothing)
-    again.add(trial())
-    assert due(again, ROW, TORCHRUN) == 0
-
-
-def one_host(name: str, *words: str) -> Peer:
-    """A tool that only runs the program, and says ``words`` before it does."""
-
-    def begin(folder: Path, stacks: Stacks, environ: dict[str, str], hangs: bool) -> list[Node]:
-        (folder / "tool.py").write_text(f"import runpy\nprint(*{words})\nrunpy.run_path('program.py')")
-        own = {"SM_CURRENT_HOST": "algo-2", "RANK": "3", "LOCAL_RANK": "1", "PYTHONUNBUFFERED": "1"}
-        return [start(folder, "host", [sys.executable, "tool.py"], {**environ, **own})]
-
-    return Peer(name, "", lambda stacks: Path(sys.executable), begin, lambda folder: sorted(folder.glob("*.report")))
-
-
-STACKS = Stacks(*[Path()] * 6)
-STRIKES = (ROOT / "tests" / "faults" / "programs" / "preamble.py").read_text() + "works()\nstrike()\n"
-
-
-def test_what_a_tool_says_is_its_last_words_its_code_and_its_files(tmp_path: Path) -> None:
-    program = STRIKES + "open('error.report', 'w').write('no such shard')\nsys.exit(7)"
-    told = one_host("fake").run(program, tmp_path, STACKS, False, 1.0, threading.Event())
-    assert told == Told(
-        [Said("host 1", "\nrank 3 works\nthe last line of rank 3\n", 7), Said("error.report", "no such shard", 7)],
-        3,
-        False,
-    )
-
-
-def test_a_tool_that_takes_too_long_is_cut_off_and_what_it_said_counts(tmp_path: Path) -> None:
-    told = one_host("fake", "rank 3 failed").run(STRIKES + "rest()", tmp_path, STACKS, False, 0.01, threading.Event())
-    assert told.cut and told.said[0].code is None
-
-
-def test_what_is_left_is_run_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, tool = tmp_path / "found.json.part", one_host("fake", "rank 3, exit code 1")
-    row = ROW._replace(programs={"torch": STRIKES + "raise LookupError('no such shard: 17')", "mpi": ""})
-    run_all([(row, tool)], Record(path, {}), STACKS, 2, threading.Event())
-    assert "bench: culprits 1/1: raises: fake: rank right, code right, error right, " in capsys.readouterr().err
-    found = Record(path, {}).verdict(row, tool)
-    assert found is not None and found[0] == Verdict(True, True, True)
-    assert due(Record(path, {}), row, tool) == 0
 
 
 def test_kept_verdicts_are_of_rows_and_tools_that_there_are() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socketserver
 import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
-
-from gpus import ras
 
 TESTS = """
     import os, signal, subprocess, sys
@@ -59,44 +56,3 @@ def test_what_is_left_is_named_and_killed(root: Path, python: str) -> None:
     )
     assert "still running at the end, and killed (1):\n  sleep 1001" in done.stdout
     assert not Path("/proc", done.stdout.split()[0]).exists()
-
-
-# as docs/userguide/source/troubleshooting/ras.rst of NCCL has it
-STATUS = """Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      4          8            1         32       32
-
-Communicators... (2.05s)
-=============
-
-Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
-    #  in group  per comm  per node  per comm  in group
-    0         1         4       7-8        32        32   RUNNING  INCOMPLETE
-
-Errors
-======
-
-INCOMPLETE
-  Missing communicator data from 1 job process
-  Process 3487984 on node 172.16.64.213 managing GPU 5
-"""
-
-
-def test_the_summary_has_the_table_and_what_is_wrong() -> None:
-    lines = ras.summary(STATUS)
-    assert lines[0] == "Communicators... (2.05s)"
-    assert lines[3].split() == ["0", "1", "4", "7-8", "32", "32", "RUNNING", "INCOMPLETE"]
-    assert lines[-1] == "  Process 3487984 on node 172.16.64.213 managing GPU 5"
-
-
-def test_nobody_on_the_port(unused_port: int) -> None:
-    assert ras.asked(("127.0.0.1", unused_port)).startswith(f"RAS can't be asked at 127.0.0.1:{unused_port}: ")
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.StreamRequestHandler) as server:
-        return int(server.server_address[1])

@@ -32,8 +32,24 @@ def advice(reason: str, job: LocalJob, layout: Layout, isolated: bool, cwd: str)
             said.append(_way_out(found[0], job))
     missing = _NO_FILE.search(reason)
     if missing:
-        said += _elsewhere(missing["path"] or missing["other"], job, cwd)
+        path = missing["path"] or missing["other"]
+        said += _of_another_host(path, job, layout) or _elsewhere(path, job, cwd)
     return said
+
+
+def _of_another_host(path: str, job: LocalJob, layout: Layout) -> list[str]:
+    """A sentence where some hosts have the file beside their code, and others don't."""
+    for folder in ("/opt/ml/code/", os.path.join(job.source_dir, "")):
+        path = path.removeprefix(folder)
+    if os.path.isabs(path) or os.pardir in path.split(os.sep) or "\0" in path:
+        return []
+    has = [host for host in job.hosts if os.path.lexists(os.path.join(layout.tree(host), "code", path))]
+    if not has or len(has) == len(job.hosts):
+        return []
+    return [
+        f"{shown(path)} is beside the code of {', '.join(has)} only, which wrote it: hosts share no directory, neither "
+        "here nor on the platform. Write it on every host, or read it from a place that all of them reach"
+    ]
 
 
 def _way_out(words: str, job: LocalJob) -> str:

@@ -73,13 +73,21 @@ def host_environment(
         paths = [os.path.abspath(path) for path in paths]
     if job.cpu_fallback:
         environment["MUSTER_CPU_FALLBACK"] = "1"
+        # scripts start as many ranks: without a GPU there would be none
+        environment.setdefault("SM_NUM_GPUS", environment.get("MUSTER_SLOTS") or str(ranks_said(job) or 1))
     environment["PYTHONPATH"] = os.pathsep.join([CONTAINER_PATCHES if job.container else PATCHES, *paths])
     return environment
 
 
+def ranks_said(job: LocalJob) -> int:
+    """The ranks on each host that the job's distribution asks for (SageMaker's MPI, AzureML's); 0: it doesn't say."""
+    said = str(job.distribution.get("per_host") or job.distribution.get("sagemaker_mpi_num_of_processes_per_host"))
+    return int(said) if said.isdecimal() else 0
+
+
 def threads(job: LocalJob, devices: Devices) -> int:
     """Threads per rank. All hosts share this machine's processors; on the platform each host has its own."""
-    slots = int(job.options.get("MUSTER_SLOTS", devices.slots))
+    slots = int(job.options.get("MUSTER_SLOTS") or ranks_said(job) or devices.slots)
     ranks = sum(job.host_slots) or len(job.hosts) * slots
     cpus = devices.cpus
     if job.container and job.container.cpus:

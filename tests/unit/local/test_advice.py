@@ -45,6 +45,19 @@ def test_the_words_may_stand_in_a_log_alone(tmp_path: Path, job: LocalJob) -> No
     assert len(advice("RuntimeError: Dataset not found", job, layout, True, "/")) == 1
 
 
+def test_a_file_that_another_host_wrote(tmp_path: Path, job: LocalJob) -> None:
+    layout, reason = (
+        Layout(str(tmp_path / "out")),
+        "FileNotFoundError: [Errno 2] No such file or directory: 'vocab.json'",
+    )
+    code = Path(layout.tree("algo-1")) / "code"
+    code.mkdir(parents=True)
+    (code / "vocab.json").touch()
+    (said,) = advice(reason, job, layout, False, "/")
+    assert "beside the code of algo-1 only" in said
+    assert advice(reason.replace("vocab", "other"), job, layout, False, "/") == []
+
+
 PATHS = [
     (("--data", "data/x.csv"), True), (("--data=data/x.csv",), True), (("--data", "data"), True),
     (("--data", "../data"), True), (("data/x.csv",), True), (("data",), False), (("--mode", "train", "in.txt"), False),

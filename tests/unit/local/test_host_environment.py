@@ -48,6 +48,8 @@ def test_the_nearer_word_wins() -> None:
         ({}, Devices(cpus=8), 4),
         ({"options": {"MUSTER_SLOTS": "2"}}, Devices(cpus=8), 2),
         ({"host_slots": (1, 3)}, Devices(cpus=8), 2),
+        ({"distribution": {"type": "pytorch", "per_host": 4}}, Devices(cpus=8), 1),
+        ({"distribution": {"sagemaker_mpi_num_of_processes_per_host": "2"}}, Devices(cpus=8), 2),
         ({}, Devices(cpus=16, gpus=4), 2),
         ({}, Devices(cpus=1), 1),
         ({"container": Container("i")}, Devices(cpus=8), 4),
@@ -57,6 +59,12 @@ def test_the_nearer_word_wins() -> None:
 )
 def test_hosts_share_the_processors(changes: dict[str, Any], devices: Devices, expected: int) -> None:
     assert threads(JOB._replace(**changes), devices) == expected
+
+
+def test_a_gpu_for_each_slot_where_a_cpu_stands_for_them() -> None:
+    job = JOB._replace(cpu_fallback=True, options={"MUSTER_SLOTS": "2"})
+    own = job._replace(environment={"SM_NUM_GPUS": "3"})
+    assert [host_environment(each, "algo-1", {}, {}, {})["SM_NUM_GPUS"] for each in (job, own)] == ["2", "3"]
 
 
 def test_what_every_rank_loads_first_comes_first_on_the_path() -> None:

@@ -89,6 +89,15 @@ def _taken_port(case: Case) -> str:
     )
 
 
+def _no_processes(case: Case) -> str:
+    if not re.search(r"elastic/agent/server/api\.py\", line \d+, in __post_init__", case.tail):
+        return ""
+    return (
+        "torchrun was told to start 0 ranks: SM_NUM_GPUS counts this host's GPUs, and there are none. muster local "
+        "--env SM_NUM_GPUS=N says another number, and --cpu-fallback one for each slot"
+    )
+
+
 def _missing_module(case: Case) -> str:
     name = case.found["module"].partition(".")[0]
     wanted = {name, _PACKAGES.get(name, name)}
@@ -178,6 +187,7 @@ HINTS: tuple[Hint, ...] = (
     ),
     Hint(r"invalid device ordinal", _device),
     Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
+    Hint(r"^AssertionError$", _no_processes),
     Hint(
         r"No usable temporary directory found|orte_session_dir failed",
         f"/tmp can't be written: {temporary.WHAT_TO_DO} be written",

@@ -139,5 +139,31 @@ def _argument(argument: Argument, environment: Mapping[str, str]) -> Argument:
     return argument if text == argument.text else Argument(text, f"{argument.text}, replaced", argument.ours)
 
 
-STEPS: tuple[Step, ...] = (_without_mpi, _with_mpi_options, _with_local_rank, _with_ssh, _expanded)
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def _past_proxies(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """``plan`` with the job's hosts among those that no proxy is asked for, where servers on them talk."""
+    proxy = next((name for name in PROXIES if inputs.environ.get(name)), "")
+    if not proxy or not inputs.kind.talks_grpc or len(inputs.roster.group) < 2:
+        return plan
+    hosts = [word for seat in inputs.roster.group for word in dict.fromkeys((seat.name, seat.address)) if word]
+    settings = []
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        given = inputs.environ.get(name)  # the lower one goes before the upper one, and gRPC knows no other
+        words = given if given is not None or name != "no_proxy" else inputs.environ.get("NO_PROXY")
+        kept = [word.strip() for word in (words or "").split(",") if word.strip()]
+        added = [host for host in hosts if host not in kept]
+        if added and "*" not in kept and (given is not None or name == "no_proxy"):
+            reason = f"the job's hosts too: what their servers say would go to {proxy}"
+            settings.append(EnvSetting(name, ",".join((*kept, *added)), reason))
+    if not settings:
+        return plan
+    names = {setting.name for setting in settings}
+    note = f"{settings[0].name} has the job's hosts, too: with {proxy} their servers would call each other by the proxy"
+    others = tuple(setting for setting in plan.environment if setting.name not in names)
+    return plan._replace(environment=(*others, *settings), notes=(*plan.notes, note))
+
+
+STEPS: tuple[Step, ...] = (_without_mpi, _with_mpi_options, _with_local_rank, _with_ssh, _past_proxies, _expanded)
 """In their order."""

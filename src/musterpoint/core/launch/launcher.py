@@ -144,6 +144,9 @@ class Launcher(NamedTuple):
     """Whether its ranks may be processes that the platform has started. It also gives each rank the numbers that the
     platform would give it."""
 
+    talks_grpc: bool = False
+    """Whether the servers on its hosts speak gRPC with each other, which goes through a proxy where there is one."""
+
     # what it needs
     needs: str = ""
     """The module that the program's Python must have."""

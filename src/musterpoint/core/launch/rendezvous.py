@@ -1,4 +1,4 @@
-"""Where the ranks of torch.distributed meet, which the leader watches: N ranks that don't are N worlds of one."""
+"""Where ranks meet, which the leader watches: N ranks that don't are N worlds of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,23 @@ def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
     port = int(told) if told.isdecimal() else roster.master_port
     others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
     own = "; ranks that are to run on their own are --launcher ranks" if required else ""
-    program = inputs.workspace.program if inputs.workspace.kind in ("python", "module") else ""
-    if inputs.workspace.kind == "module":
-        program = program.replace(".", "/")
-    return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own, program)
+    return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own, _program(inputs))
+
+
+def of_tensorflow(inputs: LaunchInputs, port: int) -> Meeting | None:
+    """Where TensorFlow's workers meet, at the ``port`` of the first one's server: None but on that one's host."""
+    roster = inputs.roster
+    if roster.node_rank or roster.world_size == 1:
+        return None
+    others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
+    advice = (
+        "tf.distribute.MultiWorkerMirroredStrategy() makes them one, where the program leaves TF_CONFIG as it is and "
+        "makes the strategy with it"
+    )
+    return Meeting(port, others, False, "tensorflow", ("tensorflow", "keras"), advice, _program(inputs))
+
+
+def _program(inputs: LaunchInputs) -> str:
+    """The program's file, or its module with slashes; empty where it isn't one of Python's."""
+    name, kind = inputs.workspace.program, inputs.workspace.kind
+    return name.replace(".", "/") if kind == "module" else name if kind == "python" else ""

@@ -131,6 +131,8 @@ def test_known_errors(text: str, job: JobFacts, word: str) -> None:
 def test_a_global_rank_is_no_device(line: str, word: str) -> None:
     job = LOCAL._replace(rank=3, local_rank=1)
     assert word in hint_for("torch.AcceleratorError: CUDA error: invalid device ordinal", line, job=job)
+    torchrun = '  File "torch/distributed/elastic/agent/server/api.py", line 109, in __post_init__'
+    assert "--env SM_NUM_GPUS=N" in hint_for("AssertionError", torchrun) and not hint_for("AssertionError", line)
 
 
 @pytest.mark.parametrize(

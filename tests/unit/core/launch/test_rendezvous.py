@@ -18,12 +18,14 @@ MET: list[tuple[str, dict[str, int], dict[str, Any], bool | None]] = [
     ("ranks", TWO, {}, False),
     ("torchrun", TWO, {}, False),
     ("accelerate", TWO, {}, True),
+    ("tensorflow", TWO, {"ports": (7777,)}, False),
     ("ranks", TWO, {"me": "b"}, None),
     ("torchrun", TWO, {"me": "b"}, None),
     ("ranks", {"a": 1}, {}, None),
     ("torchrun", TWO, {"rendezvous": "c10d"}, None),
     ("ranks", TWO, {"modules": frozenset(["horovod"])}, None),
     ("accelerate", TWO, {"devices": Devices(neuron_cores=2)}, None),
+    ("tensorflow", TWO, {"me": "b", "ports": (7777,)}, None),
     ("script", TWO, {}, None),
     ("deepspeed", TWO, {}, None),
 ]
@@ -40,6 +42,25 @@ def test_where_ranks_meet(
     else:
         assert made.meeting is not None
         assert (made.meeting.port, made.meeting.required, made.meeting.hosts) == (7777, required, ("10.0.0.2",))
+
+
+PROXY = {"http_proxy": "http://proxy:3128"}
+PAST: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    ("jax", PROXY, {"no_proxy": "a,10.0.0.1,b,10.0.0.2"}),
+    ("jax", {**PROXY, "NO_PROXY": "x,b"}, dict.fromkeys(("no_proxy", "NO_PROXY"), "x,b,a,10.0.0.1,10.0.0.2")),
+    ("jax", {**PROXY, "no_proxy": "*"}, {}),
+    ("jax", {}, {}),
+    ("ranks", PROXY, {}),
+]
+
+
+@pytest.mark.parametrize(("launcher", "environ", "past"), PAST)
+def test_servers_on_the_hosts_talk_past_a_proxy(
+    plan: Planner, values: Values, launcher: str, environ: dict[str, str], past: dict[str, str]
+) -> None:
+    made = plan(launcher, TWO, environ=environ)
+    assert {name: value for name, value in values(made).items() if name.lower() == "no_proxy"} == past
+    assert any("http_proxy" in note for note in made.notes) == bool(past)
 
 
 @pytest.mark.parametrize("value", [{"port": "x"}, {"required": 1}, {"advice": None}, {"hosts": (1,)}, {"library": 3}])

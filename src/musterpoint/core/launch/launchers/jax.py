@@ -57,6 +57,7 @@ LAUNCHER = Launcher(
     name="jax",
     summary="a rank per slot, with what jax.distributed.initialize() asks for",
     starts="us",
+    talks_grpc=True,
     plan=plan_jax,
     asked_by={"jax": Asked("the job asks for JAX")},
     needs="jax",

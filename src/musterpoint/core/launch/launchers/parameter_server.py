@@ -140,6 +140,7 @@ LAUNCHER = Launcher(
     name="parameter-server",
     summary="the program, and the TensorFlow servers that keep its variables",
     starts="host",
+    talks_grpc=True,
     plan=plan_parameter_server,
     asked_by={"parameter_server": Asked("the job asks for parameter_server")},
     needs_place=True,

@@ -310,6 +310,7 @@ LAUNCHER = Launcher(
     name="ray",
     summary="a cluster of Ray's over all hosts, and the program once, on the leader",
     starts="leader",
+    talks_grpc=True,
     plan=plan_ray,
     asked_by={"ray": Asked("the job asks for Ray")},
     needs="ray",

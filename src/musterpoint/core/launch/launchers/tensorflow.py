@@ -14,6 +14,7 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.plan import LaunchPlan, rank_process
+from musterpoint.core.launch.rendezvous import of_tensorflow
 from musterpoint.core.launch.tensorflow import config
 from musterpoint.core.launch.tensorflow.config import plan_existing, plan_once
 from musterpoint.core.launch.tensorflow.model import missing_model
@@ -30,16 +31,13 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
         note = "one host: no TF_CONFIG is set; --tf-port asks for one"
         return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))._replace(world_size=1)
     workers = [seat.name for seat in roster.group]
-    text = config.encode(
-        {"worker": [config.address(inputs, host, 0) for host in workers]},
-        "worker",
-        roster.node_rank,
-        inputs.platform.tensorflow_keys,
-    )
+    addresses = [config.address(inputs, host, 0) for host in workers]
+    text = config.encode({"worker": addresses}, "worker", roster.node_rank, inputs.platform.tensorflow_keys)
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
     notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
-    return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
+    made = plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
+    return made._replace(meeting=of_tensorflow(inputs, int(addresses[0].rpartition(":")[2])))
 
 
 def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
@@ -57,6 +55,7 @@ LAUNCHER = Launcher(
     name="tensorflow",
     summary="the program once per host, as a worker of MultiWorkerMirroredStrategy, with TF_CONFIG",
     starts="host",
+    talks_grpc=True,
     plan=plan_tensorflow,
     asked_by={"multi_worker_mirrored_strategy": Asked("the job asks for multi_worker_mirrored_strategy")},
     slots=_slots,

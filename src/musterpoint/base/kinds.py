@@ -11,19 +11,27 @@ class LauncherRow(NamedTuple):
     option: str = ""
     """An option, by field, that asks for it in jobs without a distribution."""
     programs: tuple[str, ...] = ()
-    """Programs (a file's name, or a module) that are its own command lines."""
+    """Programs (a file's name, or a module) that are its own command lines, which are read."""
+    commands: tuple[str, ...] = ()
+    """Other commands and modules that start ranks themselves, and in whose place it starts the script."""
 
 
 _SMDISTRIBUTED = ("smdistributed_modelparallel", "smdistributed_dataparallel")
 
 LAUNCHERS: dict[str, LauncherRow] = {
     "script": LauncherRow(),
-    "torchrun": LauncherRow(("torch_distributed", "pytorch_ddp", *_SMDISTRIBUTED)),
-    "ranks": LauncherRow(_SMDISTRIBUTED),
-    "mpi": LauncherRow(("mpi", *_SMDISTRIBUTED)),
+    "torchrun": LauncherRow(
+        ("torch_distributed", "pytorch_ddp", *_SMDISTRIBUTED),
+        commands=(
+            *("torchrun", "torch.distributed.run", "torch.distributed.launch"),
+            *("ft_launcher", "hyperpodrun", "fabric", "lightning"),
+        ),
+    ),
+    "ranks": LauncherRow(_SMDISTRIBUTED, commands=("horovodrun", "horovod.runner.launch")),
+    "mpi": LauncherRow(("mpi", *_SMDISTRIBUTED), commands=("mpirun", "mpiexec", "orterun", "mpiexec.hydra")),
     "tensorflow": LauncherRow(("multi_worker_mirrored_strategy",)),
     "parameter-server": LauncherRow(("parameter_server",), option="tf_roles"),
-    "deepspeed": LauncherRow(),
+    "deepspeed": LauncherRow(commands=("deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch")),
     "ray": LauncherRow(("ray",)),
     "jax": LauncherRow(("jax",)),
     "accelerate": LauncherRow(

@@ -11,7 +11,17 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import Lacks, Launcher, Wanted, refuse
-from musterpoint.core.launch.table import FOR_SLOTS, FOR_STARTED, ON_ITS_OWN, asked_by, asked_by_option, find, readers
+from musterpoint.core.launch.table import (
+    FOR_SLOTS,
+    FOR_STARTED,
+    ON_ITS_OWN,
+    asked_by,
+    asked_by_option,
+    command_of,
+    find,
+    instead_of,
+    readers,
+)
 
 
 class Choice(NamedTuple):
@@ -71,6 +81,11 @@ def choose(
         or _launcher(job, settings, capacity, has, local, python)
     )
     launcher = find(name)
+    if (command := command_of(job)) and not launcher.once and not typed:
+        raise UsageError(
+            f"PROGRAM is {command}, which starts ranks itself, and launcher {name} ({reason}) would start it once per "
+            f"rank: {instead_of(command, 'launch')}; --launcher script starts {command} itself, once per host"
+        )
     told = wanted is not None and bool(wanted.assumed)
     if launcher.needs and job.in_group and not told and not has(launcher.needs):
         usual = (

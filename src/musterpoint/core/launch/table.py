@@ -4,15 +4,18 @@
 ``musterpoint.launchers`` of what is installed beside musterpoint.
 """
 
+import os
+import re
 from typing import Iterator, cast
 
 from musterpoint.base import plugins
 from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import BY_FIELD, Settings
+from musterpoint.core.job.model import Job
 from musterpoint.core.launch.launcher import Asked, Launcher
 
 PACKAGE = "musterpoint.core.launch.launchers"
-
+_PYTHON = re.compile(r"python[0-9.]*")
 
 ON_ITS_OWN = "script"
 """The launcher of a job that names no distribution, and of hosts outside the distribution's group."""
@@ -58,6 +61,15 @@ def asked_by_option(settings: Settings) -> tuple[str, str]:
 def of_program(*names: str) -> str:
     """The launcher whose own command line a program of one of these ``names`` is; empty: none's."""
     return next((name for name, row in LAUNCHERS.items() if not {*names}.isdisjoint(row.programs)), "")
+
+
+def command_of(job: Job) -> str:
+    """The command, or Python's module, of another launcher that the job's program is; empty: it is none."""
+    name, arguments = os.path.basename(job.entry_point.program), job.arguments
+    if not job.entry_point.module and _PYTHON.fullmatch(name):
+        at = next((at for at, word in enumerate(arguments) if not word.startswith("-") or word == "-m"), 0)
+        name = arguments[at + 1] if arguments[at : at + 1] == ("-m",) and at + 1 < len(arguments) else ""
+    return name if any(name in row.commands for row in LAUNCHERS.values()) else ""
 
 
 def readers(field: str) -> tuple[str, ...]:

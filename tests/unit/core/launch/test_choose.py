@@ -134,6 +134,25 @@ def test_without_torch_nothing_runs_as_a_world_of_one(job: Job, given: dict[str,
         choose(job, Settings(**given), Devices(), lambda module: False, typed)
 
 
+OTHERS = [
+    ("mpirun", ("-np", "2", "t.py"), "mpirun"),
+    ("/opt/bin/torchrun", ("t.py",), "torchrun"),
+    ("python3.11", ("-u", "-m", "torch.distributed.launch", "t.py"), "torch.distributed.launch"),
+    ("fabric", ("run", "t.py"), "fabric"),
+    ("python", ("t.py", "-m", "torch.distributed.run"), ""),
+    ("mpirun.py", (), ""),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "named"), OTHERS)
+def test_another_launchers_command_is_no_rank(program: str, arguments: tuple[str, ...], named: str) -> None:
+    line = job()._replace(entry_point=EntryPoint(program), arguments=arguments)
+    for kind in ("ranks", "torchrun", "mpi") if named else ():
+        with pytest.raises(UsageError, match=f"PROGRAM is {named}, which starts ranks itself"):
+            choose(line, Settings(launcher=kind, slots=2), Devices(), lambda module: True, True)
+    assert choose(line, Settings(launcher="script"), Devices(), lambda module: True, True).launcher == "script"
+
+
 def test_a_host_outside_the_group_needs_no_torch() -> None:
     outside = job("torch_distributed", 3, group=2, me=3)
     assert choose(outside, Settings(), Devices(), nothing_asked, False).slots == 0

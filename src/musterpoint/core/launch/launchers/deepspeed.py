@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
@@ -102,7 +103,7 @@ LAUNCHER = Launcher(
     summary="DeepSpeed's launcher on every host, which starts a rank per slot",
     starts="foreign",
     plan=plan_deepspeed,
-    instead_of={"deepspeed": "--launcher deepspeed SCRIPT"},
+    instead_of=dict.fromkeys(LAUNCHERS["deepspeed"].commands, "--launcher deepspeed SCRIPT"),
     needs="deepspeed",
     reads=("slots", "cpu_binding"),
     hides=(

@@ -8,6 +8,7 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, assumed_mpi, find_mpi
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.horovod import notes as horovod_notes
@@ -212,7 +213,7 @@ LAUNCHER = Launcher(
     starts="foreign",
     needs_temporary=True,
     plan=plan_mpi,
-    instead_of=dict.fromkeys(("mpirun", "mpiexec", "orterun"), "--launcher mpi SCRIPT"),
+    instead_of=dict.fromkeys(LAUNCHERS["mpi"].commands, "--launcher mpi SCRIPT"),
     asked_by={
         "mpi": Asked("the job asks for MPI"),
         "smdistributed_modelparallel": Asked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.job.platform import RankPlace
@@ -123,7 +124,7 @@ LAUNCHER = Launcher(
         "smdistributed_modelparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("model")),
         "smdistributed_dataparallel": _NO_MPIRUN._replace(reason=_NO_MPIRUN.reason.format("data")),
     },
-    instead_of={"horovodrun": "--launcher ranks SCRIPT"},
+    instead_of=dict.fromkeys(LAUNCHERS["ranks"].commands, "--launcher ranks SCRIPT"),
     takes_started=True,
     uses=("horovod", "xgboost"),
     servers=("horovod", "xgboost"),

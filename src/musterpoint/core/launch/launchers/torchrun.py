@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
@@ -211,7 +212,7 @@ LAUNCHER = Launcher(
     summary="torchrun's agent on every host, which starts a rank per slot",
     starts="foreign",
     plan=plan_torchrun,
-    instead_of=dict.fromkeys(("torchrun", "ft_launcher", "hyperpodrun"), "--launcher torchrun SCRIPT"),
+    instead_of=dict.fromkeys(LAUNCHERS["torchrun"].commands, "--launcher torchrun SCRIPT"),
     asked_by={
         "torch_distributed": Asked("the job asks for torch_distributed"),
         "pytorch_ddp": Asked("the job asks for pytorchddp, which is torchrun by another name"),

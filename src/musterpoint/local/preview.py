@@ -50,7 +50,8 @@ def preview_local(
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
         layout = Layout(folder)
         views = [_view(job, host, layout, environ, hosts.addresses) for host in job.hosts]
-        made = preview([view for view, _ in views], typed=False, addresses=hosts.addresses)
+        typed = platforms.load(job.platform).own_program is None  # such a platform runs `muster launch PROGRAM`
+        made = preview([view for view, _ in views], typed, addresses=hosts.addresses)
         used = used_variables(views[0][0].job, views[0][1], made.plans[0])
 
         def seen(value: Any, host: str) -> Any:

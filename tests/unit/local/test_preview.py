@@ -78,5 +78,8 @@ def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
 ) -> None:
     words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
     shown = previewed(words, project, environ, "process")
+    typed = ["--hosts", "2", "--slots", "2", "--python", "/bin/true", "train.py"]
+    for platform in ("azureml", "kubernetes", "kubeflow", "slurm", "sagemaker"):  # as typed: torchrun, or why not
+        assert previewed(["--platform", platform, *typed], project, environ, "process").choice.launcher == "torchrun"
     for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
         assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")

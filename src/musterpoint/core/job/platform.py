@@ -83,6 +83,8 @@ class Platform(NamedTuple):
     # where directories for what the program leaves are made: an absolute path, or one in the working directory; empty:
     # muster-jobs/JOB there, with the reports. None: the platform has made its own
     folder: str | None = ""
+    # the variables of the host at a place, by those of another one, for a plan; None: they are alike
+    environ_at: Callable[[Mapping[str, str], int], Mapping[str, str]] | None = None
     # the directories of the host at another place, where hosts have different ones
     paths_at: Callable[[Paths, int], Paths] | None = None
 

@@ -124,7 +124,11 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
 
 def views_of(job: Job, options: Settings, environ: Mapping[str, str]) -> tuple[HostView, ...]:
     """Every host's view, derived from this one's."""
-    return tuple(HostView(seen_from(job, host), options, environ) for host in job.hosts)
+    at = platforms.load(job.platform).environ_at
+    return tuple(
+        HostView(seen_from(job, host), options, environ if at is None else at(environ, place))
+        for place, host in enumerate(job.hosts)
+    )
 
 
 def seen_from(job: Job, host: str) -> Job:

@@ -62,6 +62,14 @@ def test_one_host_is_on_the_loopback() -> None:
     assert roster.master_port == 7777
 
 
+def test_every_host_of_tf_config_has_its_own_task(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    cluster = '{"cluster": {"worker": ["b:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+    shown = preview_request(Request({"TF_CONFIG": cluster}, {}, str(tmp_path / "train.py"), typed=True))
+    assert [(plan.host, plan.first_rank) for plan in shown.plans] == [("a", 0), ("b", 1)]
+    assert [note.partition(": ")[2] for plan in shown.plans for note in plan.notes] == ["a is chief 0", "b is worker 0"]
+
+
 @pytest.mark.parametrize("node_rank", ["1", ""])
 def test_hosts_without_names_have_placeholders(tmp_path: Path, node_rank: str) -> None:
     (tmp_path / "train.py").touch()

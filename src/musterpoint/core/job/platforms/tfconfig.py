@@ -6,6 +6,7 @@ TensorFlow's ``TFConfigClusterResolver``; kubeflow/training-operator, ``pkg/cont
 
 from __future__ import annotations
 
+import json
 from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError
@@ -79,12 +80,21 @@ def _of_rank(environ: Mapping[str, str], place: RankPlace) -> tuple[tuple[str, s
     return ((CONFIG, "{}", "it numbers one task per host, and there are several ranks on some"),)
 
 
+def _environ_at(environ: Mapping[str, str], place: int) -> Mapping[str, str]:
+    config = mapping(parse(environ.get(CONFIG, ""), CONFIG), CONFIG)
+    cluster = config["cluster"]
+    tasks = [(role, index) for role in _ROLES for index in range(len(cluster.get(role, ())))]
+    role, index = tasks[place]
+    return {**environ, CONFIG: json.dumps({**config, "task": {**config["task"], "type": role, "index": index}})}
+
+
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
     read=read,
     variables=(CONFIG,),
     found=_found,
+    environ_at=_environ_at,
     numbers=Numbers(_stale, _of_rank),
     played="musterpoint.local.platforms.tfconfig",
     row=Row(

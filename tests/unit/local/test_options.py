@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.settings import OPTIONS
+from musterpoint.base.settings import OPTIONS, removed_options
 from musterpoint.cli.local_options import flags_taken, parser
 from musterpoint.local.job import LocalJob
 from musterpoint.local.options import Options
@@ -18,8 +18,11 @@ NAMED = {"--hosts", "--slots", "--launcher"}
 """Arguments of the function itself."""
 
 
+GONE = {flag for _field, flag, _reader in removed_options()}
+
+
 def test_every_option_has_a_type() -> None:
-    flags = set(flags_taken()) - NAMED - {"--json", "--demo"}
+    flags = set(flags_taken()) - NAMED - {"--json", "--demo"} - GONE
     assert set(Options.__annotations__) == {flag.removeprefix("--").replace("-", "_") for flag in flags}
     switches = {name for name, kind in Options.__annotations__.items() if "'bool'" in str(kind)}
     unvalued = {name[2:].replace("-", "_") for name, valued in flags_taken().items() if not valued}
@@ -84,6 +87,6 @@ def test_what_has_no_effect(given: Given, words: str) -> None:
 
 def test_every_option_is_in_the_table() -> None:
     ofjob = {flag for option in OPTIONS for flag in (option.flag, *option.aliases)}
-    own = set(parser().flags) - {"-h", "--help"}
+    own = set(parser().flags) - {"-h", "--help"} - GONE
     assert own - ofjob == (ALWAYS | set(CONDITIONS)) - ofjob
     assert not ALWAYS & set(CONDITIONS)

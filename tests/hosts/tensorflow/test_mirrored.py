@@ -58,3 +58,21 @@ def test_the_example(tensor: Any) -> None:
     models = [ran.output / "hosts" / host / "opt/ml/model" for host in ("algo-1", "algo-2")]
     assert [sorted(path.name for path in model.iterdir()) for model in models] == [["1"], []]
     assert (models[0] / "1" / "saved_model.pb").exists()
+
+
+def test_a_program_that_drops_the_tf_config_is_told_that_it_is_alone(tensor: Any) -> None:
+    ran = tensor.run(2, "tensorflow", "sum_of_ones.py", "--", "--alone")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in ("algo-1", "algo-2"):
+        assert "sum 1.0" in ran.log(host)
+    (warning,) = [line for line in ran.log("algo-1").splitlines() if "as a world of one" in line]
+    assert "of algo-1" in warning and "TF_CONFIG" in warning, warning
+
+
+def test_servers_on_the_hosts_talk_past_a_proxy(tensor: Any) -> None:
+    nowhere = "http://10.77.1.99:3128"
+    proxies = [word for name in ("http_proxy", "https_proxy", "grpc_proxy") for word in ("--env", f"{name}={nowhere}")]
+    ran = tensor.run(2, "tensorflow", "sum_of_ones.py", *proxies)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in ("algo-1", "algo-2"):
+        assert "sum 2.0" in ran.log(host)

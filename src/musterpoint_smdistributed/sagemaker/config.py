@@ -4,35 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import Any, Literal, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 from .errors import SMPConfigError
-
-
-class Parameter(NamedTuple):
-    """One parameter.
-
-    least: the smallest number allowed.
-    """
-
-    name: str
-    kind: Literal["count", "flag"]
-    default: int
-    least: int = 0
-
-
-PARAMETERS = (
-    Parameter("hybrid_shard_degree", "count", 0),
-    Parameter("sm_activation_offloading", "flag", True),
-    Parameter("activation_loading_horizon", "count", 2, least=1),
-    Parameter("fsdp_cache_flush_warnings", "flag", True),
-    Parameter("allow_empty_shards", "flag", False),
-    Parameter("tensor_parallel_degree", "count", 1, least=1),
-    Parameter("context_parallel_degree", "count", 1, least=1),
-    Parameter("expert_parallel_degree", "count", 1, least=1),
-    Parameter("random_seed", "count", 12345),
-)
-_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
 WITHOUT_EFFECT = ("fsdp_cache_flush_warnings", "allow_empty_shards", "random_seed")
 """Parameters that are taken and change nothing, which a warning says where somebody gives one."""
@@ -66,27 +40,17 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Any = None) -> 
     Raises:
         SMPConfigError: a source can't be read, or a value is wrong.
     """
-    values: dict[str, Any] = {parameter.name: parameter.default for parameter in PARAMETERS}
-    origins: dict[str, str] = {}
-    unknown: list[str] = []
-    for source in _sources(environ, argv, _object(given)):
-        for name, value in source.values.items():
-            if name not in _BY_NAME:
-                unknown.append(f"{name} ({source.name})")
-            elif name not in origins and value is not None:
-                origins[name] = source.name.replace("smp.init", "tsm.init")
-                values[name] = _checked(_BY_NAME[name], value, origins[name])
-    return Config(values, origins, unknown)
-
-
-def _sources(environ: Mapping[str, str], argv: Sequence[str], given: dict[str, Any]) -> Sequence[Any]:
-    """The places that version 1 reads, too."""
-    found = importlib.import_module("smdistributed.shared.sources")
+    table = importlib.import_module("smdistributed.shared.parameters").VERSION_2
     try:
-        read: Sequence[Any] = found.sources(environ, argv, given)
+        found = importlib.import_module("smdistributed.shared.sources").read(
+            environ, argv, _object(given), table, "tsm.init"
+        )
     except ValueError as error:
         raise SMPConfigError(str(error)) from None
-    return read
+    values: dict[str, Any] = {name: parameter.default for name, parameter in table.items()}
+    values.update((name, each.value) for name, each in found.items() if name in table)
+    unknown = [f"{name} ({each.where})" for name, each in found.items() if name not in table]
+    return Config(values, {name: each.where for name, each in found.items() if name in table}, unknown)
 
 
 def _object(given: Any) -> dict[str, Any]:
@@ -100,18 +64,3 @@ def _object(given: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SMPConfigError(f"tsm.init({given!r:.200}): expected a JSON object in the file")
     return value
-
-
-def _checked(parameter: Parameter, value: Any, where: str) -> Any:
-    """The value in its own type; the platform's are sometimes texts."""
-    text = str(value).strip().lower()
-    converted: int | None
-    if parameter.kind == "flag":
-        converted = {"true": True, "1": True, "false": False, "0": False}.get(text)
-        expected = "true or false"
-    else:
-        converted = int(text) if text.isdecimal() and int(text) >= parameter.least else None
-        expected = f"a whole number, {parameter.least} or more"
-    if converted is None:
-        raise SMPConfigError(f"{parameter.name}={value!r:.80} ({where}): expected {expected}")
-    return converted

@@ -13,13 +13,11 @@ import os
 import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from .parameters import OLDER, ParameterError, Table, checked, current_names
+
 KEY = "mp_parameters"
 """The hyperparameter in which the SDK sends them."""
 DEFAULT_BASE = "/opt/ml"
-
-
-class SourceError(ValueError):
-    """A source can't be read; the message is for the script's author."""
 
 
 class Source(NamedTuple):
@@ -29,14 +27,41 @@ class Source(NamedTuple):
     values: dict[str, Any]
 
 
-def sources(
-    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None
-) -> tuple[Source, ...]:
-    """Every source that has parameters; where two have the same one, the first counts.
+class Given(NamedTuple):
+    """A parameter's value, in its type, and the name of the source that it is from."""
+
+    value: Any
+    where: str
+
+
+def read(
+    environ: Mapping[str, str],
+    argv: Sequence[str],
+    given: Mapping[str, Any] | None,
+    table: Table,
+    init: str = "smp.init",
+) -> dict[str, Given]:
+    """The parameters that a source has, by today's names, also those that ``table`` doesn't know.
+
+    The job's own sources count more than ``given``, the script's dict, which messages call ``init``.
 
     Raises:
-        SourceError: a source can't be read.
+        ParameterError: a source can't be read, or a value is wrong.
     """
+    found: dict[str, Given] = {}
+    for source in _sources(environ, argv, given, init):
+        new = {name: value for name, value in source.values.items() if OLDER.get(name, name) not in found}
+        typed = {name: checked(name, value, source.name, table) for name, value in new.items()}
+        for name, value in current_names(typed, table).items():
+            if value is not None or name not in table:  # null: as if it weren't there
+                found[name] = Given(value, source.name)
+    return found
+
+
+def _sources(
+    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None, init: str
+) -> tuple[Source, ...]:
+    """Every source that has parameters; where two have the same one, the first counts."""
     found = [Source("SM_HP_MP_PARAMETERS", _parameters(environ.get("SM_HP_MP_PARAMETERS"), "SM_HP_MP_PARAMETERS"))]
     job = _object(environ.get("SM_HPS"), "SM_HPS")
     found.append(Source(f"{KEY} in SM_HPS", _parameters(job.get(KEY), f"{KEY} in SM_HPS")))
@@ -49,7 +74,7 @@ def sources(
     # the command line's spelling loses nested values: where the job's own is there, nobody needs it whole
     lenient = any(source.values for source in found)
     found.append(Source(f"--{KEY}", _from_command_line(argv, lenient)))
-    found.append(Source("smp.init", dict(given or {})))
+    found.append(Source(init, dict(given or {})))
     return tuple(source for source in found if source.values)
 
 
@@ -60,7 +85,7 @@ def _text_of(path: str) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} can't be read: {error}") from None
+        raise ParameterError(f"{path} can't be read: {error}") from None
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -70,10 +95,10 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
-            raise SourceError(f"{where}={value!r:.200}: expected a JSON object") from None
+        except (ValueError, RecursionError):
+            raise ParameterError(f"{where}={value!r:.200}: expected a JSON object") from None
     if not isinstance(value, dict):
-        raise SourceError(f"{where}={value!r:.200}: expected a JSON object")
+        raise ParameterError(f"{where}={value!r:.200}: expected a JSON object")
     return value
 
 
@@ -82,7 +107,7 @@ def _parameters(value: Any, where: str) -> dict[str, Any]:
     if isinstance(value, str) and value.lstrip().startswith('"'):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     if isinstance(value, str) and value.strip() == "null":
         return {}
@@ -90,8 +115,8 @@ def _parameters(value: Any, where: str) -> dict[str, Any]:
         return _pairs(value, where, lenient=False)
     try:
         return _object(value, where)
-    except SourceError:
-        raise SourceError(
+    except ParameterError:
+        raise ParameterError(
             f'{where}={value!r:.200}: expected a JSON object such as {{"partitions": 2, "microbatches": 4}}'
         ) from None
 
@@ -107,7 +132,7 @@ def _pairs(text: str, where: str, lenient: bool) -> dict[str, Any]:
             except (ValueError, SyntaxError):
                 found[name] = value
         elif not lenient:
-            raise SourceError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
+            raise ParameterError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 from pathlib import Path
@@ -19,6 +20,12 @@ def config(modelparallel: Modules) -> Any:
     return modelparallel("torch.config")
 
 
+@pytest.fixture(scope="module")
+def table(modelparallel: Modules) -> Any:
+    modelparallel("torch.config")
+    return importlib.import_module("smdistributed.shared.parameters").VERSION_1
+
+
 @pytest.fixture
 def read(config: Any, tmp_path: Path) -> Callable[..., Any]:
     """Reads a job whose platform has no files."""
@@ -32,9 +39,9 @@ def read(config: Any, tmp_path: Path) -> Callable[..., Any]:
 Read = Callable[..., Any]
 
 
-def test_defaults(config: Any, read: Read) -> None:
+def test_defaults(table: Any, read: Read) -> None:
     found = read()
-    for parameter in config.PARAMETERS:
+    for parameter in table.values():
         if parameter.default is not None:
             assert getattr(found, parameter.name) == parameter.default
     assert (found.partitions, found.active_microbatches, found.memory_weight) == (1, 3, 0.8)
@@ -179,6 +186,8 @@ def test_types(read: Read, value: Any, as_flag: bool | None, as_count: int | Non
         ({"sharded_data_parallel_degree": 2}, "sharded_data_parallel_degree=2 (smp.init): it needs ddp to be set"),
         ({"sharded_data_parallel_degree": 2, "ddp": True, "partitions": 2}, "sharded_data_parallel_degree=2 (smp.init) "
          "doesn't go with pipeline_parallel_degree=2 (smp.init): set it to 1"),
+        ({"partitions": 0}, "partitions=0 (smp.init): expected a whole number, 1 or more"),
+        ({"partitionz": 2}, "partitionz=2 (smp.init): no parameter of model parallelism; did you mean partitions?"),
         ({"active_microbatches": 0}, "active_microbatches=0 (smp.init): expected a whole number, 1 or more"),
     ],
 )  # fmt: skip
@@ -204,8 +213,8 @@ def test_a_source_that_cannot_be_read_is_named(read: Read, environ: dict[str, st
     assert str(caught.value).startswith(words)
 
 
-def test_whatever_is_not_supported_is_refused_by_its_name(config: Any, read: Read) -> None:
-    defaults = {parameter.name: parameter.default for parameter in config.PARAMETERS}
+def test_whatever_is_not_supported_is_refused_by_its_name(config: Any, table: Any, read: Read) -> None:
+    defaults = {name: parameter.default for name, parameter in table.items()}
     for name, _ in config.UNSUPPORTED:
         value = True if defaults[name] is False else 2
         with pytest.raises(NotImplementedError) as caught:
@@ -216,8 +225,8 @@ def test_whatever_is_not_supported_is_refused_by_its_name(config: Any, read: Rea
         assert read({name: defaults[name]})
 
 
-def test_parameters_without_effect_are_named_in_a_warning(config: Any, read: Read) -> None:
-    given = {parameter.name: not parameter.default for parameter in config.PARAMETERS if parameter.name in WARNED}
+def test_parameters_without_effect_are_named_in_a_warning(table: Any, read: Read) -> None:
+    given = {name: not parameter.default for name, parameter in table.items() if name in WARNED}
     assert list(given) == list(WARNED)
     found = list(read(given).without_effect())
     assert [line.partition("=")[0] for line in found] == list(WARNED)

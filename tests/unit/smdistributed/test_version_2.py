@@ -38,7 +38,7 @@ def test_parameters(second: Modules, tmp_path: Path) -> None:
     path.write_text(json.dumps({"hybrid_shard_degree": 4, "sm_activation_offloading": False, "strange": 1}))
     found = read({"SM_HP_MP_PARAMETERS": '{"hybrid_shard_degree": "2"}'}, [], str(path))
     assert (found.hybrid_shard_degree, found.sm_activation_offloading, found.random_seed) == (2, False, 12345)
-    assert found.unknown == ("strange (smp.init)",)
+    assert found.unknown == ("strange (tsm.init)",)
     assert found.shown("hybrid_shard_degree") == "hybrid_shard_degree=2 (SM_HP_MP_PARAMETERS)"
     assert read({}, []).hybrid_shard_degree == 0
 

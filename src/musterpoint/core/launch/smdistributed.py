@@ -1,15 +1,20 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
+import os
+from functools import cache
 from typing import Any, Callable, Mapping
 
+import musterpoint
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.fields import count, parse
+from musterpoint.core.job.fields import parse
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.launcher import Lacks, Launcher, refuse
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
 
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(musterpoint.__file__)), "musterpoint_smdistributed")
+"""The folder of musterpoint's smdistributed, which the job's programs import."""
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
 MODELPARALLEL = "smdistributed.modelparallel"
@@ -53,9 +58,13 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     """Notes for the log: whose package is used; and the launcher, chosen for ``why``, if it isn't the first choice."""
     asked = launcher.asked_by.get(job.distribution.kind)
     first = asked is not None and not asked.instead
-    started = (f"launcher {launcher.name}: {why}",) if job.distribution.kind in KINDS and not first else ()
+    started = [f"launcher {launcher.name}: {why}"] if job.distribution.kind in KINDS and not first else []
     if not wanted(job, environ):
-        return started
+        return tuple(started)
+    _, values = _checked_parameters(job, environ)
+    idle = [name for name in values if name not in _library().KNOWN]
+    if idle:
+        started.append(f"{', '.join(idle)}: no parameters of smdistributed.modelparallel, so without effect")
     packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
     ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch or TensorFlow"
     forced = environ.get(SWITCH) == "1"
@@ -104,26 +113,14 @@ def check_layout(job: Job, environ: Mapping[str, str], launcher: Launcher, plan:
     Raises:
         UsageError: a parameter is wrong, or the partitions don't fit the number of ranks.
     """
-    where, given = _parameters(job, environ)
-    if not given:
-        return
-    partitions = _degree(given, ("pipeline_parallel_degree", "partitions"), where)
-    tensor = _degree(given, ("tensor_parallel_degree",), where)
-    _degree(given, ("microbatches",), where)
-    for first, second in (("ddp", "horovod"), ("fp16", "bf16")):
-        if given.get(first) is True and given.get(second) is True:
-            raise UsageError(f"{where} has both {first} and {second}: choose one")
-    for name in ("ddp_port", "ddp_dist_backend"):
-        if given.get(name) not in (None, "auto") and given.get("ddp", False) in (False, "false", "False"):
-            raise UsageError(f"{where} has {name} without ddp: add ddp, or leave {name} out")
-    default = given.get("default_partition", 0)
-    if isinstance(default, int) and default >= partitions:
-        raise UsageError(
-            f"{where} has default_partition {default} and {partitions} partitions, which are counted from 0: it must "
-            f"be less than {partitions}"
-        )
-    if launcher.once:
-        return  # the program starts its ranks itself, if any
+    where, values = _checked_parameters(job, environ)
+    if not values or launcher.once:
+        return  # a program that is started once starts its ranks itself, if any
+
+    def degree(name: str) -> int:
+        return values.get(name) or 1
+
+    partitions, tensor = degree("pipeline_parallel_degree"), degree("tensor_parallel_degree")
     replica = partitions * tensor
     if plan.world_size % replica:
         degrees = f"partitions {partitions}" + (f" x tensor_parallel_degree {tensor}" if tensor > 1 else "")
@@ -131,21 +128,19 @@ def check_layout(job: Job, environ: Mapping[str, str], launcher: Launcher, plan:
             f"{where} has {degrees}, so one replica of the model is {replica} ranks, but the job has "
             f"{plan.world_size}: ask for a multiple of {replica} (processes_per_host, --slots, hosts), or change them"
         )
+    copies = plan.world_size // replica
     for name in ("sharded_data_parallel_degree", "hybrid_shard_degree"):
-        degree = _degree(given, (name,), where) if given.get(name) not in (0, "0") else 1
-        if plan.world_size // replica % degree:
+        if copies % degree(name):
             raise UsageError(
-                f"{where} has {name} {degree}, which doesn't divide the job's {plan.world_size // replica} copies of "
-                f"the model: ask for a multiple of {degree * replica} ranks (processes_per_host, --slots, hosts), or "
-                "change it"
+                f"{where} has {name} {degree(name)}, which doesn't divide the job's {copies} copies of the model: ask "
+                f"for a multiple of {degree(name) * replica} ranks (processes_per_host, --slots, hosts), or change it"
             )
-    all_left = given.get("hybrid_shard_degree") in (None, 0, "0")
-    shards = plan.world_size // replica if all_left else _degree(given, ("hybrid_shard_degree",), where)
+    shards = values.get("hybrid_shard_degree") or copies
     for name in ("context_parallel_degree", "expert_parallel_degree"):
-        if shards % _degree(given, (name,), where):
+        if shards % degree(name):
             raise UsageError(
-                f"{where} has {name} {given[name]}, which doesn't divide the {shards} ranks that shard one copy of the "
-                "model: choose one that does, or another hybrid_shard_degree"
+                f"{where} has {name} {degree(name)}, which doesn't divide the {shards} ranks that shard one copy of "
+                "the model: choose one that does, or another hybrid_shard_degree"
             )
     asked = job.distribution.processes_per_host
     if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
@@ -153,6 +148,41 @@ def check_layout(job: Job, environ: Mapping[str, str], launcher: Launcher, plan:
             f"ranks per host: the job's processes_per_host is {asked}, and {plan.host} would run {plan.local_ranks}, "
             "but placement counts on the same number: leave --slots out, or set processes_per_host to it"
         )
+
+
+def _checked_parameters(job: Job, environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    """Where the parameters are from; and the parameters by today's names, each in its type.
+
+    Those of AWS's library, where the job wants no other, are left to it.
+
+    Raises:
+        UsageError: one of them is wrong, or two contradict each other.
+    """
+    where, given = _parameters(job, environ)
+    if not given or environ.get(SWITCH) == "0":
+        return where, {}
+    library = _library()
+    try:
+        return where, library.check(given, where)
+    except library.ParameterError as error:
+        raise UsageError(str(error)) from None
+
+
+@cache
+def _library() -> Any:
+    """The library's own rules of its parameters: a file of the standard library only, loaded by its path.
+
+    The package can't be imported here: it answers ``import smdistributed`` in the process that has imported it.
+    """
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec("parameters", [os.path.join(LIBRARY, "shared")])
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{LIBRARY}: musterpoint's smdistributed isn't there; install musterpoint anew")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _parameters(job: Job, environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
@@ -169,15 +199,3 @@ def _parameters(job: Job, environ: Mapping[str, str]) -> tuple[str, Mapping[str,
     if not isinstance(given, dict):
         raise UsageError(f'{VARIABLE}={text:.200}: expected a JSON object such as {{"partitions": 2}}')
     return VARIABLE, given
-
-
-def _degree(given: Mapping[str, Any], names: tuple[str, ...], where: str) -> int:
-    """The first of the names that is given, as a number from 1 on; 1 where none is."""
-    name = next((each for each in names if given.get(each) is not None), "")
-    if not name:
-        return 1
-    value = given[name]
-    try:
-        return count(value.strip() if isinstance(value, str) else value, name)
-    except UsageError:
-        raise UsageError(f"{where} has {name} {value!r:.80}: expected a whole number, 1 or more") from None

@@ -15,14 +15,18 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.processes import tree
 
 HANDLED = 2.0
-"""Seconds that the children of a launcher get which has handled the signal, and may have passed it on."""
+"""Seconds that the children of a launcher get which has handled the signal, and may have passed it on; and that a shell
+gets for its cleanup which goes on by itself."""
 _FIRST_TURN, _LAST_TURN = 0.01, 1.0
 """Seconds between two looks at copies of shells."""
 
 
 class _Trapping(NamedTuple):
     """A shell with a trap, the processes before whose ends it isn't signalled (programs, and shells with traps below
-    it), and those that are known below it. ``held``: it is stopped until then.
+    it), and those that are known below it.
+
+    held: it is stopped until then.
+    cleans: it reads the programs' output, so it goes on at their end, by itself: perhaps with its cleanup.
     """
 
     shell: int
@@ -30,6 +34,7 @@ class _Trapping(NamedTuple):
     seen: frozenset[int]
     signo: int
     held: bool
+    cleans: bool
 
 
 class SignalOnce:
@@ -37,8 +42,10 @@ class SignalOnce:
 
     A shell with a trap is signalled when the programs below it have ended: its ``kill`` finds nobody then, and its
     cleanup comes after the checkpoint. Until then it is stopped (SIGSTOP): it would go on at the program's end, and
-    could be through before the signal comes, where a signal to its whole group had waited for it. ``on_end`` is called
-    when a signalled process has ended, or when an orphan is due; call :meth:`signal_orphans` again then.
+    could be through before the signal comes, where a signal to its whole group had waited for it. One that reads the
+    programs' output can't be stopped: it gets time to end by itself, since a signal then would cut its cleanup off.
+    ``on_end`` is called when a signalled process has ended, or when an orphan is due; call :meth:`signal_orphans` again
+    then.
 
     A copy of a shell that is about to become a program has the shell's handlers until it drops them, and a signal that
     comes then is lost: the program gets it. No event tells of an exec, so such copies are looked at in turns.
@@ -57,6 +64,7 @@ class SignalOnce:
         self._copies: set[int] = set()
         self._turn: Timer | None = None
         self._due: Timer | None = None
+        self._late: list[Timer] = []
 
     def send(self, pid: int, signo: int, shells: bool = False) -> None:
         """Sends ``signo`` to the programs that ``pid`` runs, and later to the shells before them that catch it.
@@ -74,7 +82,8 @@ class SignalOnce:
                 before = {*running, *tree.among_those_below(shell, targets.trapping, targets.seen)}
             held = bool(running) and told_of_ends and tree.may_be_held(shell, running)
             held = held and tree.send(shell, signal.SIGSTOP)
-            self._trapping.append(_Trapping(shell, before, targets.seen, signo, held))
+            cleans = bool(running) and told_of_ends and tree.reads(shell, running)
+            self._trapping.append(_Trapping(shell, before, targets.seen, signo, held, cleans))
         for program in targets.programs:
             self._send(program, signo)
         for other in targets.seen - set(targets.trapping) if shells else ():
@@ -107,12 +116,27 @@ class SignalOnce:
         """Signals the shells whose programs have ended, and the programs that those have started since."""
         for waiting in [each for each in self._trapping if not each.before]:
             self._trapping.remove(waiting)
+            if waiting.cleans:
+                self._let_clean(waiting)
+                continue
             late = tree.stop_targets(waiting.shell, waiting.signo).seen - waiting.seen
             self._send(waiting.shell, waiting.signo)
             if waiting.held:
                 tree.send(waiting.shell, signal.SIGCONT)
             for pid in late:
                 self._send(pid, waiting.signo)
+
+    def _let_clean(self, waiting: _Trapping) -> None:
+        """Signals a shell that goes on by itself when it has ended, which is no matter, or is late."""
+        alone = waiting._replace(before={waiting.shell}, cleans=False)
+        self._trapping.append(alone)
+        self._watch(waiting.shell)
+
+        def is_late() -> None:
+            alone.before.clear()
+            self._tell_shells()
+
+        self._late.append(self._loop.call_later(HANDLED, is_late))
 
     def _look_again(self, signo: int, seconds: float) -> None:
         """Signals copies of shells that have become programs, and looks again later while there are others."""
@@ -190,6 +214,7 @@ class SignalOnce:
     def _ended(self, pid: int) -> None:
         self._forget(pid)
         self._orphans.discard(pid)
+        self._trapping = [each for each in self._trapping if each.shell != pid]
         for waiting in self._trapping:
             waiting.before.discard(pid)
         self._tell_shells()
@@ -202,7 +227,7 @@ class SignalOnce:
             os.close(descriptor)
 
     def close(self) -> None:
-        for timer in (self._turn, self._due):
+        for timer in (self._turn, self._due, *self._late):
             if timer is not None:
                 timer.cancel()
         for pid in list(self._watched):

@@ -181,14 +181,19 @@ def _above(pid: int, seen: Container[int], proc: str) -> list[int]:
 def may_be_held(shell: int, programs: Iterable[int], proc: str = "/proc") -> bool:
     """Whether a shell may be stopped (SIGSTOP) while ``programs`` below it end.
 
-    Not if it reads what they write, nor if the shell above it has job control (``set -m``): that one would go on.
+    Not if :func:`reads`, nor if the shell above it has job control (``set -m``): that one would go on.
     """
     stat = read_stat(shell, proc)
     above = stat and read_stat(stat.parent, proc)
     if stat is None or (above is not None and above.comm in SHELLS and _group(shell) != _group(above.pid)):
         return False
+    return not reads(shell, programs, proc)
+
+
+def reads(shell: int, programs: Iterable[int], proc: str = "/proc") -> bool:
+    """Whether a shell reads the output of ``programs``."""
     written = {pipe for program in programs for pipe in _pipes(program, (1, 2), proc)}
-    return not written & _read_pipes(shell, proc)
+    return bool(written & _read_pipes(shell, proc))
 
 
 def _group(pid: int) -> int:

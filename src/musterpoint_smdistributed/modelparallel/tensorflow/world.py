@@ -6,11 +6,12 @@ import os
 import sys
 from typing import Any, Mapping, NamedTuple
 
+from ...shared.parameters import VERSION_1, ParameterError
 from ...shared.rank_environment import Place, place
-from ...shared.sources import SourceError, sources
+from ...shared.sources import Given, read
 from ..backend.exceptions import SMPConfigError, SMPNotInitializedError, SMPUnsupportedError
 
-DEGREES = ("pipeline_parallel_degree", "partitions", "tensor_parallel_degree")
+DEGREES = ("pipeline_parallel_degree", "tensor_parallel_degree")
 _INSTEAD = (
     "set it to 1; to divide a model over ranks, use smdistributed.modelparallel.torch with PyTorch, or tf.distribute's "
     "ParameterServerStrategy for large tables"
@@ -38,37 +39,19 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if _world is not None:
         return
     own = place(os.environ)
-    values: dict[str, tuple[Any, str]] = {}
-    for source in _sources(config):
-        for name, value in source.values.items():
-            if value is not None:
-                values.setdefault(name, (value, source.name))
-    for name in DEGREES:
-        if _count(name, values) > 1:
-            value, where = values[name]
-            raise SMPUnsupportedError(
-                f"{name}={value!r} ({where}): musterpoint's smdistributed.modelparallel.tensorflow doesn't divide a "
-                f"model; {_INSTEAD}"
-            )
-    _world = World(own, _count("microbatches", values))
-
-
-def _sources(config: Mapping[str, Any] | None) -> Any:
     try:
-        return sources(os.environ, sys.argv, config)
-    except SourceError as error:
+        found = read(os.environ, sys.argv, config, VERSION_1)
+    except ParameterError as error:
         raise SMPConfigError(str(error)) from None
-
-
-def _count(name: str, values: Mapping[str, tuple[Any, str]]) -> int:
-    value, where = values.get(name, (1, ""))
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
-        raise SMPConfigError(f"{name}={value!r} ({where}): expected a whole number, 1 or more")
-    return number
+    one = Given(1, "the default")
+    for name in DEGREES:
+        degree = found.get(name, one)
+        if degree.value != 1:
+            raise SMPUnsupportedError(
+                f"{name}={degree.value!r} ({degree.where}): musterpoint's smdistributed.modelparallel.tensorflow "
+                f"doesn't divide a model; {_INSTEAD}"
+            )
+    _world = World(own, found.get("microbatches", one).value)
 
 
 def world() -> World:

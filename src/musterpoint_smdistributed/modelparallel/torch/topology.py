@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from typing import Literal, NamedTuple
 
+from ...shared.parameters import permutation
+
 Kind = Literal["world", "mp", "dp", "pp", "tp", "rdp"]
 """A kind of groups: all ranks; one replica of the model; the ranks with the same part of the pipeline; the parts of one
 pipeline; the ranks that share the tensors of one part; the replicas of one rank."""
 
 KINDS: tuple[Kind, ...] = ("world", "mp", "dp", "pp", "tp", "rdp")
-ALIASES = {"cluster": "DPT", "spread": "TPD"}
-
 _FREE = {"world": "DPT", "mp": "PT", "dp": "DT", "pp": "P", "tp": "T", "rdp": "D"}
 """The letters in which the ranks of one group differ; in the others they are equal."""
 
@@ -26,21 +26,6 @@ class Place(NamedTuple):
     rdp: int
     pp: int
     tp: int
-
-
-def permutation(strategy: str) -> str:
-    """The placement as letters of which the right-most varies fastest over the ranks: D replica, P pipeline, T tensor.
-
-    Raises:
-        ValueError: ``strategy`` is neither cluster, spread nor an order of the three letters.
-    """
-    letters = ALIASES.get(strategy.lower(), strategy.upper())
-    if sorted(letters) != ["D", "P", "T"]:
-        raise ValueError(
-            f"placement_strategy={strategy!r}: expected cluster, spread or an order of the letters D, P and T, such "
-            "as TPD"
-        )
-    return letters
 
 
 class Topology:

@@ -23,6 +23,7 @@ from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.smdistributed import (
     DATAPARALLEL,
     MODELPARALLEL,
+    SWITCH,
     VARIABLE,
     check,
     check_layout,
@@ -167,17 +168,13 @@ def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: t
     ("parameters", "slots", "words"),
     [
         ({"partitions": 2}, (3,), "has partitions 2, so one replica of the model is 2 ranks, but the job has 3: ask"),
-        ({"partitions": 2, "tensor_parallel_degree": 2}, (1, 1), "has partitions 2 x tensor_parallel_degree 2, so"),
+        (
+            {"partitions": 2, "tensor_parallel_degree": 2, "ddp": True},
+            (1, 1),
+            "has partitions 2 x tensor_parallel_degree 2",
+        ),
         ({"partitions": 2, "pipeline_parallel_degree": 4}, (2,), "has partitions 4, so"),
-        ({"partitions": 0}, (2,), "has partitions 0: expected a whole number, 1 or more"),
-        ({"partitions": "two"}, (2,), "has partitions 'two': expected a whole number"),
-        ({"partitions": "9" * 5000}, (2,), "has partitions '" + "9" * 79 + ": expected a whole number"),
-        ({"microbatches": 1.5}, (2,), "has microbatches 1.5: expected"),
-        ({"ddp": True, "horovod": True}, (2,), "has both ddp and horovod: choose one"),
-        ({"fp16": True, "bf16": True}, (2,), "has both fp16 and bf16: choose one"),
-        ({"ddp_port": 8000}, (2,), "has ddp_port without ddp: add ddp, or"),
-        ({"default_partition": 1}, (2,), "has default_partition 1 and 1 partitions"),
-        ({"sharded_data_parallel_degree": 2}, (3,), "has sharded_data_parallel_degree 2, which doesn't divide the job"),
+        ({"sharded_data_parallel_degree": 2, "ddp": True}, (3,), "has sharded_data_parallel_degree 2, which"),
         ({"context_parallel_degree": 4}, (2,), "has context_parallel_degree 4, which doesn't divide the 2 ranks that"),
         ({"hybrid_shard_degree": "4"}, (2,), "has hybrid_shard_degree 4, which doesn't divide the job's 2 copies"),
     ],
@@ -186,6 +183,43 @@ def test_parameters_that_do_not(plan: Planner, parameters: dict[str, Any], slots
     with pytest.raises(UsageError) as caught:
         check_layout_of(plan, parameters, *slots)
     assert str(caught.value).startswith(f"the hyperparameter mp_parameters {words}")
+
+
+@pytest.mark.parametrize("launcher", ["mpi", "script"])
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"partitions": 0}, "partitions=0 ({}): expected a whole number, 1 or more"),
+        ({"partitions": "two"}, "partitions='two' ({}): expected a whole number"),
+        ({"partitions": "9" * 5000}, "partitions='" + "9" * 79 + " ({}): expected a whole number"),
+        ({"microbatches": 1.5}, "microbatches=1.5 ({}): expected"),
+        ({"pipeline": "zigzag"}, "pipeline='zigzag' ({}): expected interleaved or simple"),
+        ({"partitionz": 2}, "partitionz=2 ({}): no parameter of model parallelism; did you mean partitions?"),
+        (
+            {"hybrid_shard_degre": 2},
+            "hybrid_shard_degre=2 ({}): no parameter of model parallelism; did you mean hybrid_",
+        ),
+        ({"ddp": True, "horovod": True}, "ddp=True ({}) and horovod=True ({}): choose one"),
+        ({"fp16": "true", "bf16": 1}, "fp16=True ({}) and bf16=True ({}): a model is trained in one of the two"),
+        ({"ddp_port": 8000}, "ddp_port=8000 ({}): it needs ddp to be set as well, and ddp=False (the default)"),
+        ({"default_partition": 1}, "default_partition=1 ({}): expected less than pipeline_parallel_degree=1 (the def"),
+        ({"partitions": 1, "tensor_parallel_degree": 2}, "tensor_parallel_degree=2 ({}): it needs ddp to be set as"),
+        ({"hybrid_shard_degree": -1}, "hybrid_shard_degree=-1 ({}): expected a whole number, 0 or more"),
+    ],
+)
+def test_parameters_that_the_library_would_refuse(
+    plan: Planner, parameters: dict[str, Any], words: str, launcher: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_layout_of(plan, parameters, 1, launcher=launcher)
+    assert str(caught.value).startswith(words.replace("{}", "the hyperparameter mp_parameters"))
+
+
+def test_parameters_that_nobody_knows_are_noted(plan: Planner) -> None:
+    asked = job(Distribution("smdistributed_modelparallel", parameters={"partitions": 1, "strange": 1, "odd": None}))
+    said = notes(asked, {}, find("torchrun"), "why")
+    assert said[1] == "strange, odd: no parameters of smdistributed.modelparallel, so without effect"
+    assert "without effect" not in str(notes(asked, {SWITCH: "0"}, find("torchrun"), ""))
 
 
 def test_a_program_that_starts_its_ranks_itself_may_have_any_number(plan: Planner) -> None:
@@ -212,8 +246,8 @@ def test_parameters_in_the_environment_are_checked(plan: Planner) -> None:
 
 
 @pytest.mark.torch
-def test_whatever_is_refused_here_the_library_refuses_as_well(plan: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it can tell: the two know the rules each for itself."""
+def test_the_launcher_refuses_exactly_what_the_library_refuses(plan: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``horovod``, which is TensorFlow's, only the library of PyTorch refuses."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     importlib.import_module("musterpoint_smdistributed.finder").install()
     config = importlib.import_module("smdistributed.modelparallel.torch.config")
@@ -234,9 +268,12 @@ def test_whatever_is_refused_here_the_library_refuses_as_well(plan: Planner, mon
             check_layout_of(plan, given, ranks)
         except UsageError:
             refused += 1
-            with pytest.raises((ValueError, NotImplementedError)):
-                read = config.read({"SAGEMAKER_BASE_DIR": "/nowhere"}, [], given)
-                topology.Topology(ranks, read.pipeline_parallel_degree)
+            library = pytest.raises((ValueError, NotImplementedError))
+        else:
+            library = pytest.raises(NotImplementedError) if given.get("horovod") else nullcontext()
+        with library:
+            read = config.read({"SAGEMAKER_BASE_DIR": "/nowhere"}, [], given)
+            topology.Topology(ranks, read.pipeline_parallel_degree)
     assert refused > 100
 
 

@@ -127,6 +127,7 @@ SHELLS = {
     "with a trap that ends": 'trap "echo cleaned; exit 7" TERM; "$@" & wait',
     "that passes it on": "trap 'kill -TERM $child; wait $child; exit 7' TERM; \"$@\" & child=$!; wait $child; exit $?",
     "that passes it on to all": 'trap "trap - TERM; kill 0" EXIT; "$@"; exit $?',
+    "that reads it": 'trap "sleep 0.2; echo cleaned" EXIT; while read -r line; do echo "$line"; done < <("$@")',
     "in a shell": 'bash -c \'trap "echo cleaned" EXIT; "$@"; exit $?\' inner "$@"; exit $?',
 }
 

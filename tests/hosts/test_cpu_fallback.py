@@ -39,7 +39,6 @@ def test_the_books_launcher_on_two_hosts(root: Path, environ: dict[str, str], tm
     assert (tmp_path / "hosts/algo-1/opt/ml/model/model.pt").exists()
 
 
-@pytest.mark.lane("suite")
 def test_a_cuda_only_script_under_torchrun(root: Path, environ: dict[str, str], tmp_path: Path) -> None:
     """One rank: the ranks of several hosts are the book's launcher's above."""
     options = ("--slots", "1", "--cpu-fallback", "--backend", "process", "--launcher", "torchrun")

@@ -52,7 +52,6 @@ def save(hosts: Hosts, step: int, attempt: int, *ranks: int) -> None:
         (hosts.folder / "told" / f"{rank}-{attempt}-{step}").touch()
 
 
-@pytest.mark.lane("suite")
 def test_a_host_that_comes_back_and_the_others_begin_with_one_checkpoint(hosts: Hosts) -> None:
     """The leader has a newer one on its disk, of which the other host's part is lost."""
     leader, lost = (hosts.start(host) for host in hosts.network.hosts)

@@ -51,7 +51,6 @@ def test_hosts_muster_and_leave_together(network: Callable[..., Network], six: b
     assert not any(text.startswith("warning") for text in said), said
 
 
-@pytest.mark.lane("suite")
 def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> None:
     net = network(2)
     hosts = [net.call_the_roll(host) for host in net.hosts]

@@ -23,6 +23,7 @@ def block(root: Path, name: str) -> str:
     return found[1]
 
 
+@pytest.mark.lane("sdk")
 def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, str], tmp_path: Path) -> None:
     (tmp_path / "test_pipeline.py").write_text(block(root, "pipeline-test"))  # <!-- pipeline-test: … -->
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]

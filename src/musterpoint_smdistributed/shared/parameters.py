@@ -115,12 +115,13 @@ def current_names(given: Mapping[str, Any], table: Table) -> dict[str, Any]:
     return values
 
 
-def checked(name: str, value: Any, where: str, table: Table) -> Any:
+def checked(name: object, value: Any, where: str, table: Table) -> Any:
     """The value in its own type, since the platform's are sometimes texts; as it is where nobody knows the name.
 
     Raises:
         ParameterError: it is of another type, too small or none of the choices; or the name is nearly a parameter's.
     """
+    name = str(name)
     parameter = table.get(OLDER.get(name, name))
     if parameter is None:
         near = _near(name, table)

@@ -58,7 +58,7 @@ def test_microbatches_are_the_whole_batch(tensor: Any, tmp_path: Path) -> None:
     assert "launcher ranks: the job asks for smdistributed model parallelism" in ran.log("algo-1")
     for rank in (0, 1):
         assert f"rank {rank} of 2: microbatches are exact" in ran.stdout, ran.stdout
-    assert "partitions=2 (SM_HP_MP_PARAMETERS): musterpoint's smdistributed.modelparallel.tensorflow" in ran.stdout
+    assert "pipeline_parallel_degree=2 (SM_HP_MP_PARAMETERS): musterpoint's smdistributed.modelparallel" in ran.stdout
     assert "images: a batch of 7 can't be divided into 4 microbatches" in ran.stdout
     for rank in (0, 1):
         before, _, after = ran.log(f"algo-{rank + 1}").partition(f"rank {rank} of 2: microbatches are exact")

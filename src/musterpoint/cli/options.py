@@ -168,9 +168,7 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         if flag in OF_LOCAL and "--launcher" in known:
             self.error(f"unknown option {flag} (it is of muster local)")
-        near = (
-            ours if ours in self._option_string_actions else similar(flag, (SCRIPT_FLAG, *self._option_string_actions))
-        )
+        near = ours if ours in known else similar(flag, (SCRIPT_FLAG, *known))
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 

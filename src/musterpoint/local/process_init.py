@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Sequence
 
-from musterpoint.core.processes.tree import adopt_orphans, kill_below, send
+from musterpoint.core.processes.tree import adopt_orphans, ended_children, kill_below, send
 
 OUTLIVED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
 """Signals that may end ``muster local``. The processes that clean up after it ignore or block them."""
@@ -80,16 +80,7 @@ def _start(argv: list[str]) -> int:
 
 def _reap(entry: int) -> int | None:
     """Reaps every dead child; the wait status of ``entry`` once it is among them."""
-    status = None
-    while True:
-        try:
-            pid, wait_status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return status
-        if pid == 0:
-            return status
-        if pid == entry:
-            status = wait_status
+    return dict(ended_children()).get(entry)
 
 
 def _watch(control: int, entry: int, wake: int) -> int:

@@ -80,9 +80,9 @@ class SignalOnce:
             before: set[int] = set()
             if told_of_ends:
                 before = {*running, *tree.among_those_below(shell, targets.trapping, targets.seen)}
-            held = bool(running) and told_of_ends and tree.may_be_held(shell, running)
-            held = held and tree.send(shell, signal.SIGSTOP)
-            cleans = bool(running) and told_of_ends and tree.reads(shell, running)
+            waits = bool(running) and told_of_ends
+            held = waits and tree.may_be_held(shell, running) and tree.send(shell, signal.SIGSTOP)
+            cleans = waits and not held and tree.reads(shell, running)
             self._trapping.append(_Trapping(shell, before, targets.seen, signo, held, cleans))
         for program in targets.programs:
             self._send(program, signo)

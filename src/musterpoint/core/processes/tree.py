@@ -363,6 +363,18 @@ def read_status(pid: int, proc: str = "/proc") -> dict[str, str]:
         return {}
 
 
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Reaps every child that has ended, orphans too: the pid and the wait status of each."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
 def pass_on(pid: int, signo: int) -> None:
     """Sends ``signo``, which ends nothing, to the program that ``pid`` runs, and to shells before it that catch it."""
     targets = stop_targets(pid, signo)

@@ -75,13 +75,7 @@ class Follower:
 
     def _reap(self) -> None:
         """Reaps what has ended; the end of the rank's own process is told."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        for pid, status in tree.ended_children():
             if pid == self._child:
                 self._lines.send({"ended": os.waitstatus_to_exitcode(status)})
 

@@ -341,13 +341,7 @@ class HostProcesses:
 
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
+        for pid, status in tree.ended_children():
             code = os.waitstatus_to_exitcode(status)
             if pid in self._others:
                 self._service_or_launcher_ended(self._others.ended(pid), code)

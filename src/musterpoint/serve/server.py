@@ -75,13 +75,15 @@ class RunningServer:
     def serve(self) -> None:
         """Answers until SIGTERM or SIGINT."""
         serving = threading.Thread(target=self._server.serve_forever, name="http")
-        ended = threading.Event()
+        ended, end = os.pipe()
+        os.set_blocking(end, False)
+        signal.set_wakeup_fd(end)  # any thread may get the signal: that doesn't wake a main thread that waits for a lock
         for signo in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signo, lambda number, frame: ended.set())
+            signal.signal(signo, lambda number, frame: None)
         if self.settings.end_with_stdin:
-            threading.Thread(target=_at_end_of_stdin, args=(ended.set,), name="stdin", daemon=True).start()
+            threading.Thread(target=_at_end_of_stdin, args=(end,), name="stdin", daemon=True).start()
         serving.start()
-        ended.wait()
+        os.read(ended, 1)
         self._runner.close()
         self._server.shutdown()
         serving.join()
@@ -96,10 +98,10 @@ class RunningServer:
         os.close(self._lock)
 
 
-def _at_end_of_stdin(action: Callable[[], None]) -> None:
+def _at_end_of_stdin(end: int) -> None:
     while os.read(0, 1024):
         pass
-    action()
+    os.write(end, b"\0")
 
 
 def _listen(settings: Settings) -> socket.socket:

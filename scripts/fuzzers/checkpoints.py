@@ -25,6 +25,7 @@ from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
+from musterpoint.embedded.programs.checkpoint_look import write_owned
 from musterpoint.embedded.programs.registry import KEEPER, Texts
 
 DYING = """
@@ -137,6 +138,7 @@ class History:
         self._folder, self._seed = folder, seed
         self._directory, self._place, self._log = folder / "checkpoints", folder / "place", folder / "log"
         self._directory.mkdir()
+        write_owned(str(self._directory))  # as the first start's restore does
         self._announced, self._step = 0, -1
         self._turn = 0
 
@@ -151,7 +153,7 @@ class History:
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
             "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
-            "run": "", "began": 0, "told": [],
+            "run": "", "began": 0, "told": [], "owner": 0,
         }  # fmt: skip
         said = self._folder / f"said-{self._turn}"
         words: Sequence[str] = texts.command(sys.executable, KEEPER, request)

@@ -28,6 +28,7 @@ from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Share
+from musterpoint.embedded.programs.checkpoint_look import write_owned
 
 WRITER = """
 import hashlib, json, os, pickle, random, shutil, sys, time
@@ -168,6 +169,7 @@ class History:
         self._saved_well, self._is_cut_off = True, False
         for directory in self._directories:
             directory.mkdir()
+            write_owned(str(directory))  # as the first start's restore does
 
     def job(self) -> list[str]:
         """One job; what didn't hold."""

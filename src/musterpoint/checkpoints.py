@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 
+from musterpoint.base.below import notes_of
 from musterpoint.embedded.programs.checkpoint_kinds import newest_of, units_of
 from musterpoint.embedded.programs.checkpoint_look import World, look_at
-from musterpoint.embedded.programs.transfers import state_folder
 
 DIRECTORY = "SM_CHECKPOINT_DIR"
 _SAID = os.path.join("said", "paths")
@@ -53,7 +53,7 @@ def _said(directory: str) -> frozenset[str]:
     found: set[str] = set()
     for path in (_SAID, _RESTORED):
         try:
-            with open(os.path.join(state_folder(directory), path), encoding="utf-8", errors="surrogateescape") as file:
+            with open(os.path.join(notes_of(directory), path), encoding="utf-8", errors="surrogateescape") as file:
                 found.update(os.path.relpath(line.rstrip("\n"), directory) for line in file)
         except OSError:
             continue
@@ -71,7 +71,7 @@ def saved(path: str | os.PathLike[str]) -> None:
     """
     os.stat(path)
     directory = _directory()
-    said = os.path.join(state_folder(directory), _SAID) if directory else ""
+    said = os.path.join(notes_of(directory), _SAID) if directory else ""
     if not said or not os.path.isdir(os.path.dirname(said)):
         return
     fd = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

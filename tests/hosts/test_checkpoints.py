@@ -68,6 +68,7 @@ class Job:
 
     def __init__(self, folder: Path, place: str, **environ: str) -> None:
         self.folder, self.place = folder, place
+        folder.mkdir(exist_ok=True)
         self.program = folder / "train.py"
         self.program.write_text(TRAINER)
         self.environ = {**clean({}), "STEPS": "2", **environ}

@@ -267,6 +267,8 @@ def test_plan_and_check_tell_of_data(tmp_path: Path) -> None:
     words = [
         "--channel",
         f"train={tmp_path}/data",
+        "--job-name",
+        "j",
         "--checkpoints",
         f"{tmp_path}/place",
         "--upload",

@@ -316,7 +316,8 @@ OPTIONS: tuple[Option, ...] = (
            "files. May be repeated", "NAME=URI", readers.channels,
            unless_given="what the platform brought", repeats=True),
     Option("checkpoints", "where whole checkpoints of SM_CHECKPOINT_DIR are kept: the newest is there again before the "
-           "ranks start, and new ones go there while they train. A directory, s3://, or what fsspec writes", "URI",
+           "ranks start, and new ones go there while they train. A directory, s3://, or what fsspec writes. The job "
+           "needs a name: the platform's or --job-name", "URI",
            unless_given="none", path="place"),
     Option("checkpoint_restore", "which files a host gets: its own and what its framework reads on every host; all "
            "hosts'; or all on the first host only", "WHICH"),

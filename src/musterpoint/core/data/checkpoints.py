@@ -36,7 +36,8 @@ class Newest(NamedTuple):
 
 class Restored(NamedTuple):
     """What :func:`restore` brought. ``number`` is 0 where the place had no checkpoint. ``moved``: how many files that
-    were in the directory, and no part of it, were moved out of the way.
+    were in the directory, and no part of it, were moved out of the way. ``owner``: the number of this start of the job,
+    which the place is from now on; 0: another host has made it so.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Restored(NamedTuple):
     bytes: int
     moved: int
     seconds: float
+    owner: int = 0
 
     @property
     def sentence(self) -> str:
@@ -71,17 +73,19 @@ def restore(
     share: Share = ALONE,
     which: Which = "own",
     number: int | None = None,
+    claims: str = "",
     say: Say = print,
     run: Run = run_here,
 ) -> Restored:
     """Brings the newest whole checkpoint to ``directory``, byte for byte, for the host at ``share``; with ``number``
-    that one, or none of the place's for 0. What else is in the directory is moved away.
+    that one, or none of the place's for 0. What else is in the directory is moved away, but for what was there before
+    the job's first start. ``claims``: the name of the host for which the place becomes this start's; empty: it doesn't.
 
     Raises:
         FetchError: it can't be brought, or is another job's.
     """
     request: dict[str, Any] = {"action": "restore", "uri": target.uri, "job": target.job, "directory": directory}
-    request.update(place=share.place, hosts=share.hosts, which=which, number=number)
+    request.update(place=share.place, hosts=share.hosts, which=which, number=number, claims=claims)
     done = move(f"checkpoints {target.uri}", request, access, say, run)
     done.pop("found")
     return Restored(**{**done, "names": tuple(done["names"])})

@@ -18,11 +18,16 @@ from musterpoint.core.job.model import Job, Paths
 OWN = "muster-jobs"
 NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
 """The fields of :class:`Paths`, and the directories below the base."""
-VARIABLES = "SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR"
+SEEN_AS: Mapping[str, str] = {
+    "model": "SM_MODEL_DIR", "output_data": "SM_OUTPUT_DATA_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
+}  # fmt: skip
+"""The same fields, and the variables by which a rank knows them."""
+VARIABLES = ", ".join(SEEN_AS.values())
 
 
-def with_directories(job: Job, cwd: str) -> Paths:
+def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
     """The paths of ``job`` with a directory for each of :data:`NAMES`, and for its reports; nothing is made yet."""
+    job = job._replace(paths=as_ranks_see(job.paths, environ, cwd))
     folder = platforms.load(job.platform).folder
     if folder is None:
         return job.paths
@@ -34,6 +39,12 @@ def with_directories(job: Job, cwd: str) -> Paths:
         reports = os.path.join(base, "hosts", _folder(job.current_host))
         paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
     return paths
+
+
+def as_ranks_see(paths: Paths, environ: Mapping[str, str], cwd: str) -> Paths:
+    """``paths`` with the directories that ``environ`` names: a rank sees those, whoever has set the variables."""
+    named = {field: environ.get(variable, "") for field, variable in SEEN_AS.items()}
+    return paths._replace(**{field: os.path.abspath(os.path.join(cwd, path)) for field, path in named.items() if path})
 
 
 def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:

@@ -198,6 +198,7 @@ class Job(NamedTuple):
     ``place``: this host's switches from the network's root on, where the platform says them; names joined by dots.
     ``cluster``: what says that the platform has started a cluster of Ray's around the program; empty: nothing does.
     ``assumed``: nobody says which hosts there are; this one is taken to be alone.
+    ``is_named``: the platform or an option says the name; else it is the program's.
     """
 
     platform: str
@@ -229,6 +230,7 @@ class Job(NamedTuple):
     place: str = ""
     cluster: str = ""
     assumed: bool = False
+    is_named: bool = True
 
     @property
     def rank_of_host(self) -> int:

@@ -14,7 +14,7 @@ from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
 from musterpoint.core.job.agreement import agreed
-from musterpoint.core.job.directories import with_directories
+from musterpoint.core.job.directories import as_ranks_see, with_directories
 from musterpoint.core.job.fields import LARGEST_FILE, path, text
 from musterpoint.core.job.hyperparameters import to_arguments
 from musterpoint.core.job.model import EntryPoint, Job
@@ -56,7 +56,8 @@ def read_job(
         )
     job = _read(platform, environ, settings, base, launched=bool(program))
     if not program and platform.own_program is not None:
-        return platform.own_program(job, environ)
+        job = platform.own_program(job, environ)
+        return job._replace(paths=as_ranks_see(job.paths, environ, os.getcwd()))
     if arguments is None:
         style = settings.args or "json"
         arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
@@ -90,12 +91,13 @@ def _launched(
     by_toolkit = counted(environ)
     job = job._replace(
         name=job.name or settings.job_name or os.path.basename(program).partition(".")[0],
+        is_named=bool(job.name or settings.job_name),
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
         counted=by_toolkit if by_toolkit.variable else job.counted,
     )
-    return job._replace(paths=with_directories(job, job.paths.code))
+    return job._replace(paths=with_directories(job, environ, job.paths.code))
 
 
 def _words(arguments: Iterable[str], what: str) -> tuple[str, ...]:

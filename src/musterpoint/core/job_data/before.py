@@ -37,15 +37,18 @@ class Bringing:
     """Brings a job's data in the loop, so that the channel and signals are heard meanwhile.
 
     Every host begins an attempt with one and the same checkpoint: the files that are here, where all hosts have been
-    here in the attempt before; else the manifest that they agree on. ``session`` is the job's, the same on all hosts.
+    here in the attempt before; else the manifest that they agree on. ``session`` is the job's, the same on all hosts;
+    ``host``: this one's name.
     """
 
-    def __init__(self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access, session: str) -> None:
+    def __init__(self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access, session: str, host: str) -> None:
         self._runtime, self._peers, self._plan, self._access = runtime, peers, plan, access
-        self._session = session
+        self._session, self._host = session, host
         self._attempt, self._reached = 0, POINTS[0]
         self._stopped = False
         self.shares_checkpoints = False
+        self.owner = 0
+        """The number of this start of the job at the place of its checkpoints."""
 
     def first(self, attempt: int) -> tuple[bool, Failure | None]:
         """Whether ranks may start here, and what failed here. ``attempt``: the first one in which this host is."""
@@ -106,8 +109,12 @@ class Bringing:
         """Whether a host is new in this attempt that has not the others' files; all have their channels then."""
         if self._plan.target is None and not self._plan.channels:
             return False
-        said = self._consult("new", {"new": is_new})
+        said = self._consult("new", {"new": is_new, "owner": self.owner})
+        self._hear_owner(said)
         return self._plan.target is not None and any(each["new"] for each in said)
+
+    def _hear_owner(self, said: list[dict[str, Any]]) -> None:
+        self.owner = max([self.owner, *(each.get("owner", 0) for each in said)])
 
     def _restore_one(self) -> None:
         """Brings the newest checkpoint; where another host has found a newer one meanwhile, that one. In an attempt
@@ -118,7 +125,8 @@ class Bringing:
             number = self._restore(plan.target, None)
         if self._several and not plan.share.place:
             _write(os.path.join(plan.directory, MARK), self._session)
-        said = self._consult("there", {"number": number})
+        said = self._consult("there", {"number": number, "owner": self.owner})
+        self._hear_owner(said)
         self._find_shared()
         numbers = [each["number"] for each in said if each["number"] is not None]
         if plan.target is None or not numbers:
@@ -137,7 +145,9 @@ class Bringing:
             raise FetchError(
                 f"the directory of the checkpoints can't be made: {plan.directory}: {error.strerror}"
             ) from None
-        found = restore(target, plan.directory, self._access, share, plan.which, number, say, self._program)
+        claims = "" if share.place or self.owner else self._host
+        found = restore(target, plan.directory, self._access, share, plan.which, number, claims, say, self._program)
+        self.owner = self.owner or found.owner
         self._tell(found.number, found.sentence, found.moved)
         add("checkpoint-restored", number=found.number, bytes=found.bytes, seconds=found.seconds)
         return found.number

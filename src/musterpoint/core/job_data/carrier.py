@@ -36,6 +36,7 @@ class Carrier:
         self._access = Access(asked.request.environ, (interpreter,), asked.job.region)
         self._grace = whole_grace(asked.job.grace, asked.options.stop_grace)
         self._may_start = False
+        self._sources: dict[str, str] = {}
 
     def bring(self) -> tuple[Understood, bool, Failure | None]:
         """The job with its channels; whether ranks may start here; and what failed."""
@@ -43,7 +44,9 @@ class Carrier:
             plan = self._plan = plan_data(self._asked.job, self._asked.options, os.getcwd())
         except MusterError as error:
             return self._asked, False, self._runtime.failure_of(error)
-        bringing = Bringing(self._runtime, self._peers, plan, self._access, self._session)
+        host = self._asked.job.current_host
+        bringing = Bringing(self._runtime, self._peers, plan, self._access, self._session, host)
+        self._sources = {path: os.path.realpath(path) for path in _results(self._asked.job)}
         self._bringing = bringing
         self._may_start, failure = bringing.first(self._attempt)
         if self._may_start and plan.target is not None and self._asked.job.in_group:
@@ -58,6 +61,7 @@ class Carrier:
                 self._access,
                 self._grace,
                 bringing.shares_checkpoints,
+                bringing.owner,
             )
             self._runtime.use_keeping(self._keeping)
         self._asked = self._asked._replace(job=with_channels(self._asked.job, plan))
@@ -87,7 +91,7 @@ class Carrier:
             data["checkpoints"] = kept._asdict()
         if plan.upload is not None:
             job, left = self._asked.job, self._left(outcome)
-            data["uploads"] = _upload(runtime, job, plan.upload, self._access, left, self._grace)
+            data["uploads"] = _upload(runtime, job, plan.upload, self._access, self._sources, left, self._grace)
         runtime.kept.update(data)
 
     def _left(self, outcome: Outcome) -> float | None:
@@ -97,11 +101,23 @@ class Carrier:
         return outcome.stopped_at + self._grace - self._runtime.loop.clock()
 
 
+def _results(job: Job) -> tuple[str, ...]:
+    """The directories with the job's results."""
+    return tuple(filter(None, (job.paths.model, job.paths.output_data)))
+
+
 def _upload(
-    runtime: Runtime, job: Job, asked: Upload, access: Access, seconds: float | None, grace: float
+    runtime: Runtime,
+    job: Job,
+    asked: Upload,
+    access: Access,
+    sources: Mapping[str, str],
+    seconds: float | None,
+    grace: float,
 ) -> list[dict[str, Any]]:
     """Sends the model, of the first host, and every host's output data; what became of it, for ``outcome.json``.
 
+    ``sources``: where each directory really was before the ranks; a link that has come since isn't followed.
     ``seconds``: how long it may take after a stop (None: no stop limits it). ``grace``: how long a stop leaves that
     comes meanwhile. Nothing here raises.
     """
@@ -113,12 +129,19 @@ def _upload(
     runtime.signals.route_to(sender.on_signal)
     found = []
     for what, directory, name in wanted:
-        if not directory or not _has_files(directory):
+        if not directory or not os.path.lexists(directory):
+            continue
+        if (now := os.path.realpath(directory)) != sources.get(directory, now):
+            problem = f"{directory} isn't sent: it was {sources[directory]} before the ranks, and leads to {now} now"
+            runtime.console.say(f"warning: {problem}")
+            found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": problem})
+            continue
+        if not _has_files(now):
             continue
         archive = "" if asked.as_files else f"{name}.tar.gz"
         uri = below(asked.uri, name) if asked.as_files else asked.uri
         try:
-            sent = send(directory, uri, access, archive, None, runtime.console.say, sender.run)
+            sent = send(now, uri, access, archive, None, runtime.console.say, sender.run)
         except MusterError as error:
             runtime.console.say(f"warning: {error}")
             found.append({"what": what, "uri": uri, "bytes": 0, "problem": str(error)})

@@ -1,13 +1,13 @@
 """What of a job's data is to be brought, kept and sent, as its options say. Nothing is read or made yet."""
 
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.data.checkpoints import Target, Which
-from musterpoint.core.data.places import Channel, Share, place_of, read_channel
+from musterpoint.core.data.places import Channel, Share, is_path, place_of, read_channel
 from musterpoint.core.job.model import Channel as JobChannel
 from musterpoint.core.job.model import Job
 
@@ -51,6 +51,12 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
         _check_platform(job, uri)
         if not job.paths.checkpoints:
             raise UsageError("--checkpoints: this job has no directory for checkpoints (SM_CHECKPOINT_DIR)")
+        if not job.is_named:
+            raise UsageError(
+                f"--checkpoints={uri}: two programs called {job.name} are not one job: say by --job-name whose "
+                "checkpoints these are; a later start with the same name goes on from them"
+            )
+        _check_apart(f"--checkpoints={options.checkpoints}", uri, {"SM_CHECKPOINT_DIR": job.paths.checkpoints})
         marks = tuple(filter(None, (mark.strip() for mark in options.checkpoint_complete.split(","))))
         target = Target(uri, job.name, options.checkpoint_keep, marks)
     elif options.checkpoint_complete:
@@ -59,6 +65,8 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
     if options.upload:
         uri = options.upload.removesuffix(FILES)
         upload = Upload(place_of(uri, cwd, f"--upload={options.upload}"), uri != options.upload)
+        sent = {"SM_MODEL_DIR": job.paths.model, "SM_OUTPUT_DATA_DIR": job.paths.output_data}
+        _check_apart(f"--upload={options.upload}", upload.uri, sent)
     folder = job.paths.input_data or os.path.join(_base(job), "hosts", job.current_host, "input", "data")
     hosts = job.group_hosts if job.in_group else job.hosts
     return DataPlan(
@@ -69,6 +77,20 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
         upload,
         Share(hosts.index(job.current_host), len(hosts)),
     )
+
+
+def _check_apart(where: str, place: str, directories: Mapping[str, str]) -> None:
+    """Raises where a directory that is sent lies in the place that it is sent to, or the place in it."""
+    if not is_path(place):
+        return
+    there = os.path.realpath(place)
+    for variable, directory in directories.items():
+        here = os.path.realpath(directory) if directory else ""
+        if here and os.path.commonpath((here, there)) in (here, there):
+            raise UsageError(
+                f"{where}: {there} and {variable} ({here}) lie in each other: what is sent would be sent again; name "
+                "a place apart from it"
+            )
 
 
 def _base(job: Job) -> str:

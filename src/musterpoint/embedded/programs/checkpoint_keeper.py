@@ -17,16 +17,17 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
+from musterpoint.base.below import notes_of
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
-from musterpoint.embedded.programs.checkpoint_look import Facts, Version, World, look_at
+from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
 from musterpoint.embedded.programs.checkpoint_sights import DirectoryWatch, Sights
 from musterpoint.embedded.programs.crowd import Progress, emit
 from musterpoint.embedded.programs.stores import Lacks, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, send_all, state_folder
+from musterpoint.embedded.programs.transfers import Outgoing, send_all
 
 SETTLE = 0.3
 """Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""
@@ -38,13 +39,15 @@ REFUSALS = 3
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 NICE = 5
+MISSES = 2
+"""How often in a row a checkpoint may change while it goes up before that is said."""
 ATTEMPTS = "attempts"
 """The file of which checkpoint was saved in which attempt."""
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, keep, marks, ranks, first, own, attempt, run, began (by
-    the system's clock, ns), told.
+    """``request``: directory, uri, access, place, hosts, job, owner, keep, marks, ranks, first, own, attempt, run,
+    began (by the system's clock, ns), told.
     """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -74,7 +77,8 @@ class Keeper:
         self._leads = self._place == 0
         self._world = World(request["ranks"], request["first"], request["own"])
         self._shelf = Shelf(request["uri"], request["access"])
-        self._state = state_folder(self._directory)
+        self._state = notes_of(self._directory)
+        self._own = owned(self._directory)
         self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._run = os.urandom(4).hex()
         self._uploads = 0
@@ -94,6 +98,7 @@ class Keeper:
         self._current: dict[str, dict[int, Part]] = {}
         self._ended, self._lost = set[int](), set[int]()
         self._refusals = 0
+        self._misses, self._outside = 0, set[str]()
         self._failures, self._resume_at, self._look_at = 0, 0.0, 0.0
         self._changed_at: float | None = None
         self._until: float | None = None
@@ -143,7 +148,7 @@ class Keeper:
         if self._leads:  # what no program saves again stays as it is
             for part in newest.parts:
                 self._current.setdefault(part.family, {})[part.place] = part
-        look = look_at(self._directory, self._world)
+        look = look_at(self._directory, self._world, own=self._own)
         sizes = {(entry.path, entry.size) for entry in newest.files}
         # two hosts may have files of one name and size; where they are the same, our own is taken
         ours_last = sorted(newest.files, key=lambda entry: entry.place == self._place)
@@ -155,6 +160,9 @@ class Keeper:
                 continue
             if entry is not None:
                 self._known[path, facts.version] = entry
+        for entry in newest.files:
+            if entry.link and look.links.get(entry.path) == entry.link:
+                self._known[entry.path, link_version(entry.link)] = entry
         units = units_of(look)
         self._sights.newest(units)
         for unit in units:
@@ -190,7 +198,7 @@ class Keeper:
             self._sights.mark(str(about[0]), int(about[1]))
             self._look_at = 0.0
         elif what == "attempt":
-            look = look_at(self._directory, self._world, marks=tuple(self._request["marks"]), said=self._said())
+            look = self._looked()
             self._sights.begin(int(about), units_of(look))
             emit(attempt=int(about))
         elif what == "finish":
@@ -222,7 +230,10 @@ class Keeper:
 
     def _look(self, now: float) -> None:
         self._changed_at, self._look_at = None, now + self._every
-        look = look_at(self._directory, self._world, self._is_over, tuple(self._request["marks"]), self._said())
+        look = self._looked(self._is_over)
+        for path in sorted(set(look.outside) - self._outside):
+            self._outside.add(path)
+            emit(problem=f"{path} isn't kept: it is a link to a folder outside of {self._directory}")
         units = units_of(look)
         for unit in units:  # at first sight: links of our own change the times later
             were_here = all(facts.touched < self._request["began"] for facts in unit.files.values())
@@ -239,6 +250,9 @@ class Keeper:
                 emit(finished=True)
 
     _has_finished = False
+
+    def _looked(self, is_over: bool = False) -> Look:
+        return look_at(self._directory, self._world, is_over, tuple(self._request["marks"]), self._said(), self._own)
 
     def _said(self) -> frozenset[str]:
         try:
@@ -268,6 +282,7 @@ class Keeper:
         """
         began, held = time.monotonic(), os.path.join(self._state, "held")
         try:
+            self._check_owner()
             os.makedirs(held, exist_ok=True)
             entries, outgoing, sent = list[Entry](), list[Outgoing](), 0
             for number, (path, facts) in enumerate(sorted(unit.files.items())):
@@ -289,6 +304,8 @@ class Keeper:
             send_all(self._shelf.store, outgoing, lambda progress: self._tell(unit.name, progress), _note, self._until)
             for file, (path, facts) in _pairs(outgoing, unit, prefix):
                 _check_same(file.path, path, facts)
+            for path, target in unit.links.items():
+                entries.append(Entry(path, 0, "", "", self._place, unit.everywhere, target))
             sent = sum(file.size for file in outgoing)
             ours = (unit.name, unit.family, self._place, self._hosts, tuple(entries))
             part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt, self._found[unit.name, unit.version])
@@ -296,7 +313,7 @@ class Keeper:
                 data = json.dumps(part.plain()).encode()
                 self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
             self._events.put(("uploaded", (unit, part, sent, time.monotonic() - began, None)))
-        except (StoreError, OSError, _Changed) as error:
+        except (StoreError, OSError, _Changed, _Taken) as error:
             self._events.put(("uploaded", (unit, None, 0, 0.0, error)))
         except Exception as error:  # a failure of the library's
             self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))
@@ -311,13 +328,21 @@ class Keeper:
         if part is None:
             if isinstance(error, (_Changed, FileNotFoundError)):
                 self._resume_at = time.monotonic() + SETTLE  # it was replaced or removed: what is there now, goes up
+                self._misses += 1
+                if self._misses == MISSES:
+                    emit(
+                        problem=f"{unit.name} changes while it goes up ({error}): nothing of it is kept until it stays"
+                    )
+            elif isinstance(error, _Taken):
+                self._give_up(error)
             else:
                 self._failed(error)
             return
-        self._failures = 0
+        self._failures = self._misses = 0
         self._up[unit.name] = unit.version
         for entry in part.files:
-            self._known[entry.path, unit.files[entry.path].version] = entry
+            its = link_version(entry.link) if entry.link else unit.files[entry.path].version
+            self._known[entry.path, its] = entry
         self._bytes += sent
         emit(uploaded=unit.name, bytes=sent, seconds=seconds)
         if self._leads:
@@ -423,8 +448,13 @@ class Keeper:
                 self._number = next(iter(self._shelf.numbers()), 0)
             self._number = max(self._number, next(iter(self._shelf.numbers()), 0)) + 1
             parts = tuple(part for its in self._current.values() for part in its.values())
-            manifest = Manifest(self._number, self._request["job"], self._hosts, parts)
-            self._shelf.write(manifest)
+            owner = self._request["owner"]
+            manifest = Manifest(self._number, self._request["job"], self._hosts, parts, owner)
+            self._check_owner()
+            if not self._shelf.write(manifest):
+                raise StoreError(f"manifest {self._number} is there already: another start wrote it", passing=True)
+        except _Taken as error:
+            self._give_up(error)
         except Exception as error:
             self._failed(self._shelf.store.explain(error))
             return False
@@ -432,10 +462,29 @@ class Keeper:
         self._problem = ""
         emit(whole=name, number=self._number, bytes=manifest.size, **facts)
         try:
+            self._check_owner()
             self._shelf.prune(self._request["keep"], self._request["job"])
+        except _Taken as error:
+            self._give_up(error)
         except Exception as error:
             emit(problem=f"an older checkpoint can't be removed: {self._shelf.store.explain(error)}")
         return True
+
+    # -- whose the place is --
+
+    def _check_owner(self) -> None:
+        """Raises where another start of the job has taken the place."""
+        who = self._shelf.owner_after(self._request["owner"]) if self._request["owner"] else ""
+        if who:
+            raise _Taken(
+                f"another start of {self._request['job']} has taken {self._request['uri']} ({who}): nothing more is "
+                "kept from here, and the job goes on"
+            )
+
+    def _give_up(self, why: Exception) -> NoReturn:
+        emit(problem=str(why))
+        emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": [], "problem": str(why)})
+        os._exit(0)
 
     # -- the end --
 
@@ -465,6 +514,10 @@ class Keeper:
 
 class _Changed(Exception):
     """A file is another one now."""
+
+
+class _Taken(Exception):
+    """The place is another start's; the text says whose."""
 
 
 def _check_same(path: str, name: str, facts: Facts) -> None:

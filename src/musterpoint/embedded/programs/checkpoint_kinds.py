@@ -22,6 +22,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     family_of,
     is_temporary,
     join,
+    link_version,
     numbers_of,
 )
 from musterpoint.embedded.programs.file_leases import is_written
@@ -37,7 +38,7 @@ class Unit(NamedTuple):
 
     ``needs``: files that must be there on some host. ``marked``: a mark of its own says that every host's part is
     whole. ``everywhere``: every host reads all hosts' files. ``texts``: small files that name this checkpoint, and what
-    they then say.
+    they then say. ``links``: those that lead to it or into it, with their relative targets.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Unit(NamedTuple):
     everywhere: bool = True
     texts: dict[str, str] = {}
     unmarked: str = ""
+    links: dict[str, str] = {}
 
     @property
     def why_not(self) -> str:
@@ -67,7 +69,8 @@ class Unit(NamedTuple):
 
     @property
     def version(self) -> tuple[tuple[str, Version], ...]:
-        return tuple(sorted((path, facts.version) for path, facts in self.files.items()))
+        links = ((path, link_version(target)) for path, target in self.links.items())
+        return tuple(sorted([*((path, facts.version) for path, facts in self.files.items()), *links]))
 
 
 class Kind(NamedTuple):
@@ -357,7 +360,14 @@ KINDS = (SAID, TRAINER, ACCELERATE, TORCH, ORBAX, DEEPSPEED, TENSORFLOW, SMDISTR
 
 def units_of(look: Look) -> list[Unit]:
     """Every checkpoint below the directory, whole or not, the oldest first as far as numbers in names tell."""
-    return sorted(_units_in(look, ""), key=lambda unit: (unit.family, numbers_of(unit.name)))
+    units = sorted(_units_in(look, ""), key=lambda unit: (unit.family, numbers_of(unit.name)))
+    links: dict[str, dict[str, str]] = {}
+    for path, target in look.links.items():
+        end = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        names = [unit.name for unit in units if f"{end}/".startswith(f"{unit.name}/") or end in unit.files]
+        if names and not is_temporary(path):
+            links.setdefault(max(names, key=len), {})[path] = target
+    return [unit._replace(links=links.get(unit.name, {})) for unit in units]
 
 
 def _units_in(look: Look, folder: str) -> list[Unit]:

@@ -6,13 +6,17 @@ checkpoints, with "/" between their parts.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
-from typing import NamedTuple
+import zlib
+from typing import Mapping, NamedTuple
 
-PRIVATE = ".muster-"
-"""Begins names of ours; nothing of the user's."""
+from musterpoint.base.below import RESERVED, notes_of
+
+OWN = "own"
+"""The file among our notes with what was in the directory before the job's first start, which stays the user's."""
 MOST_JSON = 64 * 1024**2
 """Bytes of a text that is read."""
 TEMPORARY = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|orbax-checkpoint-tmp|~$)", re.IGNORECASE)
@@ -54,7 +58,9 @@ class Look(NamedTuple):
     """What is looked at. ``root``: the directory of the checkpoints. ``folders``: the files and subfolders of each.
 
     ``is_over``: every rank has ended well, so that nothing is being written any more.
-    ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole.
+    ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole. ``links``: of
+    links to something below the root, their targets, relative; they aren't among the files and folders. ``outside``:
+    links to folders elsewhere, which aren't followed.
     """
 
     root: str
@@ -64,6 +70,8 @@ class Look(NamedTuple):
     is_over: bool = False
     marks: tuple[str, ...] = ()
     said: frozenset[str] = frozenset()
+    links: Mapping[str, str] = {}
+    outside: tuple[str, ...] = ()
 
     def path(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -84,14 +92,28 @@ class Look(NamedTuple):
             return None
 
 
+def link_version(target: str) -> Version:
+    """The version of a link, by its target."""
+    return -1, zlib.crc32(os.fsencode(target)), 0
+
+
 def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
 def look_at(
-    root: str, world: World, is_over: bool = False, marks: tuple[str, ...] = (), said: frozenset[str] = frozenset()
+    root: str,
+    world: World,
+    is_over: bool = False,
+    marks: tuple[str, ...] = (),
+    said: frozenset[str] = frozenset(),
+    own: Mapping[str, tuple[int, int]] = {},
 ) -> Look:
-    """Everything below ``root``, as it is now. Links to files are files; folders of ours are left out."""
+    """Everything below ``root``, as it is now, without what is the user's ``own`` and folders of ours. A link to a file
+    elsewhere is a file.
+    """
+    links, outside = dict[str, str](), list[str]()
+    real = os.path.realpath(root)
     folders: dict[str, dict[str, Facts]] = {}
     below: dict[str, list[str]] = {}
     waiting = [""]
@@ -103,9 +125,16 @@ def look_at(
         except OSError:
             continue
         for entry in entries:
-            if entry.name.startswith(PRIVATE):
+            if entry.name.startswith(RESERVED):
                 continue
+            path = join(folder, entry.name)
             try:
+                facts = entry.stat(follow_symlinks=False)
+                if own.get(path) == (facts.st_size, facts.st_mtime_ns):
+                    continue
+                if entry.is_symlink() and _is_inside(real, entry.path):
+                    links[path] = os.path.relpath(os.path.realpath(entry.path), os.path.join(real, folder))
+                    continue
                 facts = entry.stat()
             except OSError:
                 continue
@@ -113,8 +142,54 @@ def look_at(
                 files[entry.name] = Facts(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
             elif stat.S_ISDIR(facts.st_mode) and not entry.is_symlink():
                 inner.append(entry.name)
-                waiting.append(join(folder, entry.name))
-    return Look(root, folders, below, world, is_over, marks, said)
+                waiting.append(path)
+            elif entry.is_symlink():
+                outside.append(path)
+    return Look(root, folders, below, world, is_over, marks, said, links, tuple(outside))
+
+
+def _is_inside(root: str, link: str) -> bool:
+    end = os.path.realpath(link)
+    return end != root and os.path.commonpath((root, end)) == root and os.path.exists(end)
+
+
+def owned(directory: str) -> dict[str, tuple[int, int]]:
+    """The files of the user's own in ``directory``, with size and time of each (folders: -1), as they were written
+    down before the job's first start; nothing where it hasn't started yet.
+    """
+    try:
+        with open(os.path.join(notes_of(directory), OWN), encoding="utf-8", errors="surrogateescape") as file:
+            return {name: (size, changed) for name, size, changed in json.load(file)}
+    except (OSError, ValueError):
+        return {}
+
+
+def write_owned(directory: str) -> dict[str, tuple[int, int]]:
+    """The same; what is there now is written down first, unless it was."""
+    state = notes_of(directory)
+    os.makedirs(state, exist_ok=True)
+    if not os.path.exists(os.path.join(state, OWN)):
+        found = []
+        for folder, folders, names in os.walk(directory):
+            folders[:] = [name for name in folders if not name.startswith(RESERVED)]
+            for name in (*folders, *names):
+                path = os.path.join(folder, name)
+                facts = os.lstat(path)
+                size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
+                if not name.startswith(RESERVED):
+                    found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
+        part = os.path.join(state, f"{OWN}-{os.urandom(4).hex()}")
+        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(found, file)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(part, os.path.join(state, OWN))  # another host of the same disk may have been quicker
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(part)
+    return owned(directory)
 
 
 def is_temporary(path: str) -> bool:

@@ -3,7 +3,7 @@
 A manifest is one object with the name, size and checksum of every file; it is written when all files are there. Its
 own checksum is in it, so half a manifest is none. Below the place are ``manifests/`` (one object each, by number),
 ``files/`` (the files of each upload in a folder of their own, so nothing is ever overwritten) and ``parts/`` (what
-several hosts tell the first one).
+several hosts tell the first one), ``owners/`` (one object for each start of a job: the last start owns the place).
 """
 
 from __future__ import annotations
@@ -11,20 +11,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, NamedTuple
+import time
+from typing import Any, Iterable, NamedTuple
 
+from musterpoint.base.below import ForeignName, link_target, parts_of
 from musterpoint.embedded.programs.store_s3 import open_store
 from musterpoint.embedded.programs.stores import Store, StoreError
 
-VERSION = 1
-_NAME = re.compile(r"(\d{12})\.json")
+VERSION = 2
+_OLDEST = 1
+"""The oldest version that is read: without links and owners."""
+_NAME, _OWNER = re.compile(r"(\d{12})\.json"), re.compile(r"(\d{7})\.json")
+FILES = "files/"
+"""Begins the keys of all files; a manifest that names another key isn't read."""
+_MOST_CLAIMS = 100
 
 
 class Entry(NamedTuple):
     """A file of a checkpoint: its path below the directory of checkpoints, its bytes and SHA-256, its key below the
     place, and the place of the host that wrote it.
 
-    ``everywhere``: whether the other hosts read it, too.
+    ``everywhere``: whether the other hosts read it, too. ``link``: the relative target of a link, which has no bytes.
     """
 
     path: str
@@ -33,6 +40,17 @@ class Entry(NamedTuple):
     key: str
     place: int
     everywhere: bool
+    link: str = ""
+
+    def check(self) -> None:
+        """Raises a ForeignName, or a TypeError, where this can't be a file of a checkpoint."""
+        parts_of(self.path)
+        if not (isinstance(self.size, int) and isinstance(self.place, int) and self.size >= 0):
+            raise TypeError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
+        if self.link:
+            link_target(self.path, self.link)
+        elif not self.key.startswith(FILES) or parts_of(self.key)[0] not in FILES:
+            raise ForeignName(f"{self.key!r} isn't below {FILES}")
 
 
 class Part(NamedTuple):
@@ -61,20 +79,26 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Part:
+        """Raises a ValueError, KeyError or TypeError where it is none, or names what lies outside."""
         files = tuple(Entry(*entry) for entry in plain["files"])
+        for entry in files:
+            entry.check()
+        for path in plain["texts"]:
+            parts_of(path)
         return cls(**{**plain, "files": files, "needs": tuple(plain["needs"])})
 
 
 class Manifest(NamedTuple):
     """One state of the checkpoints: every host's part of the newest whole one of each family.
 
-    ``number``: manifests count up. ``job``: whose it is. ``hosts``: how many wrote it.
+    ``number``: manifests count up. ``job``: whose it is. ``hosts``: how many wrote it. ``owner``: the start of the job.
     """
 
     number: int
     job: str
     hosts: int
     parts: tuple[Part, ...]
+    owner: int = 0
 
     @property
     def files(self) -> tuple[Entry, ...]:
@@ -101,7 +125,7 @@ class Manifest(NamedTuple):
         """The manifest; None where it isn't whole.
 
         Raises:
-            StoreError: a later musterpoint wrote it.
+            StoreError: a later musterpoint wrote it, or it names what lies outside of the place or the directory.
         """
         try:
             content = json.loads(data)
@@ -111,9 +135,12 @@ class Manifest(NamedTuple):
             version = content.pop("version")
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
-        if version != VERSION:
+        if not _OLDEST <= version <= VERSION:
             raise StoreError(f"the manifest of the checkpoints is of version {version}, and this reads {VERSION}")
-        return cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
+        try:
+            return cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"a manifest of the checkpoints isn't what musterpoint writes: {error}") from None
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -126,17 +153,14 @@ class Shelf:
     def __init__(self, uri: str, access: dict[str, Any]) -> None:
         self.uri = uri
         self.store: Store = open_store(uri.rstrip("/") + "/", access) if "://" in uri else open_store(uri, access)
-        self._manifests = open_store(f"{uri.rstrip('/')}/manifests" + ("/" if "://" in uri else ""), access)
+        self._manifests, self._owners = (
+            open_store(f"{uri.rstrip('/')}/{name}" + ("/" if "://" in uri else ""), access)
+            for name in ("manifests", "owners")
+        )
 
     def numbers(self) -> list[int]:
         """The numbers of all manifests, the newest first."""
-        try:
-            names = [item.name for item in self._manifests.items()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise self._manifests.explain(error) from None
-        return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
+        return _numbers(self._manifests, _NAME)
 
     def read(self, number: int) -> Manifest | None:
         """The manifest of that number; None: it isn't there any more, or isn't whole."""
@@ -150,8 +174,52 @@ class Shelf:
         """The newest whole one; None where there is none."""
         return next((found for number in self.numbers() if (found := self.read(number)) is not None), None)
 
-    def write(self, manifest: Manifest) -> None:
-        self._manifests.write(_name(manifest.number), manifest.encode())
+    def write(self, manifest: Manifest) -> bool:
+        """Makes a manifest; False: another start of the job has made one of that number."""
+        return self._manifests.create(_name(manifest.number), manifest.encode())
+
+    # -- whose the place is --
+
+    def claim(self, job: str, host: str) -> int:
+        """Makes this start of ``job`` the owner of the place; returns its number.
+
+        Raises:
+            StoreError: the place is another job's, or its store can't make a file only where there is none.
+        """
+        number = next(iter(_numbers(self._owners, _OWNER)), 0)
+        if number:
+            self._check_owner(number, job)
+        said = json.dumps({"job": job, "host": host, "at": time.time()}).encode()
+        for _ in range(_MOST_CLAIMS):
+            number += 1
+            if not self._owners.create(f"{number:07d}.json", said):
+                continue
+            if self._owners.create(f"{number:07d}.json", said):
+                raise StoreError(
+                    f"{self.uri}: this store replaces a file that is to be made only where there is none, so two "
+                    "starts of a job could both keep checkpoints there: name another store, or update its library"
+                )
+            return number
+        raise StoreError(f"{self.uri}: {_MOST_CLAIMS} other starts of the job have taken it in this moment")
+
+    def _check_owner(self, number: int, job: str) -> None:
+        try:
+            owner = json.loads(self._owners.read(f"{number:07d}.json") or b"{}").get("job", job)
+        except (ValueError, AttributeError):
+            owner = job
+        if owner != job:
+            raise not_its(self.uri, (owner,), job)
+
+    def owner_after(self, number: int) -> str:
+        """Who has taken the place after the start ``number``; empty: nobody."""
+        data = self._owners.read(f"{number + 1:07d}.json")
+        if data is None:
+            return ""
+        try:
+            said = json.loads(data)
+            return f"on {said['host']} since {time.strftime('%H:%M:%S', time.localtime(said['at']))}"
+        except (ValueError, KeyError, TypeError):
+            return "elsewhere"
 
     def prune(self, keep: int, job: str) -> int:
         """Removes this job's manifests but the ``keep`` newest, then the files that only they named; returns how many
@@ -159,9 +227,19 @@ class Shelf:
         """
         numbers = self.numbers()
         manifests = {number: self.read(number) for number in numbers}
-        kept = [number for number in numbers if manifests[number] is not None][: max(1, keep)]
-        old = [number for number in numbers if number not in kept and number < min(kept, default=0)]
-        gone = [(number, its) for number in old if (its := manifests[number]) is not None and its.job == job]
+        kept, newer = list[int](), frozenset[str]()
+        for number in numbers:
+            its = manifests[number]
+            keys = frozenset(entry.key for entry in its.files if not entry.link) if its is not None else newer
+            if keys != newer and len(kept) < max(1, keep):  # else it differs by links from a newer one
+                kept.append(number)
+            newer = keys
+        gone = [
+            (number, its)
+            for number in numbers
+            if number not in kept
+            if (its := manifests[number]) is not None and its.job == job
+        ]
         if not gone:
             return 0
         self._manifests.delete([_name(number) for number, _ in gone])
@@ -171,8 +249,28 @@ class Shelf:
             if its is not None and number not in dict(gone)
             for entry in its.files
         }
-        self.store.delete(sorted({entry.key for _, its in gone for entry in its.files} - named))
+        self.store.delete(sorted({entry.key for _, its in gone for entry in its.files if not entry.link} - named))
         return len(gone)
+
+
+def not_its(uri: str, names: Iterable[str], job: str) -> StoreError:
+    """What is said where a place has only other jobs' checkpoints."""
+    whose = ", ".join(map(repr, sorted(names)))
+    return StoreError(
+        f"{uri} has checkpoints of the job {whose}, and this is {job!r}: name another place, or this job as that one "
+        "(--job-name, where the platform gives no name)"
+    )
+
+
+def _numbers(store: Store, pattern: re.Pattern[str]) -> list[int]:
+    """The numbers in the names of a store's files, the highest first."""
+    try:
+        names = [item.name for item in store.items()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise store.explain(error) from None
+    return sorted((int(match[1]) for name in names if (match := pattern.fullmatch(name))), reverse=True)
 
 
 def _name(number: int) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import time
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable, Container, Mapping
 
-from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host
+from musterpoint.base.below import RESERVED, Below, notes_of
+from musterpoint.embedded.programs.checkpoint_look import write_owned
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host, not_its
 from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell, patiently
 from musterpoint.embedded.programs.stores import Item, StoreError
-from musterpoint.embedded.programs.transfers import free, state_folder
+from musterpoint.embedded.programs.transfers import free
 
 _PIECE = 4 << 20
 SAID = "said/paths"
@@ -21,79 +24,109 @@ EARLIER = "earlier"
 
 
 def sha256_of(path: str) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+        return digest_of(file)
+
+
+def digest_of(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        digest.update(piece)
     return digest.hexdigest()
 
 
-def check_job(manifest: Manifest, job: str, uri: str) -> None:
-    """Raises a StoreError where the checkpoint is another job's."""
-    if manifest.job != job:
-        raise StoreError(
-            f"{uri} has checkpoints of the job {manifest.job!r}, and this is {job!r}: name another place, or this job "
-            "as that one (--job-name, where the platform gives no name)"
-        )
-
-
 def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
-    """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``, and ``number``: of one manifest, which the
-    hosts have agreed on; None: the newest, 0: none. Returns what there is now.
+    """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``, ``number``: of one manifest, which the hosts
+    have agreed on; None: the newest, 0: none; ``claims``: the host for which the place becomes this start's, or empty.
+    Returns what there is now.
     """
-    began, directory, number = time.monotonic(), request["directory"], request["number"]
-    said = os.path.join(state_folder(directory), os.path.dirname(SAID))
+    began, directory = time.monotonic(), request["directory"]
+    os.makedirs(directory, exist_ok=True)
+    own = write_owned(directory)
+    said = os.path.join(notes_of(directory), os.path.dirname(SAID))
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
     shelf = Shelf(request["uri"], request["access"])
+    owner = 0
+    if request["claims"]:  # before the newest is looked for: an earlier start keeps nothing more from then on
+        before = patiently(shelf.newest, note)
+        if before is not None and before.job != request["job"]:
+            raise not_its(request["uri"], (before.job,), request["job"])
+        owner = patiently(lambda: shelf.claim(request["job"], request["claims"]), note)
+    found = _restored_from(shelf, request, said, own, tell, note)
+    return {**found, "owner": owner, "seconds": time.monotonic() - began}
+
+
+def _restored_from(
+    shelf: Shelf, request: dict[str, Any], said: str, own: Mapping[str, tuple[int, int]], tell: Tell, note: Note
+) -> dict[str, Any]:
+    directory, number = request["directory"], request["number"]
     manifest = patiently(lambda: shelf.newest() if number is None else shelf.read(number) if number else None, note)
     if number and manifest is None:
         raise StoreError(f"{shelf.uri}: checkpoint {number}, which the hosts have agreed on, is gone", missing=True)
     if manifest is None:
-        moved = _move_away(directory, state_folder(directory), set()) if number == 0 else 0
-        return _restored(0, (), [], moved, began)
-    check_job(manifest, request["job"], request["uri"])
+        moved = _move_away(directory, set(), own) if number == 0 else 0
+        return _restored(0, (), [], moved)
+    if manifest.job != request["job"]:
+        raise not_its(request["uri"], (manifest.job,), request["job"])
     entries = for_host(manifest, request["place"], request["hosts"], request["which"])
     if request["which"] == "leader" and request["place"]:
-        return _restored(manifest.number, (), [], 0, began)
+        return _restored(manifest.number, (), [], 0)
     try:
-        moved = _bring(shelf, manifest, entries, request, said, tell, note)
+        moved = _bring(shelf, manifest, entries, directory, request["place"], said, own, tell, note)
     except StoreError as error:
         if not error.missing or number is not None or shelf.newest() in (None, manifest):
             raise
         note(f"{error}; there is a newer one")
-        return restore(request, tell, note)
-    return _restored(manifest.number, manifest.names, entries, moved, began)
+        return _restored_from(shelf, request, said, own, tell, note)
+    return _restored(manifest.number, manifest.names, entries, moved)
 
 
-def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: int, began: float) -> dict[str, Any]:
+def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: int) -> dict[str, Any]:
     size = sum(entry.size for entry in entries)
     what = {"number": number, "names": list(names), "files": len(entries), "bytes": size, "moved": moved}
-    return {"found": bool(number), **what, "seconds": time.monotonic() - began}
+    return {"found": bool(number), **what}
 
 
 def _bring(
-    shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict[str, Any], said: str, tell: Tell, note: Note
+    shelf: Shelf,
+    manifest: Manifest,
+    entries: list[Entry],
+    directory: str,
+    place: int,
+    said: str,
+    own: Mapping[str, tuple[int, int]],
+    tell: Tell,
+    note: Note,
 ) -> int:
-    """Makes the directory have ``entries`` and nothing else; returns how many other files were moved away."""
-    directory = request["directory"]
-    os.makedirs(directory, exist_ok=True)
-    state = state_folder(directory)
-    parts = os.path.join(state, f"restore-{request['place']}")
+    """Makes the directory have ``entries`` and nothing else but the user's ``own``; returns how many other files were
+    moved away.
+    """
+    tree, parts = Below(directory), os.path.join(notes_of(directory), f"restore-{place}")
     shutil.rmtree(parts, ignore_errors=True)
     os.makedirs(parts)
     try:
-        missing = [entry for entry in entries if not _is_here(os.path.join(directory, entry.path), entry)]
-        _fetch(shelf, missing, parts, tell, note)
+        missing = [entry for entry in entries if not _is_here(tree, entry)]
         texts = manifest.texts if entries else {}
-        moved = _move_away(directory, state, {entry.path for entry in manifest.files} | set(texts))
-        for number, entry in enumerate(missing):
-            _place(os.path.join(parts, str(number)), os.path.join(directory, entry.path))
+        for path in (*(entry.path for entry in missing), *texts):
+            _check_clash(tree, path, own, shelf.uri)
+        _fetch(shelf, [entry for entry in missing if not entry.link], parts, tell, note)
+        wanted = {entry.path for entry in manifest.files} | set(texts)
+        moved = _move_away(directory, wanted, own)
+        number = 0
+        for entry in sorted(missing, key=lambda entry: bool(entry.link)):
+            part = os.path.join(parts, str(number))
+            if entry.link:
+                part = os.path.join(parts, "link")
+                os.symlink(entry.link, part)
+            else:
+                number += 1
+            tree.put(part, entry.path)
         for path, text in texts.items():
             part = os.path.join(parts, "text")
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
-            _place(part, os.path.join(directory, path))
+            tree.put(part, path)
         with open(os.path.join(said, "restored"), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
         return moved
@@ -101,22 +134,33 @@ def _bring(
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def _is_here(path: str, entry: Entry) -> bool:
+def _check_clash(tree: Below, path: str, own: Mapping[str, tuple[int, int]], uri: str) -> None:
+    """Raises where a file of the checkpoint would take the place of one of the user's."""
+    parts = path.split("/")
+    for at in range(1, len(parts) + 1):
+        name = "/".join(parts[:at])
+        size, changed = own.get(name, (-1, 0))
+        facts = tree.facts(name) if name in own else None
+        is_ours = facts is None or (facts.st_size, facts.st_mtime_ns) != (size, changed)  # or the job has written it
+        if is_ours if size >= 0 else facts is None or at < len(parts):
+            continue
+        raise StoreError(
+            f"{os.path.join(tree.root, name)} was there before the job's first start, and the checkpoint at {uri} has "
+            f"{path}: move yours away, or keep checkpoints in another directory (SM_CHECKPOINT_DIR)"
+        )
+
+
+def _is_here(tree: Below, entry: Entry) -> bool:
+    if entry.link:
+        return tree.target(entry.path) == entry.link
     try:
-        return os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256
+        facts = tree.facts(entry.path)
+        if facts is None or facts.st_size != entry.size:
+            return False
+        with open(tree.open(entry.path), "rb") as file:
+            return digest_of(file) == entry.sha256
     except OSError:
         return False
-
-
-def _place(part: str, path: str) -> None:
-    while True:
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.replace(part, path)
-            return
-        except FileNotFoundError:  # another host of the same disk has just removed a folder that was empty
-            if not os.path.exists(part):
-                raise
 
 
 def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Note) -> None:
@@ -135,46 +179,36 @@ def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Not
 
         shelf.store.fetch(Item(job.name, job.size, ""), os.path.join(parts, str(job.number)), on_bytes, done)
 
-    tries: dict[int, int] = {}
-
-    def ended(job: Job) -> bool:
+    def ended(job: Job) -> str:
         entry, path = entries[job.number], os.path.join(parts, str(job.number))
-        if os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256:
-            return True
-        tries[job.number] = tries.get(job.number, 0) + 1
-        if tries[job.number] > 1:
-            raise StoreError(f"{shelf.uri}: {entry.key} isn't what its manifest says ({entry.path})")
-        return False
+        is_whole = os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256
+        return "" if is_whole else f"{shelf.uri}: {entry.key} isn't what its manifest says ({entry.path})"
 
     jobs = [Job(number, entry.key, entry.size) for number, entry in enumerate(entries)]
     Crowd(tell, note).run(jobs, begin, ended, shelf.store.cancel)
 
 
-def _move_away(directory: str, state: str, wanted: set[str]) -> int:
-    """Moves what is no part of the checkpoint out of the way, since a program might take it for a newer one. Empty
-    folders are removed. Returns how many files were moved.
+def _move_away(directory: str, wanted: set[str], own: Container[str]) -> int:
+    """Moves what is neither ``wanted`` nor the user's ``own`` out of the way, since a program might take it for a newer
+    checkpoint. Empty folders are removed. Returns how many files were moved.
     """
-    others = []
+    others, emptied = [], []
     for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".muster-")]
-        for name in names:
-            path = os.path.relpath(os.path.join(folder, name), directory)
-            if path not in wanted and not name.startswith(".muster-"):
+        at = os.path.relpath(folder, directory)
+        inner = [name for name in folders if not name.startswith(RESERVED)]
+        folders[:] = [name for name in inner if not os.path.islink(os.path.join(folder, name))]
+        for name in {*names, *inner} - set(folders):
+            path = os.path.normpath(os.path.join(at, name))
+            if not (path in wanted or path in own or name.startswith(RESERVED)):
                 others.append(path)
-    aside = os.path.join(state, EARLIER)
+        emptied += [path for name in folders if (path := os.path.normpath(os.path.join(at, name))) not in own]
+    aside, tree = os.path.join(notes_of(directory), EARLIER), Below(directory)
     if others:
         shutil.rmtree(aside, ignore_errors=True)
     for path in others:
-        target = os.path.join(aside, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        try:
-            os.rename(os.path.join(directory, path), target)
-        except FileNotFoundError:  # another host of the same disk has
-            pass
-    for folder, _folders, _names in os.walk(directory, topdown=False):
-        if folder != directory and f"{os.sep}.muster-" not in folder[len(directory) :]:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                pass
+        with contextlib.suppress(FileNotFoundError):  # another host of the same disk has
+            tree.move(path, Below(aside))
+    for path in sorted(emptied, key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(directory, path))
     return len(others)

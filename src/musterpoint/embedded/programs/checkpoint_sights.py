@@ -14,6 +14,7 @@ import struct
 import threading
 from typing import Callable
 
+from musterpoint.base.below import RESERVED
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
 from musterpoint.embedded.programs.checkpoint_look import Version
 
@@ -134,7 +135,11 @@ class DirectoryWatch:
         self._folders[watch] = folder
         try:
             with os.scandir(folder) as entries:
-                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+                inner = [
+                    entry.path
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(RESERVED)
+                ]
         except OSError:
             return True
         return not [path for path in inner if not self._add(path)]
@@ -146,12 +151,15 @@ class DirectoryWatch:
             except OSError:
                 self.works = False
                 return
-            at = 0
+            at, is_ours = 0, True
             while at < len(data):
                 watch, mask, _, length = _EVENT.unpack_from(data, at)
                 name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
                 at += _EVENT.size + length
-                folder = self._folders.get(watch)
+                if name.startswith(RESERVED):
+                    continue
+                folder, is_ours = self._folders.get(watch), False
                 if folder is not None and mask & _IS_FOLDER and mask & (_CREATE | _MOVED_TO):
                     self._add(os.path.join(folder, name))
-            self._on_change()
+            if not is_ours:
+                self._on_change()

@@ -18,6 +18,8 @@ from musterpoint.embedded.programs.stores import StoreError
 
 WINDOW = 64
 """Files that are begun at a time, at most: fewer where the store refuses some."""
+REPEATS = 5
+"""How often one file is brought, or sent, again that came in another size, or changed meanwhile."""
 FAILURES = 8
 """Passing failures in a row, without a file that got through, after which it is given up. Those of transfers that ran
 at the same time are one.
@@ -122,7 +124,8 @@ class Crowd:
     half as many at a time: a store that throttles refuses many at once.
 
     ``begin`` starts a job, given the two calls that take its bytes and its end; ``ended`` is told of its success and
-    returns whether it counts (else the job is begun again). ``unreached``: as for :class:`Tries`.
+    returns why it doesn't count (empty: it does): the job is begun again then, :data:`REPEATS` times at most.
+    ``unreached``: as for :class:`Tries`.
     """
 
     def __init__(self, tell: Tell, note: Note, unreached: float = UNREACHED) -> None:
@@ -134,7 +137,7 @@ class Crowd:
         self,
         jobs: Iterable[Job],
         begin: Callable[[Job, Callable[[int], None], Callable[[Any], None]], None],
-        ended: Callable[[Job], bool],
+        ended: Callable[[Job], str],
         cancel: Callable[[], None],
         until: float | None = None,
     ) -> None:
@@ -143,6 +146,7 @@ class Crowd:
         total, count = sum(job.size for job in waiting), len(waiting)
         began = reported = time.monotonic()
         running, done_files, done_bytes, window, rounds = 0, 0, 0, WINDOW, dict[int, int]()
+        repeats: collections.Counter[int] = collections.Counter()
         try:
             while waiting or running:
                 now = time.monotonic()
@@ -162,11 +166,16 @@ class Crowd:
                 if over is not None:
                     running -= 1
                     self._bytes.pop(over.number, None)
-                    if why is None and ended(over):
+                    again = ended(over) if why is None else ""
+                    if why is None and not again:
                         done_files, done_bytes, window = done_files + 1, done_bytes + over.size, min(WINDOW, window + 1)
                         self._tries.succeeded()
                     else:
                         waiting.append(over)
+                    if again:
+                        repeats[over.number] += 1
+                        if repeats[over.number] > REPEATS:
+                            raise StoreError(f"{again}, {REPEATS} times in a row")
                     if why is not None and rounds[over.number] == self._tries.count:
                         self._tries.failed(why)
                         window = max(1, window // 2)

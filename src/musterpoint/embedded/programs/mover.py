@@ -20,18 +20,30 @@ from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.crowd import Progress, emit, patiently
 from musterpoint.embedded.programs.store_s3 import open_store
-from musterpoint.embedded.programs.stores import Item, Lacks, Store, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, checked, fetch_all, files_below, free, send_all, sharded
+from musterpoint.embedded.programs.stores import UNKNOWN, Item, Lacks, Store, StoreError
+from musterpoint.embedded.programs.transfers import (
+    Outgoing,
+    checked,
+    fetch_all,
+    files_below,
+    free,
+    left_out,
+    link_inside,
+    scratch,
+    send_all,
+    sharded,
+    size_of,
+)
 
-LOOKS = 8
-"""Objects of a manifest that are looked up at a time."""
+MOST_ASKED = 100
+"""Files that are asked for one by one after they were sent; where there are more, the place is listed."""
 PROBE = 64 * 1024**2
 """Bytes that are written and read to measure a place."""
 PROBE_STEP = 1024**2
 PROBE_SECONDS = 5.0
 PROBE_ITEMS = 1000
 """Files that are looked at for a large one to read."""
-PROBE_NAME = ".muster-probe"
+PROBE_NAME = "muster-probe"
 
 
 def tell(progress: Progress) -> None:
@@ -149,7 +161,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``; of the
     files there all, or those of ``names``. ``prefix``: where there is nothing, what begins with the URI counts."""
     store, items = patiently(lambda: listed(request), note)
-    emit(found=len(items), bytes=sum(item.size for item in items))
+    emit(found=len(items), bytes=size_of(items))
     began = time.monotonic()
     totals = fetch_all(store, items, request["directory"], tell, note)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
@@ -158,7 +170,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """How much a channel has for this host."""
     _, items = listed(request)
-    return {"files": len(items), "bytes": sum(item.size for item in items)}
+    return {"files": len(items), "bytes": size_of(items)}
 
 
 def send(request: dict[str, Any]) -> dict[str, Any]:
@@ -166,20 +178,38 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
     as one ``.tar.gz`` of that name."""
     store, began = open_store(request["uri"], request["access"]), time.monotonic()
     until = None if request["seconds"] is None else began + request["seconds"]
-    if not request["archive"]:
-        files = _files_of(request["directory"], request["names"]) or files_below(request["directory"])
-        return {**send_all(store, files, tell, note, until)._asdict(), "seconds": time.monotonic() - began}
-    path = os.path.join(request["scratch"], request["archive"])
-    try:
-        pack(request["directory"], path)
-        file = Outgoing(path, request["archive"], os.path.getsize(path))
-        totals = send_all(store, [file], tell, note, until)
-    finally:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+    directory, name = request["directory"], request["archive"]
+    if not name:
+        files = _files_of(directory, request["names"]) or files_below(directory, note)
+        totals = send_all(store, files, tell, note, until)
+        check_sent(store, files)
+        return {**totals._asdict(), "seconds": time.monotonic() - began}
+    with scratch(request["scratch"]) as folder:
+        path = os.path.join(folder, "archive")
+        pack(directory, path)
+        files = [Outgoing(path, name, os.path.getsize(path))]
+        totals = send_all(store, files, tell, note, until)
+    check_sent(store, files)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
+
+
+def check_sent(store: Store, files: Sequence[Outgoing]) -> None:
+    """Compares what is at the store with what was sent.
+
+    Raises:
+        StoreError: another has written under the same name.
+    """
+    few = len(files) <= MOST_ASKED
+    there = {
+        item.name: item for item in (filter(None, (store.item(file.name) for file in files)) if few else store.items())
+    }
+    for file in files:
+        found = there.get(file.name)
+        if found is None or found.size not in (UNKNOWN, file.size):
+            what = "isn't there" if found is None else f"has {found.size:,} bytes there"
+            raise StoreError(
+                f"{store.place}: {file.name} was sent with {file.size:,} bytes, and {what}: another writes there"
+            )
 
 
 def _files_of(directory: str, names: Sequence[str]) -> list[Outgoing]:
@@ -188,13 +218,25 @@ def _files_of(directory: str, names: Sequence[str]) -> list[Outgoing]:
 
 
 def pack(directory: str, path: str) -> None:
-    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model."""
-    size = sum(file.size for file in files_below(directory))
+    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model. Links that lead out of it are left out."""
+    root = os.path.realpath(directory)
+    size = sum(file.size for file in files_below(root))
+
+    def member(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if info.issym():
+            link = os.path.join(root, info.name)
+            target = link_inside(root, link)
+            if target is None:
+                note(left_out(root, info.name, link))
+                return None
+            info.linkname = target
+        return info
+
     if size > (room := free(os.path.dirname(path))) * 4:
         raise StoreError(f"{directory} has {size:,} bytes, and {os.path.dirname(path)} has room for {room:,}")
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
-        for name in sorted(os.listdir(directory)):
-            archive.add(os.path.join(directory, name), arcname=name)
+        for name in sorted(os.listdir(root)):
+            archive.add(os.path.join(root, name), arcname=name, filter=member)
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:

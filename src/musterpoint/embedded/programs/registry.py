@@ -14,6 +14,7 @@ import sys
 from typing import Any, Literal, Mapping, Sequence, get_args
 
 Program = Literal[
+    "below",
     "rank_stub",
     "launch_agent",
     "tensorflow_server",
@@ -57,20 +58,19 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-_S3: tuple[Program, ...] = ("stores", "aws_client", "store_s3", "crowd")
+_S3: tuple[Program, ...] = ("below", "stores", "aws_client", "store_s3", "crowd")
 UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "upload_ledger", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 _STORES: tuple[Program, ...] = (*_S3, "transfers")
-_CHECKPOINTS: tuple[Program, ...] = ("checkpoint_manifest", "checkpoint_restore")
+_CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
-CODE_ARTIFACT: tuple[Program, ...] = ("stores", "aws_client", "crowd", "code_artifact")
+CODE_ARTIFACT: tuple[Program, ...] = ("below", "stores", "aws_client", "crowd", "code_artifact")
 """The parts of what asks CodeArtifact, likewise."""
 KEEPER: tuple[Program, ...] = (
     *_STORES,
     *_CHECKPOINTS,
     "file_leases",
-    "checkpoint_look",
     "checkpoint_kinds",
     "checkpoint_sights",
     "checkpoint_keeper",
@@ -199,7 +199,7 @@ def _memfd(name: str, executable: bool) -> int:
 
 def module_of(name: Program) -> str:
     """The full name of the program's module."""
-    return f"{__package__}.{name}"
+    return f"musterpoint.base.{name}" if name == "below" else f"{__package__}.{name}"
 
 
 @functools.cache
@@ -215,5 +215,5 @@ def text_of(name: Program) -> str:
     loader = spec.loader if spec else None
     source = loader.get_source(spec.name) if spec and loader and hasattr(loader, "get_source") else None
     if source is None:
-        raise FileNotFoundError(f"programs/{name}.py is missing from the package")
+        raise FileNotFoundError(f"{module_of(name)} is missing from the package")
     return str(source)

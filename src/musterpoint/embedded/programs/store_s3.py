@@ -113,7 +113,7 @@ class S3Store(Store):
             for page in pages:
                 for each in page.get("Contents", ()):
                     name = each["Key"][len(self._prefix) :]
-                    if name and not (name.endswith("/") and not each["Size"]):  # a console's mark of a folder
+                    if name and not name.endswith("/"):  # a console's mark of a folder
                         yield Item(name, each["Size"], each["ETag"])
         except Exception as error:
             raise self.explain(error, self._prefix) from None
@@ -162,6 +162,16 @@ class S3Store(Store):
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
         except Exception as error:
             raise self.explain(error, key) from None
+
+    def create(self, name: str, data: bytes) -> bool:
+        key = self._prefix + name
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
+        except Exception as error:
+            if code_of(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
+                return False
+            raise self.explain(error, key) from None
+        return True
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [{"Key": self._prefix + name} for name in names]

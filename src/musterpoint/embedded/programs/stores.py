@@ -14,9 +14,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
+from musterpoint.base.below import RESERVED, ForeignName, below
+
 THREADS = 8
 """Files that are copied at a time where the library has no transfers of its own."""
-PART = ".muster-part"
+PART = f"{RESERVED}part"
 """Begins the names of files that are being written; nobody reads them."""
 TAGS = (
     "ETag",
@@ -39,8 +41,14 @@ OnDone = Callable[[Any], None]
 """Gets None, or the error; called in another thread."""
 
 
+UNKNOWN = -1
+"""The size of a file whose store doesn't tell it."""
+
+
 class Item(NamedTuple):
-    """A file of a store: its name below the store's place, and its bytes. ``tag`` changes with the content."""
+    """A file of a store: its name below the store's place, and its bytes, or :data:`UNKNOWN`. ``tag`` changes with the
+    content.
+    """
 
     name: str
     size: int
@@ -89,6 +97,10 @@ class Store:
 
     def write(self, name: str, data: bytes) -> None:
         """Makes or replaces a small file, in one step where the store can."""
+        raise NotImplementedError
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Makes a small file; False: there is one of that name. A store that can't tell replaces it."""
         raise NotImplementedError
 
     def delete(self, names: Iterable[str]) -> None:
@@ -156,6 +168,13 @@ class _Pool:
         self._cancels += 1
 
 
+def _below(place: str, root: str, name: str) -> str:
+    try:
+        return below(root, name)
+    except ForeignName as error:
+        raise StoreError(f"{place}: {error}") from None
+
+
 def tag_of(facts: os.stat_result) -> str:
     """The version of a local file."""
     return f"{facts.st_size}-{facts.st_mtime_ns}-{facts.st_ino}"
@@ -177,9 +196,9 @@ class DirectoryStore(Store):
         if stat.S_ISREG(facts.st_mode):
             yield Item(os.path.basename(self._root), facts.st_size, tag_of(facts))
             return
-        yield from self._below("", (os.path.realpath(self._root),))
+        yield from self._inside("", (os.path.realpath(self._root),))
 
-    def _below(self, folder: str, above: tuple[str, ...]) -> Iterator[Item]:
+    def _inside(self, folder: str, above: tuple[str, ...]) -> Iterator[Item]:
         with os.scandir(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 name = os.path.join(folder, entry.name)
@@ -194,10 +213,13 @@ class DirectoryStore(Store):
                 elif stat.S_ISDIR(facts.st_mode):
                     real = os.path.realpath(entry.path)
                     if real not in above:
-                        yield from self._below(name, (*above, real))
+                        yield from self._inside(name, (*above, real))
 
     def _path(self, name: str) -> str:
-        return self._root if os.path.isfile(self._root) else os.path.join(self._root, name)
+        return self._root if os.path.isfile(self._root) else self._below(name)
+
+    def _below(self, name: str) -> str:
+        return _below(self.place, self._root, name)
 
     def item(self, name: str) -> Item | None:
         try:
@@ -208,24 +230,38 @@ class DirectoryStore(Store):
 
     def read(self, name: str) -> bytes | None:
         try:
-            with open(os.path.join(self._root, name), "rb") as file:
+            with open(self._below(name), "rb") as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, name: str, data: bytes) -> None:
+        self._made_of(name, data, os.replace)
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            self._made_of(name, data, _link)
+        except FileExistsError:
+            return False
+        return True
+
+    def _made_of(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
         path, part = self._target(name)
-        with open(part, "wb") as file:
-            file.write(data)
-            _to_disk(file.fileno())
-        os.replace(part, path)
+        try:
+            with open(part, "wb") as file:
+                file.write(data)
+                _to_disk(file.fileno())
+            place(part, path)
+        except OSError:
+            _unlink(part)
+            raise
         self._entry_to_disk(path)
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
         for name in names:
             try:
-                os.unlink(os.path.join(self._root, name))
+                os.unlink(self._below(name))
             except FileNotFoundError:
                 pass
             folders.add(os.path.dirname(name))
@@ -281,7 +317,7 @@ class DirectoryStore(Store):
 
     def _target(self, name: str) -> tuple[str, str]:
         """The path of ``name``, and the one under which it is written."""
-        path = os.path.join(self._root, name)
+        path = self._below(name)
         folder = os.path.dirname(path)
         if folder not in self._made:
             os.makedirs(folder, exist_ok=True)
@@ -307,6 +343,18 @@ def _to_disk(fd: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that know no fsync
             raise
+
+
+def _link(part: str, path: str) -> None:
+    """Names a whole file, unless the name is taken."""
+    try:
+        os.link(part, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # a file system without links
+        os.replace(part, path)
+    _unlink(part)
 
 
 def _unlink(path: str) -> None:
@@ -348,7 +396,7 @@ class FsspecStore(Store):
             return None
 
     def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return _below(self.place, self._root, name)
 
     def _source(self, name: str) -> str:
         return self._root if self._fs.isfile(self._root) else self._path(name)
@@ -362,6 +410,16 @@ class FsspecStore(Store):
     def write(self, name: str, data: bytes) -> None:
         self._make_folder(name)
         self._fs.pipe_file(self._path(name), data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._make_folder(name)
+        try:
+            self._fs.pipe_file(self._path(name), data, mode="create")
+        except FileExistsError:
+            return False
+        except (TypeError, ValueError, NotImplementedError):  # a package that is older than the mode
+            self._fs.pipe_file(self._path(name), data)
+        return True
 
     def _make_folder(self, name: str) -> None:
         self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
@@ -400,7 +458,8 @@ class FsspecStore(Store):
 
 def _item(name: str, info: dict[str, Any]) -> Item:
     tag = next((info[key] for key in TAGS if info.get(key)), "")
-    return Item(name, int(info.get("size") or 0), str(tag))
+    size = info.get("size")
+    return Item(name, UNKNOWN if size is None else int(size), str(tag))
 
 
 def _library(name: str) -> Any:

@@ -6,16 +6,21 @@ Runs in a Python that may not have musterpoint.
 from __future__ import annotations
 
 import collections
+import contextlib
+import fcntl
 import json
 import math
 import os
 import shutil
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+import tempfile
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
+from musterpoint.base.below import RESERVED, Below, ForeignName, notes_of, parts_of
 from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell
-from musterpoint.embedded.programs.stores import Item, Store, StoreError
+from musterpoint.embedded.programs.stores import UNKNOWN, Item, Store, StoreError
 
-LONGEST_NAME = 255
+SCRATCH = f"{RESERVED}scratch-"
+"""Begins the names of folders in which something is packed."""
 CHANGES = 5
 """How often one file may be replaced while it is being read."""
 
@@ -75,52 +80,34 @@ class Target:
     """
 
     def __init__(self, directory: str) -> None:
-        self.directory = directory
         os.makedirs(directory, exist_ok=True)
-        self.folder = state_folder(directory)
+        self.tree = Below(directory)
+        self.folder = notes_of(directory)
         self.parts = os.path.join(self.folder, "parts")
         shutil.rmtree(self.parts, ignore_errors=True)
         os.makedirs(self.parts)
         self.record = Record(os.path.join(self.folder, "record"))
-        self._made = {directory}
 
     def path(self, name: str) -> str:
-        return os.path.join(self.directory, name)
+        return self.tree.path(name)
 
     def part(self, number: int) -> str:
         return os.path.join(self.parts, str(number))
 
     def place(self, part: str, name: str) -> str:
         """Moves a whole file to where it belongs."""
-        path = self.path(name)
-        self.make_folder(path)
-        os.replace(part, path)
-        return path
-
-    def make_folder(self, path: str) -> None:
-        folder = os.path.dirname(path)
-        if folder not in self._made:
-            os.makedirs(folder, exist_ok=True)
-            self._made.add(folder)
+        self.tree.put(part, name)
+        return self.path(name)
 
     def forget_others(self, names: Iterable[str]) -> None:
         """Removes what an earlier run brought and the store no longer has."""
         for name in set(self.record.known) - set(names):
-            try:
-                os.unlink(self.path(name))
-            except OSError:
-                pass
+            with contextlib.suppress(OSError, ForeignName):  # a folder now, or a line that isn't ours
+                self.tree.remove(name)
 
     def close(self) -> None:
         self.record.close()
         shutil.rmtree(self.parts, ignore_errors=True)
-
-
-def state_folder(directory: str) -> str:
-    """Where notes about ``directory`` and halves of its files lie, in the same file system."""
-    above, name = os.path.split(os.path.abspath(directory))
-    inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
-    return os.path.join(directory, ".muster-part") if inside else os.path.join(above, f".muster-{name}")
 
 
 def free(directory: str) -> int:
@@ -133,11 +120,10 @@ def checked(items: Iterable[Item], place: str) -> list[Item]:
     found = sorted(items, key=lambda item: item.name)
     folders: set[str] = set()
     for item in found:
-        parts = item.name.split("/")
-        if {"", ".", ".."} & set(parts) or "\0" in item.name:
-            raise StoreError(f"{place}: {item.name!r} can't be the name of a file")
-        if max(len(os.fsencode(part)) for part in parts) > LONGEST_NAME:
-            raise StoreError(f"{place}: {item.name[:80]!r}... is too long for the name of a file")
+        try:
+            parts = parts_of(item.name)
+        except ForeignName as error:
+            raise StoreError(f"{place}: {error}") from None
         for at in range(1, len(parts)):
             folders.add("/".join(parts[:at]))
     for item in found:
@@ -166,17 +152,21 @@ def fetch_all(store: Store, items: Sequence[Item], directory: str, tell: Tell, n
             if not target.record.has(item, target.path(item.name)):
                 missing.append(item)
         kept = len(items) - len(missing)
-        size = sum(item.size for item in items)
-        kept_bytes = size - sum(item.size for item in missing)
+        kept_bytes = size_of(items) - size_of(missing)
         _check_space(target.parts, missing, store.place)
         _bring(store, missing, target, tell, note)
-        return Totals(len(items), size, kept, kept_bytes)
+        return Totals(len(items), size_of(items), kept, kept_bytes)
     finally:
         target.close()
 
 
+def size_of(items: Iterable[Item]) -> int:
+    """Bytes of ``items`` together, as far as their store tells."""
+    return sum(max(0, item.size) for item in items)
+
+
 def _check_space(directory: str, items: list[Item], place: str) -> None:
-    size = sum(item.size for item in items)
+    size = size_of(items)
     if size > (room := free(directory)):
         raise StoreError(
             f"{place} has {size:,} bytes that aren't on this host yet, and its disk has room for {room:,} "
@@ -207,15 +197,15 @@ def _bring(store: Store, items: list[Item], target: Target, tell: Tell, note: No
             changes[job.number] = -1
         store.fetch(current[job.number], target.part(job.number), on_bytes, done)
 
-    def ended(job: Job) -> bool:
+    def ended(job: Job) -> str:
         item, part = current[job.number], target.part(job.number)
-        if os.path.getsize(part) != item.size:
-            return False
+        if item.size not in (UNKNOWN, size := os.path.getsize(part)):
+            return f"{store.place}: {item.name} has {item.size:,} bytes in the store's list, and {size:,} came"
         path = target.place(part, item.name)
         target.record.add(item.name, item.tag, path)
-        return True
+        return ""
 
-    jobs = [Job(number, item.name, item.size) for number, item in enumerate(items)]
+    jobs = [Job(number, item.name, max(0, item.size)) for number, item in enumerate(items)]
     Crowd(tell, note).run(jobs, begin, ended, store.cancel)
 
 
@@ -252,25 +242,72 @@ def send_all(store: Store, files: Sequence[Outgoing], tell: Tell, note: Note, un
             return
         store.send(path, job.name, on_bytes, done)
 
-    def ended(job: Job) -> bool:
-        return version(files[job.number].path) == versions[job.number]
+    def ended(job: Job) -> str:
+        path = files[job.number].path
+        return "" if version(path) == versions[job.number] else f"{path} was changed while it was sent"
 
     jobs = [Job(number, file.name, file.size) for number, file in enumerate(files)]
     Crowd(tell, note, unreached=math.inf).run(jobs, begin, ended, store.cancel, until)
     return Totals(len(files), sum(file.size for file in files))
 
 
-def files_below(directory: str, prefix: str = "") -> list[Outgoing]:
-    """Every file below ``directory``, to be sent under the same names below ``prefix``."""
-    found = []
-    for folder, folders, names in os.walk(directory):
-        folders.sort()
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            try:
-                size = os.stat(path).st_size
-            except OSError:  # a link to nothing
-                continue
-            if os.path.isfile(path):
-                found.append(Outgoing(path, prefix + os.path.relpath(path, directory), size))
-    return found
+def files_below(directory: str, note: Note = lambda _: None) -> list[Outgoing]:
+    """Every file below ``directory``, to be sent under the same name. A link counts as the file, or folder, that it
+    leads to below the directory; one that leads out of it is left out, which ``note`` hears.
+    """
+    return list(_files_of(os.path.realpath(directory), "", (), note))
+
+
+def _files_of(root: str, folder: str, above: tuple[str, ...], note: Note) -> Iterator[Outgoing]:
+    real = os.path.realpath(os.path.join(root, folder))
+    for entry in sorted(os.scandir(real), key=lambda each: each.name):
+        name = os.path.join(folder, entry.name)
+        if entry.is_symlink() and link_inside(root, entry.path) is None:
+            note(left_out(root, name, entry.path))
+        elif entry.is_file():
+            yield Outgoing(os.path.realpath(entry.path), name, entry.stat().st_size)
+        elif entry.is_dir() and os.path.realpath(entry.path) not in (*above, real):
+            yield from _files_of(root, name, (*above, real), note)
+
+
+def link_inside(root: str, link: str) -> str | None:
+    """The target of ``link``, relative, if it leads to something below ``root`` (a real path); None: it leads out."""
+    target, end = os.readlink(link), os.path.realpath(link)
+    if os.path.commonpath((root, end)) != root:
+        return None
+    return target if not os.path.isabs(target) else os.path.relpath(end, os.path.dirname(link))
+
+
+def left_out(root: str, name: str, link: str) -> str:
+    return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which is outside of {root}"
+
+
+@contextlib.contextmanager
+def scratch(place: str) -> Iterator[str]:
+    """A folder of this process alone in ``place``; it is removed at the end, and those of killed processes are now."""
+    folder = tempfile.mkdtemp(prefix=SCRATCH, dir=place)
+    try:
+        with _locked(folder) as is_ours:
+            assert is_ours
+            for entry in list(os.scandir(place)):
+                if entry.name.startswith(SCRATCH) and entry.path != folder and entry.is_dir(follow_symlinks=False):
+                    with contextlib.suppress(OSError), _locked(entry.path) as is_dead:
+                        if is_dead:
+                            shutil.rmtree(entry.path, ignore_errors=True)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Whether the folder's lock could be had; a process holds it as long as it lives."""
+    fd = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(fd)

@@ -24,13 +24,23 @@ Version = tuple[int, int, int]
 """Size, time of the last change (ns), inode: differs when the content has changed."""
 
 
-def version_of(path: str) -> Version | None:
-    """The version of the file at ``path`` (links are followed); None if there is none."""
+def version_of(path: str, root: str) -> Version | None:
+    """The version of the file at ``path`` below the directory ``root``; None if there is none, or a link leads out."""
     try:
+        if leads_out(path, root):
+            return None
         found = os.stat(path)
     except (OSError, ValueError):
         return None
     return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def leads_out(path: str, root: str) -> bool:
+    """Whether ``path`` is a link that leads out of the directory ``root``."""
+    if not os.path.islink(path):
+        return False
+    top = os.path.realpath(root)
+    return os.path.commonpath((top, os.path.realpath(path))) != top
 
 
 def is_private(path: str) -> bool:
@@ -41,14 +51,14 @@ def is_private(path: str) -> bool:
 def listing(directory: str, below: str = "") -> dict[str, Version]:
     """Every file below ``directory`` (only those in its folder ``below``, if given), by its relative path.
 
-    Links to files are files; links to directories aren't followed, as they may lead in circles.
+    Links to files in it are files; links to directories aren't followed, as they may lead in circles.
     """
     found = {}
     for folder, folders, files in os.walk(os.path.join(directory, below)):
         folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
         for name in files:
             path = os.path.join(folder, name)
-            version = version_of(path)
+            version = version_of(path, directory)
             relative = os.path.relpath(path, directory)
             if version is not None and not is_private(relative):
                 found[relative] = version

@@ -24,6 +24,7 @@ from musterpoint.embedded.programs.upload_ledger import (
     Ledger,
     Version,
     is_private,
+    leads_out,
     listing,
     read_record,
     version_of,
@@ -187,7 +188,11 @@ class Uploader:
         now = time.monotonic()
         for path in self._ledger.ready(now):
             file = os.path.join(self._directory, path)
-            version = version_of(file)
+            version = version_of(file, self._directory)
+            if version is None and leads_out(file, self._directory):
+                self._problem(
+                    "link", f"{path} is left out: it is a link to {os.readlink(file)}, outside of its directory"
+                )
             if version is None or self._ledger.is_up(path, version):
                 self._unsure.discard(path)
                 continue
@@ -228,7 +233,7 @@ class Uploader:
         self._bucket.forget(path)
         self._reported_at.pop(path, None)
         size, begun = self._sizes.pop(path, 0), self._ledger.uploading[path]
-        version, now = version_of(os.path.join(self._directory, path)), time.monotonic()
+        version, now = version_of(os.path.join(self._directory, path), self._directory), time.monotonic()
         if error is None:
             self._ledger.went_up(path, version, now)
             self._resent.pop(path, None)

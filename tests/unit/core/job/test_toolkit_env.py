@@ -140,7 +140,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("platform", "place"), PLATFORMS)
 def test_every_platform_has_them(platform: str, place: str, work: Path) -> None:
     planned = job(platform)
-    planned = planned._replace(paths=with_directories(planned, str(work)))
+    planned = planned._replace(paths=with_directories(planned, {}, str(work)))
     assert os.listdir(work) == [], "muster plan makes nothing"
     ready, said = made(planned)
     folders = [getattr(ready.paths, field) for field in NAMES]
@@ -151,31 +151,31 @@ def test_every_platform_has_them(platform: str, place: str, work: Path) -> None:
 
 
 def test_machines_of_ones_own_keep_reports_apart_by_host(work: Path) -> None:
-    paths = with_directories(job("plain"), str(work))
+    paths = with_directories(job("plain"), {}, str(work))
     assert paths.failure == str(work / "muster-jobs/my-job/hosts/a/failure")
     assert paths.success == str(work / "muster-jobs/my-job/hosts/a/success")
     given = job("slurm", paths=Paths(failure="/mnt/output/failure", success="/mnt/output/success"))
-    assert with_directories(given, str(work)).failure == "/mnt/output/failure"
-    assert with_directories(job("azureml"), str(work)).failure == ""
+    assert with_directories(given, {}, str(work)).failure == "/mnt/output/failure"
+    assert with_directories(job("azureml"), {}, str(work)).failure == ""
 
 
 def test_what_the_platform_gives_stays(work: Path) -> None:
     given = job("azureml", paths=Paths(model="/mnt/model"))
-    assert with_directories(given, str(work)).model == "/mnt/model"
+    assert with_directories(given, {}, str(work)).model == "/mnt/model"
     sagemaker = job("sagemaker")
-    assert with_directories(sagemaker, str(work)) == sagemaker.paths
+    assert with_directories(sagemaker, {}, str(work)) == sagemaker.paths
     assert made(sagemaker) == (sagemaker, "")
 
 
 def test_where_none_can_be_made_there_is_no_variable(work: Path) -> None:
     (work / "muster-jobs").write_text("a file")
     planned = job("plain")
-    ready, said = made(planned._replace(paths=with_directories(planned, str(work))))
+    ready, said = made(planned._replace(paths=with_directories(planned, {}, str(work))))
     assert ready.paths == Paths()
     assert said.startswith("SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR aren't all set: ")
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/b"])
 def test_no_name_of_a_job_leads_elsewhere(name: str, work: Path) -> None:
-    paths = with_directories(job("plain", name), str(work))
+    paths = with_directories(job("plain", name), {}, str(work))
     assert Path(os.path.normpath(paths.model)).parent.parent == work / "muster-jobs"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
 from musterpoint.embedded.programs import crowd
+from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.crowd import Crowd, Job, patiently
 from musterpoint.embedded.programs.stores import StoreError
 
@@ -50,7 +52,7 @@ class Throttled:
 def test_many_that_are_refused_at_once_are_one_failure() -> None:
     store, notes = Throttled(10), list[str]()
     jobs = [Job(number, str(number), 1) for number in range(300)]
-    Crowd(lambda _: None, notes.append).run(jobs, store.begin, lambda _: True, lambda: None)
+    Crowd(lambda _: None, notes.append).run(jobs, store.begin, lambda _: "", lambda: None)
     assert len(store.done) == 300 and store.refused > crowd.FAILURES
     assert notes == ["SlowDown; it is tried again (1 of 7 times)"]
 
@@ -59,7 +61,7 @@ def test_a_store_that_refuses_everything_is_given_up() -> None:
     store = Throttled(0)
     with pytest.raises(StoreError, match="8 tries failed in a row, the last with: SlowDown"):
         Crowd(lambda _: None, lambda _: None).run(
-            [Job(number, "", 1) for number in range(300)], store.begin, lambda _: True, lambda: None
+            [Job(number, "", 1) for number in range(300)], store.begin, lambda _: "", lambda: None
         )
     assert store.refused < 8 * crowd.WINDOW  # fewer at a time, each time
 
@@ -73,7 +75,7 @@ def test_a_refusal_for_good_ends_at_once(also: int) -> None:
 
     with pytest.raises(StoreError, match=r"^AccessDenied$"):
         Crowd(lambda _: None, lambda _: None).run(
-            [Job(number, "", 1) for number in range(30)], begin, lambda _: True, lambda: None
+            [Job(number, "", 1) for number in range(30)], begin, lambda _: "", lambda: None
         )
 
 
@@ -145,3 +147,27 @@ def test_patiently() -> None:
     with pytest.raises(StoreError, match=r"^gone$"):
         left.append(StoreError("gone"))
         patiently(call, notes.append)
+
+
+def test_a_file_that_never_comes_as_it_was_listed_is_given_up() -> None:
+    begun: list[int] = []
+
+    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Done) -> None:
+        begun.append(job.number)
+        on_done(None)
+
+    with pytest.raises(StoreError, match="3 bytes came, 5 times in a row"):
+        Crowd(lambda _: None, print).run([Job(0, "a", 0)], begin, lambda _: "3 bytes came", lambda: None)
+    assert len(begun) == crowd.REPEATS + 1
+
+
+def test_a_store_that_replaces_what_is_to_be_made_once_is_refused(tmp_path: Path) -> None:
+    """Two starts of a job could both own the place otherwise."""
+    shelf = Shelf(str(tmp_path), {})
+    assert (shelf.claim("j", "a"), shelf.claim("j", "b")) == (1, 2)
+    assert "on b since" in shelf.owner_after(1) and not shelf.owner_after(2)
+    with pytest.raises(StoreError, match="of the job 'j', and this is 'k'"):
+        shelf.claim("k", "a")
+    shelf._owners.create = lambda name, data: True  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="this store replaces a file"):
+        shelf.claim("j", "a")

@@ -18,7 +18,7 @@ from musterpoint.embedded.programs.registry import Texts, text_of
 @pytest.mark.parametrize("name", registry.PROGRAMS)
 def test_the_text_is_the_modules(root: Path, name: registry.Program) -> None:
     ours = Texts()
-    text = (root / f"src/musterpoint/embedded/programs/{name}.py").read_text()
+    text = (root / "src" / f"{registry.module_of(name).replace('.', '/')}.py").read_text()
     assert Path(ours.path(name)).read_text().removeprefix(f"#!{sys.executable} -IS\n") == text
     ours.close()
 
@@ -41,7 +41,7 @@ def test_a_text_takes_the_place_of_the_last_of_its_name(
 
 def test_a_program_that_is_missing_is_named() -> None:
     name: Any = "no_such"
-    with pytest.raises(FileNotFoundError, match=r"programs/no_such\.py is missing from the package"):
+    with pytest.raises(FileNotFoundError, match=r"programs\.no_such is missing from the package"):
         Texts().path(name)
 
 

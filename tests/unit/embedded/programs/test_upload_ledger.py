@@ -134,6 +134,7 @@ def test_links_to_files_count_and_private_and_linked_directories_do_not(tmp_path
     (tmp_path / ".tmp.mine" / "c").write_text("c")
     (tmp_path / ".hidden").write_text("h")
     (tmp_path / "link").symlink_to("a")
+    (tmp_path / "out").symlink_to("/etc/hostname")
     (tmp_path / "circle").symlink_to(".")
     (tmp_path / "nowhere").symlink_to("missing")
     os.mkfifo(tmp_path / "pipe")
@@ -148,15 +149,15 @@ def test_links_to_files_count_and_private_and_linked_directories_do_not(tmp_path
 
 def test_versions_tell_contents_apart(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    assert version_of(str(path)) is None
+    assert version_of(str(path), str(tmp_path)) is None
     path.write_text("1")
-    first = version_of(str(path))
+    first = version_of(str(path), str(tmp_path))
     (tmp_path / "b").write_text("2")
     os.utime(tmp_path / "b", ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
     os.replace(tmp_path / "b", path)
-    assert version_of(str(path)) not in (first, None)
-    assert version_of(str(tmp_path)) is None
-    assert version_of("\0") is None
+    assert version_of(str(path), str(tmp_path)) not in (first, None)
+    assert version_of(str(tmp_path), str(tmp_path)) is None
+    assert version_of("\0", str(tmp_path)) is None
 
 
 def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_path: Path) -> None:

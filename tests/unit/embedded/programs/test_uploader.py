@@ -44,7 +44,7 @@ def test_half_written_files(
     path = tmp_path / "files" / "a"
     path.touch()
     os.utime(path, times=(time.time() - age, time.time() - age))
-    version = version_of(str(path))
+    version = version_of(str(path), str(path.parent))
     assert version is not None
     made._changed(str(path), closed=not unsure)
     assert made._is_half_written("a", str(path), version, 100.0) is half

@@ -1,0 +1,175 @@
+"""Names that others made, and the files that they may name: only those below one directory.
+
+Such a name is an object's key, an entry of a manifest, a member of an archive, a line of a record. Also runs in a
+Python without musterpoint, as a part of its programs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+RESERVED = ".muster-"
+"""Begins the names of musterpoint's own files and folders; no name that others made may have such a part."""
+LONGEST_NAME, LONGEST_PATH = 255, 4000
+"""Bytes of a part of a name, and of all of it."""
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class ForeignName(ValueError):
+    """A name that can't be the name of a file below a directory; the text quotes it and says why."""
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a name, which "/" separates.
+
+    Raises:
+        ForeignName: one of them is empty, ``.``, ``..``, reserved or too long, or has a NUL.
+    """
+    parts = name.split("/")
+    try:
+        sizes = [len(os.fsencode(part)) for part in parts]
+    except UnicodeEncodeError:
+        raise ForeignName(f"{ascii(name)[:200]} is no text that a file can be named by") from None
+    shown = repr(name) if len(name) <= 200 else f"{name[:80]!r}..."
+    if "\0" in name:
+        raise ForeignName(f"{shown} has a NUL in it")
+    if name.startswith("/"):
+        raise ForeignName(f"{shown} is absolute")
+    if {"", ".", ".."} & set(parts):
+        raise ForeignName(f"{shown} can't be the name of a file: it has an empty part, . or ..")
+    if any(part.startswith(RESERVED) for part in parts):
+        raise ForeignName(f"{shown} can't be used: names that begin with {RESERVED} are musterpoint's own")
+    if max(sizes) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
+        raise ForeignName(f"{shown} is too long for the name of a file")
+    return parts
+
+
+def below(root: str, name: str) -> str:
+    """The path of ``name`` below the directory ``root``. Links on the way aren't looked at: see :class:`Below`.
+
+    Raises:
+        ForeignName: it is no name of a file there.
+    """
+    return os.path.join(root, *parts_of(name))
+
+
+def link_target(name: str, target: str) -> str:
+    """The file below the same directory that a relative link ``name`` with ``target`` leads to, as a name.
+
+    Raises:
+        ForeignName: it leads out of the directory.
+    """
+    parts_of(name)
+    end = os.path.normpath(os.path.join(os.path.dirname(name), target))
+    if not target or os.path.isabs(target) or end == "." or end.split("/")[0] == "..":
+        raise ForeignName(f"{name!r} is a link to {target!r}, which leads out of the directory")
+    parts_of(end)
+    return end
+
+
+def notes_of(directory: str) -> str:
+    """The folder of musterpoint's own files about ``directory``, in the same file system.
+
+    It is beside it, since a program may look whether there is anything in it; inside of it where it is a mount, or
+    nothing can be made beside it.
+    """
+    above, name = os.path.split(os.path.realpath(directory))
+    inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
+    return os.path.join(directory, f"{RESERVED}part") if inside else os.path.join(above, f"{RESERVED}{name}")
+
+
+class Below:
+    """The files below ``root``, by names that others made. No link on the way to one is followed.
+
+    Every call raises ForeignName for a name that isn't allowed, and OSError as the system does.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def path(self, name: str) -> str:
+        return below(self.root, name)
+
+    def facts(self, name: str) -> os.stat_result | None:
+        """The facts of a file, of a link its own; None: there is nothing."""
+        try:
+            with _Opened(self, name) as (folder, leaf):
+                return os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, name: str) -> int:
+        """A descriptor that reads the file."""
+        with _Opened(self, name) as (folder, leaf):
+            return os.open(leaf, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+    def target(self, name: str) -> str | None:
+        """The target of a link; None: there is no link."""
+        try:
+            with _Opened(self, name) as (folder, leaf):
+                return os.readlink(leaf, dir_fd=folder)
+        except OSError:
+            return None
+
+    def put(self, source: str, name: str) -> None:
+        """Moves the whole file, or link, ``source`` of the same file system to its name; folders are made."""
+        while True:
+            try:
+                with _Opened(self, name, make=True) as (folder, leaf):
+                    os.replace(source, leaf, dst_dir_fd=folder)
+                return
+            except FileNotFoundError:  # another host of the same disk has just removed a folder that was empty
+                if not os.path.lexists(source):
+                    raise
+
+    def move(self, name: str, to: Below) -> None:
+        """Moves a file, or link, to the same name below another directory of the same file system."""
+        with _Opened(self, name) as (folder, leaf), _Opened(to, name, make=True) as (other, _):
+            os.replace(leaf, leaf, src_dir_fd=folder, dst_dir_fd=other)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, or link; one that isn't there is no error."""
+        try:
+            with _Opened(self, name) as (folder, leaf):
+                os.unlink(leaf, dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+
+
+class _Opened:
+    """The folder in which a name is, as a descriptor, and the name's last part."""
+
+    def __init__(self, below: Below, name: str, make: bool = False) -> None:
+        self._root, self._parts, self._make, self._fd = below.root, parts_of(name), make, -1
+
+    def __enter__(self) -> tuple[int, str]:
+        *folders, leaf = self._parts
+        if self._make:
+            os.makedirs(self._root, exist_ok=True)
+        self._fd = os.open(self._root, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
+        try:
+            for at, part in enumerate(folders):
+                self._enter(part, os.path.join(self._root, *folders[: at + 1]))
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self._fd, leaf
+
+    def _enter(self, part: str, path: str) -> None:
+        if self._make:
+            try:
+                os.mkdir(part, dir_fd=self._fd)
+            except FileExistsError:
+                pass
+        try:
+            inner = os.open(part, _FOLDER, dir_fd=self._fd)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise NotADirectoryError(errno.ENOTDIR, "a file or link is in the place of a folder", path) from None
+            raise
+        os.close(self._fd)
+        self._fd = inner
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)

@@ -1,0 +1,68 @@
+"""Names that others made lead to files below a directory, or nowhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musterpoint.base.below import Below, ForeignName, below, link_target
+
+from ...examples import examples
+
+PARTS = st.sampled_from(["a", "b", "..", ".", "", "/", "\0", "link", ".muster-part", "x" * 256, "\ud800", "é", "etc"])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=5).map("/".join))
+def test_no_name_leads_out(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """Whatever the name is, nothing but what is below the directory is made or removed."""
+    folder = tmp_path_factory.mktemp("names")
+    root, outside = folder / "root", folder / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "a").write_text("theirs")
+    (root / "link").symlink_to(outside)
+    (folder / "part").write_text("ours")
+    tree = Below(str(root))
+    try:
+        assert os.path.normpath(below(str(root), name)).startswith(f"{root}/")
+        tree.put(str(folder / "part"), name)
+        tree.remove(name)
+    except (ForeignName, OSError):
+        pass
+    assert sorted(path.name for path in folder.iterdir() if path.name != "part") == ["outside", "root"]
+    assert [path.name for path in outside.iterdir()] == ["a"] and (outside / "a").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "..", "", "../root/../../x", ".muster-part/record"])
+def test_no_link_leads_out(target: str) -> None:
+    with pytest.raises(ForeignName):
+        link_target("sub/last", target)
+
+
+def test_a_link_inside_leads_to_its_target() -> None:
+    assert link_target("sub/last", "../step-3") == "step-3"
+
+
+def test_a_folder_that_another_host_of_the_disk_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, path = tmp_path / "part", tmp_path / "root" / "checkpoint-1" / "a.bin"
+    part.write_text("all of it")
+    replace, removals = os.replace, iter((True, True, False))
+
+    def removed(source: str, target: str, dst_dir_fd: int) -> None:
+        if next(removals):
+            os.rmdir(path.parent)
+        replace(source, target, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "replace", removed)
+    Below(str(tmp_path / "root")).put(str(part), "checkpoint-1/a.bin")
+    assert path.read_text() == "all of it"
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        Below(str(tmp_path / "root")).put(str(tmp_path / "gone"), "checkpoint-1/a.bin")

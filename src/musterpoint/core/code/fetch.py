@@ -8,7 +8,7 @@ import shutil
 from typing import Any, Mapping
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.code.archive import is_archive, unpack
+from musterpoint.core.code.archive import is_archive, said_of, unpack
 from musterpoint.core.code.aws import download
 from musterpoint.core.code.mark import Mark, digest_of, files_in, in_the_way, remove, write
 from musterpoint.core.code.project import LOCAL_JOBS, PART
@@ -138,6 +138,8 @@ def _bring_file(
     if is_archive(path):
         found = unpack(path, stage.tree, source.place, tools.poll)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")
+        if said := said_of(found, source.place):
+            tools.say(f"warning: {said}")
     elif name.endswith(PACKED):
         raise FetchError(
             f"{source.place} can't be unpacked: it is no archive ({os.path.getsize(path):,} bytes) that can be read "

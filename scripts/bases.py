@@ -12,7 +12,7 @@ from environments import Missing, say
 OLDEST = (3, 10)
 # What a target brings where the base's Python lacks it: module, and what pip installs.
 WANTED = {
-    "base": {"boto3": "boto3>=1.34", "watchdog": "watchdog>=4"},
+    "base": {"boto3": "boto3>=1.34"},
     "torch": {"torch": "torch==2.13.0", "numpy": "numpy", "sklearn": "scikit-learn"},
     "tensorflow": {"tensorflow": "tensorflow==2.21.*", "sklearn": "scikit-learn"},
 }

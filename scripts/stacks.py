@@ -195,7 +195,7 @@ def xgboost() -> list[Path]:
 
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
-    return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv", "fsspec"))]
+    return [cached("s3", ("moto[server]==5.2.5", "boto3", "uv", "fsspec"))]
 
 
 def crt(s3: Path) -> list[Path]:

@@ -21,7 +21,7 @@ PREFIX = f"runs/{JOB}/output/intermediate/"
 
 @pytest.fixture
 def syncing(train: Train, stack: Callable[[str], Path], s3: S3, bucket: str) -> Train:
-    """A host whose job names an S3 output; the user's Python has boto3 and watchdog, ours has neither."""
+    """A host whose job names an S3 output; the user's Python has boto3, ours hasn't."""
     train.environ.update(CREDENTIALS, MUSTER_PYTHON=str(stack("s3") / "python"), TRAINING_JOB_NAME=JOB)
     train.environ["AWS_ENDPOINT_URL_S3"] = s3.url
     return train
@@ -295,14 +295,7 @@ def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_
     path = f"{without('boto3', tmp_path / 'bare')}:{syncing.environ['PYTHONPATH']}"
     code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
     assert code == 0
-    assert f"takes boto3, which no Python here has ({syncing.python})" in stderr
+    assert f"takes boto3, which no Python here has: {syncing.python} (no boto3)" in stderr
     assert s3.objects(bucket) == {}
-
-    (syncing.base / "output/intermediate/one.txt").unlink()
-    (syncing.base / "output/intermediate").rmdir()
-    path = f"{without('watchdog', tmp_path / 'unwatched')}:{syncing.environ['PYTHONPATH']}"
-    code, stderr = finish(syncing.start(PYTHONPATH=path))
-    assert code == 0, stderr
-    assert list(s3.objects(bucket)) == [f"{JOB}/output/intermediate/one.txt"], stderr
     code, stderr = finish(syncing.start(PYTHONPATH=path))
     assert "was there before the job: its sync to" in stderr

@@ -86,7 +86,7 @@ def test_a_base_with_pytorch_and_a_user_and_no_apt(
 ) -> None:
     mine = build(
         f"FROM {image('torch')}\n"
-        "RUN pip uninstall --quiet --yes musterpoint watchdog && rm /usr/bin/apt-get\n"
+        "RUN pip uninstall --quiet --yes musterpoint boto3 && rm /usr/bin/apt-get\n"
         'USER 1000:1000\nENTRYPOINT ["/bin/false"]\n'
     )
     tag, said = built("--base", mine, "--target", "torch")
@@ -99,7 +99,7 @@ def test_a_base_with_pytorch_and_a_user_and_no_apt(
     added = found.attrs["Size"] - engine.images.get(mine).attrs["Size"]
     assert added < 17_000_000, added
     look = "python -c 'import musterpoint_smdistributed, smdistributed.modelparallel.torch' && "
-    look += "pip uninstall --quiet --yes musterpoint && ! command -v train && python -c 'import torch, watchdog, boto3'"
+    look += "pip uninstall --quiet --yes musterpoint && ! command -v train && python -c 'import torch, boto3'"
     gone = " && ".join(f"! python -c 'import {name}' 2> /dev/null" for name in musterpoint.PACKAGES)
     look += f" && {gone} && echo gone"
     words = {"user": "0", "labels": {LABEL: "1"}, "remove": True, "network_mode": "none"}
@@ -118,7 +118,7 @@ def test_a_python_that_is_not_on_the_path(
     tag, said = built("--base", mine, "--target", "base", "--python", "/usr/bin/python3")
     assert tag and "/usr/bin/python3 is kept" in said
     # Debian's Python has no pip: what S3 takes can't be added, and is said to lack.
-    assert "WARNING: /usr/bin/python3 has no pip: boto3>=1.34 watchdog>=4 can't be added" in said
+    assert "WARNING: /usr/bin/python3 has no pip: boto3>=1.34 can't be added" in said
     assert trained(engine, tag, tmp_path / "other") == ['["/usr/bin/python3", 0, true, true]']
 
 
@@ -201,12 +201,12 @@ def test_what_is_added_to_a_python(bases: Any) -> None:
         found: list[str] = bases.requirements(target, python(modules), "mine", cuda)
         return found
 
-    everything = "pip torch numpy sklearn boto3 watchdog"
+    everything = "pip torch numpy sklearn boto3"
     assert added("base", everything) == added("torch", everything) == []
-    assert added("torch", "torch pip") == ["numpy", "scikit-learn", "boto3>=1.34", "watchdog>=4"]
-    assert added("torch", "pip numpy sklearn boto3 watchdog")[0] == f"--extra-index-url={bases.TORCH_INDEX}"
-    assert added("torch", "pip numpy sklearn boto3 watchdog", cuda=True) == ["torch==2.13.0"]
-    assert added("base", "") == ["boto3>=1.34", "watchdog>=4"]
+    assert added("torch", "torch pip") == ["numpy", "scikit-learn", "boto3>=1.34"]
+    assert added("torch", "pip numpy sklearn boto3")[0] == f"--extra-index-url={bases.TORCH_INDEX}"
+    assert added("torch", "pip numpy sklearn boto3", cuda=True) == ["torch==2.13.0"]
+    assert added("base", "") == ["boto3>=1.34"]
     assert added("mpi", everything + " mpi4py") == []
     with pytest.raises(bases.Missing, match=r"/p of mine has no pip to install --?\S* ?torch|/p of mine has no pip"):
         added("torch", "numpy")

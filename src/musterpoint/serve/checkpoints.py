@@ -48,7 +48,6 @@ class Checkpoints:
             "uri": self._uri,
             "access": mover.access_of(access),
             "record": self._texts.hold(f"checkpoints-{host}", ""),
-            "watch": True,
         }
         self._uploaders[host] = subprocess.Popen(
             self._texts.command(sys.executable, UPLOADER, wanted),

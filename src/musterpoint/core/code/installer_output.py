@@ -225,7 +225,6 @@ NEEDS = {
     "shtab": Need("1.7", "muster completion"),
     "sagemaker-train": Need("1.20", "musterpoint as a distribution of SDK v3"),
     "torch": Need("2.2", "the launcher torchrun"),
-    "watchdog": Need("4", "the sync of output/intermediate to S3"),
 }
 """The oldest packages that musterpoint's extras can use."""
 

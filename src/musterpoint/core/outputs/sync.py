@@ -12,7 +12,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
 from musterpoint.core.code.source import is_isolated
-from musterpoint.core.data.mover import Access, access_of, pythons_of
+from musterpoint.core.data.mover import Access, access_of, advice, pythons_of
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
 from musterpoint.core.processes.process import CannotStart
@@ -23,7 +23,6 @@ from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 HYPERPARAMETER = "sagemaker_s3_output"
 MOST_DEATHS = 3
 """Unexpected ends of the sidecar after which the final sync is given up."""
-ADVICE = "pip install boto3 watchdog in the image (the extra musterpoint[aws])"
 
 
 class Destination(NamedTuple):
@@ -117,7 +116,6 @@ class Sync:
         self._sidecar: Sidecar | None = None
         self._pythons: list[str] = []
         self._lacking: dict[str, str] = {}
-        self._watch = True
         self._last_lines: list[str] = []
         self._until: float | None = None
         self._over: dict[str, Any] | None = None
@@ -132,7 +130,7 @@ class Sync:
     def begin(self) -> None:
         """Starts the sidecar; call it in the main thread."""
         self._say(f"what is written to {self._plan.directory} goes to {self._uri}")
-        self._launch(watch=True)
+        self._launch()
 
     def finish(self, left: float | None) -> None:
         """Uploads the rest; call it when nothing is written any more.
@@ -146,7 +144,7 @@ class Sync:
             if self._sidecar is not None:
                 self._send_finish()
             else:
-                self._launch(watch=False)
+                self._launch()
             while not self._is_settled and (remaining := self._until + UPLOAD_OVERTIME - self._loop.clock()) > 0:
                 self._loop.turn(remaining)
             self._report(self._loop.clock() - began)
@@ -163,9 +161,9 @@ class Sync:
 
     # -- the sidecar --
 
-    def _launch(self, watch: bool) -> None:
-        """Starts the sidecar in the first Python that has boto3 and, if ``watch``, watchdog."""
-        self._watch, self._lacking = watch, {}
+    def _launch(self) -> None:
+        """Starts the sidecar in the first Python that has boto3."""
+        self._lacking = {}
         self._pythons = list(pythons_of(self._plan.access))
         self._try_next_python()
 
@@ -180,7 +178,7 @@ class Sync:
                 if error.step == "fork":
                     self._cannot_start(error.error)
                     return
-                self._lacking[self._pythons.pop(0)] = "boto3"
+                self._lacking[self._pythons.pop(0)] = error.error.strerror or "it can't be started"
                 continue
             except OSError as error:
                 self._cannot_start(error)
@@ -188,7 +186,8 @@ class Sync:
             if self._until is not None:
                 self._send_finish()
             return
-        self._no_python()
+        self._is_impossible = True
+        self._say(f"warning: nothing goes up to {self._uri}: {advice(self._uri, self._lacking)}")
 
     def _cannot_start(self, error: OSError) -> None:
         """No process, memory or descriptor is left; tries again at the job's end."""
@@ -204,25 +203,7 @@ class Sync:
             "uri": self._uri,
             "access": access_of(plan.access),
             "record": self._record_path,
-            "watch": self._watch,
         }
-
-    def _no_python(self) -> None:
-        """No Python has boto3, or watchdog."""
-        tried = ", ".join(self._lacking)
-        if "watchdog" not in self._lacking.values():
-            self._is_impossible = True
-            self._say(
-                f"warning: nothing goes up to {self._uri}: that takes boto3, which no Python here has "
-                f"({tried}); {ADVICE}"
-            )
-        elif self._until is not None:
-            self._launch(watch=False)
-        else:
-            self._say(
-                f"{self._plan.directory} goes up when the job has ended, not before: for that it takes watchdog, "
-                f"which no Python with boto3 has here ({tried}); {ADVICE}"
-            )
 
     def _send_finish(self) -> None:
         if self._sidecar is not None and self._until is not None:
@@ -233,15 +214,13 @@ class Sync:
         if fact is None:
             self._last_lines = [*self._last_lines[-2:], line]
         elif "lacks" in fact:
-            self._lacking[self._pythons[0]] = fact["lacks"]
+            self._lacking[self._pythons[0]] = f"no {fact['lacks']}"
         elif "over" in fact:
             self._over = fact["over"]
         elif "problem" in fact:
             self._problems += 1
             meanwhile = "the job goes on, and the files wait" if self._until is None else "the job has ended"
             self._say(f"warning: uploading to {self._uri}: {fact['problem']}; {meanwhile}")
-        elif "blind" in fact:
-            self._say(f"warning: {fact['blind']}; what is written goes up when the job has ended")
         elif "path" in fact:
             at, size = fact["at"] / 1024**2, fact["size"] / 1024**2
             self._say(f"{self._uri}{fact['path']}: {at:.0f} of {size:.0f} MiB have gone up")
@@ -260,7 +239,7 @@ class Sync:
         if self._until is None:
             self._say(f"warning: the sync to {self._uri} {how}{words}; the rest goes up at the job's end")
         elif self._deaths < MOST_DEATHS:
-            self._launch(watch=False)
+            self._launch()
         else:
             self._is_impossible = True
             self._say(f"warning: the sync to {self._uri} {how}{words}")

@@ -24,8 +24,9 @@ from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
 from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
-from musterpoint.embedded.programs.checkpoint_sights import DirectoryWatch, Sights
+from musterpoint.embedded.programs.checkpoint_sights import Sights
 from musterpoint.embedded.programs.crowd import Progress, emit
+from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.stores import Lacks, StoreError
 from musterpoint.embedded.programs.transfers import Outgoing, send_all
 

@@ -1,5 +1,5 @@
 """What is seen of checkpoints: which were whole on this host, in which order, and in which attempt of the job each was
-saved; and that something changed in their directory, by Linux's inotify (elsewhere somebody has to look now and then).
+saved.
 
 Files that lie here when an attempt ends are that attempt's as long as they stay as they are, whole or not: the first
 host's mark for them may come when the next attempt has begun.
@@ -7,24 +7,14 @@ host's mark for them may come when the next attempt has begun.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import struct
-import threading
-from typing import Callable
 
-from musterpoint.base.below import RESERVED
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
 from musterpoint.embedded.programs.checkpoint_look import Version
 
 Its = tuple[tuple[str, Version], ...]
 """The version of each of a checkpoint's files."""
-_CLOSE_WRITE, _MOVED_TO, _CREATE, _DELETE, _MOVED_FROM = 0x8, 0x80, 0x100, 0x200, 0x40
-_MASK = _CLOSE_WRITE | _MOVED_TO | _CREATE | _DELETE | _MOVED_FROM
-_IS_FOLDER, _LOST = 0x40000000, 0x4000
-_EVENT = struct.Struct("iIII")
-_NONBLOCK_CLOEXEC = 0o2000000
 
 
 class Sights:
@@ -105,61 +95,3 @@ class Sights:
 
 def _version(its: list[tuple[str, list[int]]]) -> Its:
     return tuple((path, (size, changed, inode)) for path, (size, changed, inode) in its)
-
-
-class DirectoryWatch:
-    """Calls ``on_change``, in a thread of its own, when something below ``root`` was written, renamed or removed.
-
-    ``works``: False where this system has no inotify, or no more watches.
-    """
-
-    def __init__(self, root: str, on_change: Callable[[], None]) -> None:
-        self.works = False
-        self._on_change = on_change
-        self._folders: dict[int, str] = {}
-        try:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-            self._fd = self._libc.inotify_init1(_NONBLOCK_CLOEXEC)
-        except (OSError, AttributeError):
-            return
-        if self._fd < 0:
-            return
-        self.works = self._add(root)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _add(self, folder: str) -> bool:
-        watch = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), _MASK)
-        if watch < 0:
-            self.works = False
-            return False
-        self._folders[watch] = folder
-        try:
-            with os.scandir(folder) as entries:
-                inner = [
-                    entry.path
-                    for entry in entries
-                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(RESERVED)
-                ]
-        except OSError:
-            return True
-        return not [path for path in inner if not self._add(path)]
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._fd, 65536)
-            except OSError:
-                self.works = False
-                return
-            at, is_ours = 0, True
-            while at < len(data):
-                watch, mask, _, length = _EVENT.unpack_from(data, at)
-                name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
-                at += _EVENT.size + length
-                if name.startswith(RESERVED):
-                    continue
-                folder, is_ours = self._folders.get(watch), False
-                if folder is not None and mask & _IS_FOLDER and mask & (_CREATE | _MOVED_TO):
-                    self._add(os.path.join(folder, name))
-            if not is_ours:
-                self._on_change()

@@ -23,7 +23,7 @@ Program = Literal[
     "aws_client",
     "code_artifact",
     "file_leases",
-    "upload_ledger",
+    "directory_watch",
     "uploader",
     "stores",
     "store_s3",
@@ -59,7 +59,7 @@ PLANNED: tuple[Program, ...] = (
 )
 """Those that a launch plan may name."""
 _S3: tuple[Program, ...] = ("below", "stores", "aws_client", "store_s3", "crowd")
-UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "upload_ledger", "uploader")
+UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "directory_watch", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 _STORES: tuple[Program, ...] = (*_S3, "transfers")
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
@@ -73,6 +73,7 @@ KEEPER: tuple[Program, ...] = (
     "file_leases",
     "checkpoint_kinds",
     "checkpoint_sights",
+    "directory_watch",
     "checkpoint_keeper",
 )
 """The parts of the keeper of checkpoints, likewise."""

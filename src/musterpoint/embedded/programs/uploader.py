@@ -1,357 +1,316 @@
-"""The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
+"""The sidecar that uploads files as they are written: a program of its own, in a Python that has boto3.
 
 A line ``finish SECONDS`` on stdin begins its end; it ends at once when stdin does. Facts go to stdout, one JSON object
-a line; ``lacks``, the only one, names what this Python lacks: boto3, or watchdog where the directory is to be watched.
+a line; ``lacks``, the only one, names what this Python lacks.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import collections
+import json
 import os
 import queue
 import signal
+import stat
 import sys
 import threading
 import time
-from typing import Any, Callable
+from typing import Any
 
 from musterpoint.embedded.programs.crowd import emit
+from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.file_leases import is_written
 from musterpoint.embedded.programs.store_s3 import S3Store
-from musterpoint.embedded.programs.stores import StoreError
-from musterpoint.embedded.programs.upload_ledger import (
-    Ledger,
-    Version,
-    is_private,
-    leads_out,
-    listing,
-    read_record,
-    version_of,
-    write_record,
-)
+from musterpoint.embedded.programs.stores import Lacks
 
-LARGE, EVERY = 32 * 1024**2, 10.0
-"""Bytes of a file from which on its progress is reported, and how often (s)."""
+SETTLE = 1.0
+"""Seconds from a change to its upload, so that a file that is rewritten or renamed soon is uploaded once."""
+LOOK_EVERY = 10.0
+"""Seconds between two looks at a directory that can't be watched."""
 QUIET = 5.0
 """Seconds without a change after which a file counts as written where the system doesn't tell."""
-REWRITTEN = 10.0
-"""Seconds to wait for a file that is closed and opened again and again, to upload it complete."""
+FILES, _REQUESTS = 4, 8
+"""Uploads at the same time, and requests, beside the ranks."""
+PRIVATE = ".tmp."
+"""Directories with this prefix are never uploaded; sagemaker-training keeps its copies in one."""
+LARGE, EVERY = 32 * 1024**2, 10.0
+"""Bytes of a file from which on its progress is reported, and how often (s)."""
+LONGEST_PAUSE, LONGEST_FINAL_PAUSE = 60.0, 5.0
+"""Seconds that all uploads pause at most after failures in a row; the second at the end."""
 STALLED, NEVER = 60.0, 20.0
-"""Seconds without progress after which the final sync gives up; the second if nothing was uploaded or is running."""
-HOPELESS, HOPED = 8, 5.0
-"""Lasting failures in a row after which it gives up, unless there was progress in the last seconds."""
+"""Seconds without headway after which the end is given up; the second where nothing has gone up or is on its way."""
+REFUSALS, HOPELESS = 3, 8
+"""Failures at the end that no waiting mends: of one file, which is given up then, and in a row, which end it all."""
 RESENT = 8
-"""How often bytes of one file that are sent again count as progress."""
-REFUSALS = 3
-"""Lasting failures of one file after which the file is given up."""
+"""How often bytes of one file that are sent again count as headway."""
 NAMED = 5
 """How many of the files that didn't go up are named."""
 CANCEL_SECONDS = 1.0
 """Seconds to wait for cancelled uploads to end."""
-_REQUESTS = 8
-"""At a time, beside the ranks."""
+
+Version = tuple[int, int, int]
+"""Size, time of the last change (ns), inode: differs when the content has changed."""
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, record (a file), watch (bool)."""
+    """``request``: directory, uri, access, record (a file)."""
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: another process waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    for library in ("boto3", "watchdog") if request["watch"] else ("boto3",):
-        if importlib.util.find_spec(library) is None:
-            emit(lacks=library)
-            return 1
-    Uploader(request).run()
+    try:
+        store: S3Store | None = S3Store(request["uri"], request["access"], _REQUESTS)
+    except Lacks as error:
+        emit(lacks=str(error))
+        return 1
+    except Exception as error:  # a wrong profile or endpoint
+        emit(problem=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        store = None
+    Uploader(request["directory"], request["record"], store).run()
     return 0
 
 
-class Uploader:
-    """One thread decides; the others send it events through one queue."""
+def version_of(path: str) -> Version | None:
+    """The version of the file at ``path`` (links are followed); None if there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self._directory, self._record = request["directory"], request["record"]
+
+def leads_out(path: str, root: str) -> bool:
+    """Whether ``path`` is a link that leads out of the directory ``root``."""
+    top = os.path.realpath(root)
+    return os.path.islink(path) and os.path.commonpath((top, os.path.realpath(path))) != top
+
+
+def read_record(path: str) -> dict[str, Version]:
+    """What an earlier uploader has uploaded. Its last line may be incomplete if it was killed."""
+    found: dict[str, Version] = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                name, size, changed, inode = json.loads(line)
+            except ValueError:
+                continue
+            found[name] = (size, changed, inode)
+    return found
+
+
+class Uploader:
+    """One thread decides; the others send it events through one queue. ``store`` None: it can't be reached at all."""
+
+    def __init__(self, directory: str, record: str, store: S3Store | None) -> None:
+        self._directory, self._record, self._store = directory, record, store
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
-        self._ledger = Ledger(read_record(self._record))
-        self._request = request
-        self._bucket: _Bucket | None = None
-        self._unsure: set[str] = set()
-        self._since: dict[str, float] = {}
-        self._problems: dict[str, int] = {}
-        self._until: float | None = None
-        self._best, self._headway_at, self._lasting = -1, 0.0, 0
-        self._refusals: dict[str, int] = {}
-        self._resent: dict[str, int] = {}
-        self._sizes: dict[str, int] = {}
+        self._up = read_record(record)
+        self._sending: dict[str, Version] = {}
+        self._sent: dict[str, int] = {}
+        self._given_up: dict[str, Version] = {}
+        self._failures = self._lasting = 0
+        self._resume_at, self._look_at = 0.0, time.monotonic() + SETTLE
+        self._tries, self._refusals = collections.Counter[str](), collections.Counter[str]()
+        self._problems = collections.Counter[str]()
         self._files = self._bytes = 0
-        self._reported_at: dict[str, float] = {}
-        self._watching = False
+        self._until: float | None = None
+        self._best, self._headway_at = -1, 0.0
+        self._waiting: list[str] = []
+        self._told_at: dict[str, float] = {}
 
     def run(self) -> None:
-        threading.excepthook = self._thread_died
         threading.Thread(target=self._listen, daemon=True).start()
-        if self._request["watch"]:
-            self._watch()
-        try:
-            self._bucket = _Bucket(self._request["uri"], self._request["access"], self._done)
-        except Exception as error:  # a wrong profile or endpoint
-            self._problem("client", f"{type(error).__name__}: {' '.join(str(error).split())}")
-        emit(watching=self._watching)
-        if self._watching:
-            self._look("")
+        watch = DirectoryWatch(self._directory, lambda: self._events.put(("changed", None, None)))
+        emit(watching=watch.works)
         while not self._is_over():
             try:
-                self._handle(*self._events.get(timeout=self._timeout()))
+                self.handle(*self._events.get(timeout=self._timeout()))
                 while True:
-                    self._handle(*self._events.get_nowait())
+                    self.handle(*self._events.get_nowait())
             except queue.Empty:
                 pass
-            self._begin_uploads()
-            self._tell_progress()
+            self.turn(watch.works)
         self._leave()
-
-    # -- events from other threads --
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self._events.put(("request", line.split(), None))
+            words = line.split()
+            if words[:1] == ["finish"]:
+                self._events.put(("finish", float(words[1]), None))
         os._exit(0)
-
-    def _done(self, path: str, error: Any) -> None:
-        self._events.put(("done", path, error))
-
-    def _watch(self) -> None:
-        events = importlib.import_module("watchdog.events")
-        names = ("FileClosedEvent", "FileMovedEvent", "FileCreatedEvent", "DirMovedEvent", "DirCreatedEvent")
-        wanted = [getattr(events, name) for name in names]
-        put = self._events.put
-
-        class Handler(events.FileSystemEventHandler):  # type: ignore[name-defined, misc]
-            def dispatch(self, event: Any) -> None:
-                put((type(event).__name__, os.fsdecode(event.src_path), os.fsdecode(event.dest_path or "")))
-
-        observer = importlib.import_module("watchdog.observers").Observer()
-        try:
-            observer.schedule(Handler(), self._directory, recursive=True, event_filter=wanted)
-            observer.start()
-            self._watching = True
-        except OSError as error:
-            emit(blind=f"{self._directory} can't be watched: {error.strerror or error}")
-
-    def _thread_died(self, args: Any) -> None:
-        emit(blind=f"{self._directory} isn't watched any more: {args.exc_type.__name__}: {args.exc_value}")
 
     # -- the deciding thread --
 
-    def _handle(self, what: str, path: Any, more: Any) -> None:
-        if what == "request":
-            self._finish(path)
+    def handle(self, what: str, about: Any, more: Any) -> None:
+        now = time.monotonic()
+        if what == "changed":
+            self._look_at = min(self._look_at, now + SETTLE)
         elif what == "done":
-            self._ended(path, more)
-        elif what == "FileClosedEvent":
-            self._changed(path, True)
-        elif what in ("DirCreatedEvent", "DirMovedEvent"):
-            self._look(os.path.relpath(more or path, self._directory))
-        else:  # moved, or made without being closed: a link
-            if more:
-                self._ledger.forget(os.path.relpath(path, self._directory))
-            self._changed(more or path, False)
+            self._ended(about, more)
+        elif what == "finish":
+            if self._until is None:
+                self._headway_at = now
+                self._failures = self._lasting = 0
+                self._look_at = self._resume_at = 0.0
+            self._until = now + about
 
-    def _finish(self, words: list[str]) -> None:
-        if words[:1] != ["finish"]:
-            return
+    def turn(self, is_watched: bool = True) -> None:
+        """Looks, if it is time, and begins uploads."""
         now = time.monotonic()
-        if self._until is None:
-            self._ledger.hurry()
-            self._headway_at, self._lasting = now, 0
-            for path, version in listing(self._directory).items():
-                if not self._ledger.is_up(path, version):
-                    self._ledger.changed(path, now, 0.0)
-        self._until = now + float(words[1])
+        if now >= self._look_at:
+            self._look_at = now + (3600.0 if is_watched else LOOK_EVERY)
+            self._look(now)
+        while self._waiting and len(self._sending) < FILES and now >= self._resume_at:
+            self._begin(self._waiting.pop(0))
+        self._tell_progress(now)
 
-    def _changed(self, path: str, closed: bool) -> None:
-        relative = os.path.relpath(path, self._directory)
-        if relative.startswith("..") or is_private(relative):
-            return
-        if closed:
-            self._unsure.discard(relative)
-        else:
-            self._unsure.add(relative)
-        self._ledger.changed(relative, time.monotonic())
+    def _listing(self) -> dict[str, Version]:
+        """Every file below the directory, by its relative path. Links to files in it are files; links to directories
+        aren't followed, as they may lead in circles.
+        """
+        found = {}
+        for folder, folders, files in os.walk(self._directory):
+            folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
+            for name in files:
+                path = os.path.join(folder, name)
+                relative = os.path.relpath(path, self._directory)
+                if leads_out(path, self._directory):
+                    if relative not in self._given_up:
+                        self._given_up[relative] = (0, 0, 0)
+                        self._problem("link", f"{relative} is left out: it is a link to {os.readlink(path)}")
+                elif (version := version_of(path)) is not None:
+                    found[relative] = version
+        return found
 
-    def _look(self, below: str) -> None:
-        """Adds the files of a new directory, which may be older than its watch."""
-        for path, version in listing(self._directory, below).items():
-            if not self._ledger.is_up(path, version):
-                self._changed(os.path.join(self._directory, path), False)
-
-    def _begin_uploads(self) -> None:
-        now = time.monotonic()
-        for path in self._ledger.ready(now):
-            file = os.path.join(self._directory, path)
-            version = version_of(file, self._directory)
-            if version is None and leads_out(file, self._directory):
-                self._problem(
-                    "link", f"{path} is left out: it is a link to {os.readlink(file)}, outside of its directory"
-                )
-            if version is None or self._ledger.is_up(path, version):
-                self._unsure.discard(path)
+    def _look(self, now: float) -> None:
+        waiting = []
+        for path, version in sorted(self._listing().items(), key=lambda each: each[1][1]):  # the oldest change first
+            if version in (self._up.get(path), self._given_up.get(path)) or path in self._sending:
                 continue
-            if self._until is not None or not self._is_half_written(path, file, version, now):
-                self._upload(path, file, version)
+            if self._until is None and (wait := self._half_written_for(path, version)):
+                self._look_at = min(self._look_at, now + wait)
+                continue
+            waiting.append(path)
+        self._waiting = waiting
 
-    def _is_half_written(self, path: str, file: str, version: Version, now: float) -> bool:
-        """Whether it is being written (its close will be reported), or that isn't known yet."""
-        written = is_written(file)
-        if path not in self._unsure:
-            if written and now - self._since.setdefault(path, now) < REWRITTEN:
-                return True
-            self._since.pop(path, None)
-            return False
-        if written is None and time.time() - version[1] / 1e9 < QUIET:
-            self._ledger.changed(path, now, QUIET)
-            return True
-        self._unsure.discard(path)
-        return bool(written)
+    def _half_written_for(self, path: str, version: Version) -> float:
+        """Seconds after which to look again whether the file is whole; 0: it is."""
+        written = is_written(os.path.join(self._directory, path))
+        if written is None:
+            return max(0.0, QUIET - (time.time() - version[1] / 1e9))
+        return LOOK_EVERY if written else 0.0  # its close is an event, too
 
-    def _upload(self, path: str, file: str, version: Version) -> None:
-        self._ledger.begin(path, version)
+    def _begin(self, path: str) -> None:
+        file = os.path.join(self._directory, path)
+        version = version_of(file)
+        if version is None or leads_out(file, self._directory):
+            return
         try:
             path.encode()
         except UnicodeEncodeError:
-            self._ledger.refused(path)
+            self._given_up[path] = version
             self._problem("name", f"{os.fsencode(path)!r} is no UTF-8, and so no key")
             return
-        if self._bucket is None:
-            self._ledger.refused(path)
+        if self._store is None:
+            self._given_up[path] = version
             return
-        self._sizes[path], self._reported_at[path] = version[0], time.monotonic()
-        self._bucket.upload(path, file)
+        self._sending[path], self._sent[path], self._told_at[path] = version, 0, time.monotonic()
+
+        def on_bytes(amount: int) -> None:
+            self._sent[path] = self._sent.get(path, 0) + amount
+
+        self._store.send(file, path, on_bytes, lambda error: self._events.put(("done", path, error)))
 
     def _ended(self, path: str, error: Any) -> None:
-        assert self._bucket is not None
-        sent = self._bucket.sent.get(path, 0)
-        self._bucket.forget(path)
-        self._reported_at.pop(path, None)
-        size, begun = self._sizes.pop(path, 0), self._ledger.uploading[path]
-        version, now = version_of(os.path.join(self._directory, path), self._directory), time.monotonic()
+        begun, sent = self._sending.pop(path), self._sent.pop(path, 0)
+        now, version = time.monotonic(), version_of(os.path.join(self._directory, path))
+        if version != begun:  # it changed, or is gone
+            self._look_at = min(self._look_at, now + (SETTLE if self._until is None else 0.0))
         if error is None:
-            self._ledger.went_up(path, version, now)
-            self._resent.pop(path, None)
-            self._files, self._bytes, self._lasting = self._files + 1, self._bytes + size, 0
-            write_record(self._record, path, begun)
+            self._up[path] = begun
+            self._failures = self._lasting = 0
+            self._resume_at = 0.0
+            self._tries.pop(path, None)
+            self._files, self._bytes = self._files + 1, self._bytes + begun[0]
+            with open(self._record, "a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps([path, *begun]))
             return
-        if sent and (resent := self._resent.get(path, 0)) < RESENT:
-            self._resent[path] = resent + 1
-            self._best -= sent
-        kind, words, passing = "file" if error.local else error.kind, str(error), error.passing
+        self._tries[path] += 1
+        if sent and self._tries[path] <= RESENT:
+            self._best -= sent  # so that its bytes are headway again
+        if version != begun:
+            return
+        self._problem("file" if error.local else error.kind, str(error))
         if error.local:
-            if version is None:
-                self._ledger.refused(path)  # deleted before it went up
+            self._given_up[path] = begun
+            return
+        self._failures += 1
+        self._lasting = 0 if error.passing else self._lasting + 1
+        longest = LONGEST_PAUSE if self._until is None else LONGEST_FINAL_PAUSE
+        if self._until is None or error.passing:
+            self._resume_at = now + min(0.5 * 2.0 ** min(self._failures, 20), longest)
+        else:
+            self._refusals[path] += 1
+            if self._refusals[path] >= REFUSALS:
+                self._given_up[path] = begun
                 return
-            if version == begun:
-                self._ledger.refused(path)
-                self._problem(kind, words)
-                return
-        if self._ledger.failed(path, version, now, not passing):
-            self._lasting = 0 if passing else self._lasting + 1
-            self._problem(kind, words)
-            if self._until is not None and not passing:
-                self._refusals[path] = self._refusals.get(path, 0) + 1
-                if self._refusals[path] >= REFUSALS:
-                    self._ledger.refused(path)
+        self._waiting.append(path)
 
     def _problem(self, kind: str, words: str) -> None:
-        self._problems[kind] = self._problems.get(kind, 0) + 1
+        self._problems[kind] += 1
         if self._problems[kind] == 1:
             emit(problem=words)
 
-    def _timeout(self) -> float | None:
+    def _timeout(self) -> float:
         now = time.monotonic()
-        times = [self._ledger.next_at()]
+        times = [self._look_at]
+        if self._waiting and len(self._sending) < FILES:
+            times.append(self._resume_at)
         if self._until is not None:
             times += [self._until, now + 1.0]
-        if any(size >= LARGE for size in self._sizes.values()):
+        if any(version[0] >= LARGE for version in self._sending.values()):
             times.append(now + EVERY)
-        known = [when for when in times if when is not None]
-        return max(0.0, min(known) - now) if known else None
+        return max(0.0, min(times) - now)
 
-    def _tell_progress(self) -> None:
-        now = time.monotonic()
-        for path, size in self._sizes.items():
-            if size >= LARGE and self._bucket is not None and now - self._reported_at[path] >= EVERY - 0.5:
-                self._reported_at[path] = now
-                emit(path=path, at=self._bucket.sent.get(path, 0), size=size)
+    def _tell_progress(self, now: float) -> None:
+        for path, version in self._sending.items():
+            if version[0] >= LARGE and now - self._told_at[path] >= EVERY - 0.5:
+                self._told_at[path] = now
+                emit(path=path, at=self._sent.get(path, 0), size=version[0])
+
+    # -- the end --
 
     def _is_over(self) -> bool:
         if self._until is None:
             return False
         now = time.monotonic()
-        done = self._files + self._bytes + (sum(self._bucket.sent.values()) if self._bucket else 0)
+        done = self._files + self._bytes + sum(self._sent.values())
         if done > self._best:
             self._best, self._headway_at = done, now
-        waits = self._bucket is not None and any(self._bucket.sent.values())  # perhaps only S3's answer is missing
-        longest = STALLED if self._ledger.up or waits else NEVER
+        is_going = self._up or any(self._sent.values())  # perhaps only S3's answer is missing
         still = now - self._headway_at
-        hopeless = still >= longest or (self._lasting >= HOPELESS and still >= HOPED)
-        return self._ledger.is_idle or now >= self._until or hopeless
+        if (
+            now >= self._until
+            or still >= (STALLED if is_going else NEVER)
+            or (self._lasting >= HOPELESS and still > QUIET)
+        ):
+            return True
+        return not (self._sending or self._waiting) and now < self._look_at
 
     def _leave(self) -> None:
         """Cancels begun uploads, reports what is left and ends, without waiting for threads of the network."""
-        if self._bucket is not None and self._ledger.uploading:
-            self._bucket.cancel()
+        if self._store is not None and self._sending:
+            self._store.cancel()
             until = time.monotonic() + CANCEL_SECONDS
-            while self._ledger.uploading and (remaining := until - time.monotonic()) > 0:
+            while self._sending and (left := until - time.monotonic()) > 0:
                 try:
-                    what, path, error = self._events.get(timeout=remaining)
+                    what, path, error = self._events.get(timeout=left)
                 except queue.Empty:
                     break
                 if what == "done" and error is None:
                     self._ended(path, None)
                 elif what == "done":
-                    self._ledger.uploading.pop(path, None)
-        found = listing(self._directory)
-        left = sorted(path for path, version in found.items() if not self._ledger.is_up(path, version))
-        named = [path.encode("utf-8", "replace").decode() for path in left[:NAMED]]
-        emit(
-            over={
-                "files": self._files,
-                "bytes": self._bytes,
-                "left": len(left),
-                "named": named,
-                "problems": self._problems,
-            }
-        )
+                    self._sending.pop(path, None)
+        missing = sorted(path for path, version in self._listing().items() if self._up.get(path) != version)
+        named = [path.encode("utf-8", "replace").decode() for path in missing[:NAMED]]
+        counts = {"files": self._files, "bytes": self._bytes, "left": len(missing), "named": named}
+        emit(over={**counts, "problems": self._problems})
         os._exit(0)
-
-
-class _Bucket:
-    """Keys are those of ``uri``, and a relative path. ``access``: ``region`` and ``endpoint``, both may be empty.
-    ``done`` gets path and error (None: uploaded), in another thread.
-
-    ``sent``: bytes sent so far, by path of each running upload.
-    """
-
-    def __init__(self, uri: str, access: dict[str, Any], done: Callable[[str, StoreError | None], None]) -> None:
-        self._store = S3Store(uri, access, _REQUESTS)
-        self._done = done
-        self.sent: dict[str, int] = {}
-
-    def upload(self, path: str, file: str) -> None:
-        """Begins to upload ``file``."""
-        self.sent[path] = 0
-
-        def on_bytes(amount: int) -> None:
-            self.sent[path] = self.sent.get(path, 0) + amount
-
-        def on_done(error: Any) -> None:
-            self._done(path, error)
-
-        self._store.send(file, path, on_bytes, on_done)
-
-    def forget(self, path: str) -> None:
-        """Drops the record of an upload that has ended."""
-        self.sent.pop(path, None)
-
-    def cancel(self) -> None:
-        """Cancels the running uploads; parts that have begun still end."""
-        self._store.cancel()

@@ -151,7 +151,7 @@ def finished(bench: Bench, text: str, monkeypatch: pytest.MonkeyPatch) -> list[s
 def test_no_python_has_boto3(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(bench, """echo '{"lacks": "boto3"}'; exit 1""", monkeypatch)
     assert len(said) == 1
-    assert "takes boto3, which no Python here has (/nowhere/python, " in said[0]
+    assert "takes boto3, which no Python here has: /nowhere/python (" in said[0]
 
 
 def test_an_uploader_that_can_not_be_started(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,157 +1,182 @@
-"""Which files the uploader leaves alone for now, and when it gives up."""
+"""Which files the uploader sends and when, and when it gives up; a store in memory stands for S3."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Callable
 
 import pytest
 
 from musterpoint.embedded.programs import uploader
 from musterpoint.embedded.programs.stores import StoreError
-from musterpoint.embedded.programs.upload_ledger import version_of
-from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, REWRITTEN, Uploader, main
+from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, Uploader, read_record
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Uploader:
-    (tmp_path / "record").touch()
-    (tmp_path / "files").mkdir()
-    return Uploader({"directory": str(tmp_path / "files"), "record": str(tmp_path / "record")})
+class Store:
+    """Ends a transfer when the test says so; what is ``bad`` is refused for good at once."""
+
+    def __init__(self) -> None:
+        self.bad: tuple[str, ...] = ()
+        self.running: dict[str, tuple[Callable[[int], None], Callable[[Any], None]]] = {}
+        self.begun: list[str] = []
+
+    def send(self, path: str, name: str, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+        self.begun.append(name)
+        self.running[name] = on_bytes, on_done
+        if name in self.bad:
+            self.end(name, refusal(passing=False))
+
+    def end(self, name: str, error: StoreError | None = None, sent: int = 0) -> None:
+        on_bytes, on_done = self.running.pop(name)
+        on_bytes(sent)
+        on_done(error)
 
 
-@pytest.mark.parametrize(
-    ("unsure", "written", "age", "half"),
-    [
-        (False, False, 0.0, False),
-        (False, None, 0.0, False),
-        (False, True, 0.0, True),
-        (True, False, 0.0, False),
-        (True, True, 0.0, True),
-        (True, None, 0.0, True),
-        (True, None, QUIET + 5, False),
-    ],
-)  # fmt: skip
-def test_half_written_files(
-    made: Uploader, tmp_path: Path, unsure: bool, written: bool | None, age: float, half: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """``unsure``: nobody was heard to close it, it was moved, linked or found."""
-    monkeypatch.setattr(uploader, "is_written", lambda path: written)
-    path = tmp_path / "files" / "a"
-    path.touch()
-    os.utime(path, times=(time.time() - age, time.time() - age))
-    version = version_of(str(path), str(path.parent))
-    assert version is not None
-    made._changed(str(path), closed=not unsure)
-    assert made._is_half_written("a", str(path), version, 100.0) is half
-    if written and not unsure:
-        assert not made._is_half_written("a", str(path), version, 100.0 + REWRITTEN), "it would never go up"
-
-
-def test_what_is_private_or_outside_is_nothing(made: Uploader, tmp_path: Path) -> None:
-    for path in (".tmp.x/a", "../a"):
-        made._changed(str(tmp_path / "files" / path), closed=True)
-    assert made._ledger.is_idle
-
-
-@pytest.mark.parametrize(("missing", "watch"), [("boto3", True), ("watchdog", True), ("boto3", False)])
-def test_it_ends_at_once_where_it_lacks_something(
-    missing: str, watch: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
-    assert main({"watch": watch}) == 1
-    assert json.loads(capsys.readouterr().out) == {"lacks": missing}
-
-
-def failure(passing: bool) -> StoreError:
+def refusal(passing: bool) -> StoreError:
     error = StoreError("it is refused", passing)
     error.kind = "refused"
     return error
 
 
-class FakeBucket:
-    """A bucket to which nothing gets but by the test; what is ``bad`` is refused for good."""
+class Bench:
+    """An uploader whose time is the test's."""
 
-    def __init__(self, uploader: Uploader, bad: tuple[str, ...] = ()) -> None:
-        self.sent: dict[str, int] = {}
-        self._uploader, self._bad = uploader, bad
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files, self.record, self.now = folder / "files", folder / "record", 1000.0
+        self.files.mkdir()
+        self.record.touch()
+        clock = SimpleNamespace(time=time.time, monotonic=lambda: self.now)
+        monkeypatch.setattr(uploader, "time", clock)
+        self.store = Store()
+        self.made = Uploader(str(self.files), str(self.record), self.store)  # type: ignore[arg-type]
 
-    def upload(self, path: str, file: str) -> None:
-        self.sent[path] = 0
-        if path in self._bad:
-            self._uploader._done(path, failure(passing=False))
+    def write(self, name: str, text: str = "x") -> None:
+        (self.files / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.files / name).write_text(text)
+        self.made.handle("changed", None, None)
 
-    def forget(self, path: str) -> None:
-        self.sent.pop(path, None)
+    def turn(self, seconds: float = 0.0) -> list[str]:
+        """Lets time pass; what was begun in it."""
+        self.now += seconds
+        before = len(self.store.begun)
+        for _ in range(3):
+            while not self.made._events.empty():
+                self.made.handle(*self.made._events.get_nowait())
+            self.made.turn()
+        return self.store.begun[before:]
 
-
-def turn(made: Uploader) -> None:
-    made._begin_uploads()
-    while not made._events.empty():
-        made._handle(*made._events.get_nowait())
-
-
-def test_one_file_that_is_refused_does_not_end_the_upload_of_another(made: Uploader, tmp_path: Path) -> None:
-    for name in ("bad", "big"):
-        (tmp_path / "files" / name).write_text("x")
-    made._bucket = FakeBucket(made, bad=("bad",))  # type: ignore[assignment]
-    made._finish(["finish", "1000"])
-    for _ in range(20):
-        turn(made)
-        assert not made._is_over()
-    assert set(made._ledger.uploading) == {"big"}
-    assert made._problems == {"refused": REFUSALS}
-    made._done("big", None)
-    turn(made)
-    assert made._is_over()
+    def finish(self, seconds: float = 1e6) -> None:
+        self.made.handle("finish", seconds, None)
 
 
-def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
-    (tmp_path / "files" / "big").write_text("x" * 1000)
-    made._bucket = far = FakeBucket(made)  # type: ignore[assignment]
-    made._finish(["finish", "1000"])
-    turn(made)
-    far.sent["big"] = 900
-    assert not made._is_over()
-    made._done("big", failure(passing=True))
-    turn(made)
-    made._ledger.hurry()
-    turn(made)
-    for sent in (100, 200, 300):
-        now += uploader.STALLED - 1
-        far.sent["big"] = sent
-        assert not made._is_over()
-    now += uploader.STALLED - 1
-    assert not made._is_over(), "S3 may take a while to put the parts together"
-    now += 2
-    assert made._is_over()
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
 
 
-def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(
-    made: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_change_settles_first_and_what_is_up_stays_up(bench: Bench) -> None:
+    bench.write("a")
+    assert bench.turn(0.5) == []
+    assert bench.turn(0.6) == ["a"]
+    bench.write("a", "longer")  # while it goes up
+    bench.store.end("a")
+    assert bench.turn(1.1) == ["a"]
+    bench.store.end("a")
+    bench.write("b")
+    assert bench.turn(1.1) == ["b"]
+    bench.store.end("b")
+    bench.turn()
+    (bench.files / "b").unlink()
+    successor = Uploader(str(bench.files), str(bench.record), bench.store)  # type: ignore[arg-type]
+    with bench.record.open("a") as record:
+        record.write('\n["half')
+    assert sorted(read_record(str(bench.record))) == ["a", "b"]
+    successor.handle("finish", 9.0, None)
+    successor.turn()
+    assert len(bench.store.begun) == 3, "what had gone up went up again"
+
+
+def test_what_never_goes_up(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (".tmp.x/a", "a", "sub/b"):
+        bench.write(name)
+    for name, target in (("link", "a"), ("out", "/etc/hostname"), ("circle", "."), ("nowhere", "missing")):
+        (bench.files / name).symlink_to(target)
+    (bench.files / os.fsdecode(b"caf\xe9")).write_text("x")
+    assert sorted(bench.turn(1.1)) == ["a", "link", "sub/b"]
+    said = capsys.readouterr().out
+    assert "out is left out: it is a link to /etc/hostname" in said and "is no UTF-8" in said
+
+
+@pytest.mark.parametrize(("written", "age", "goes"), [
+    (False, 0.0, True), (True, 0.0, False), (True, 99.0, False), (None, 0.0, False), (None, QUIET + 5, True),
+])  # fmt: skip
+def test_a_file_that_may_be_half_written_waits(
+    bench: Bench, written: bool | None, age: float, goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(uploader, "is_written", lambda path: written)
+    bench.write("a")
+    os.utime(bench.files / "a", times=(time.time() - age, time.time() - age))
+    assert (bench.turn(1.1) == ["a"]) is goes
+    bench.finish()
+    assert goes or bench.turn() == ["a"], "at the end nothing waits"
+
+
+def test_failures_pause_everything_longer_each_time_and_a_success_ends_that(bench: Bench) -> None:
+    for number, name in enumerate("abcdef"):
+        bench.write(name)
+        os.utime(bench.files / name, times=(number, number))
+    assert len(bench.turn(1.1)) == uploader.FILES
+    for name in "abcd":
+        bench.store.end(name, refusal(passing=False))
+    assert bench.turn(1.0) == [] and len(bench.turn(60.0)) == 4
+    bench.store.end("e")
+    assert len(bench.turn()) == 1
+    bench.finish()
+    assert not bench.made._is_over()
+
+
+def test_one_file_that_is_refused_does_not_end_the_upload_of_another(bench: Bench) -> None:
+    bench.store.bad = ("bad",)
+    for name in ("bad", "big"):
+        bench.write(name)
+    bench.finish()
+    for _ in range(20):
+        bench.turn()
+        assert not bench.made._is_over()
+    assert list(bench.store.running) == ["big"] and bench.made._problems == {"refused": REFUSALS}
+    bench.store.end("big")
+    bench.turn()
+    assert bench.made._is_over()
+
+
+def test_bytes_that_go_again_are_headway_and_an_end_without_any_is_the_end(bench: Bench) -> None:
+    bench.write("big", "x" * 1000)
+    bench.finish()
+    bench.turn()
+    bench.store.running["big"][0](900)
+    assert not bench.made._is_over()
+    bench.store.end("big", refusal(passing=True))
+    bench.turn()
+    assert bench.turn(10.0) == ["big"]
+    for _ in range(3):
+        bench.now += uploader.STALLED - 1
+        bench.store.running["big"][0](100)
+        assert not bench.made._is_over()
+    bench.now += uploader.STALLED + 1
+    assert bench.made._is_over()
+
+
+def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(bench: Bench) -> None:
     """503 behind every body; all bytes leave this host again and again."""
-    now = 1000.0
-    monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
-    (tmp_path / "files" / "one").write_text("x")
-    made._bucket = far = FakeBucket(made)  # type: ignore[assignment]
-    made._finish(["finish", "100000"])
-    for _ in range(uploader.RESENT):
-        turn(made)
-        far.sent["one"] = 1
-        assert not made._is_over()
-        made._done("one", failure(passing=True))
-        turn(made)
-        now += uploader.NEVER - 1
-    turn(made)
-    far.sent["one"] = 1
-    assert not made._is_over(), "an answer may still come"
-    now += uploader.STALLED
-    assert made._is_over()
+    bench.write("one")
+    bench.finish()
+    for _ in range(uploader.RESENT + 30):
+        bench.turn(uploader.LONGEST_FINAL_PAUSE)
+        if bench.made._is_over():
+            return
+        if bench.store.running:
+            bench.store.end("one", refusal(passing=True), sent=1)
+    raise AssertionError("it never ends")

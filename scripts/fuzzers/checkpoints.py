@@ -26,6 +26,7 @@ from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
 from musterpoint.embedded.programs.checkpoint_look import write_owned
+from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.registry import KEEPER, Texts
 
 DYING = """
@@ -91,7 +92,7 @@ for step in range(first, first + 1000):
 """
 KINDS = (("trainer", False), ("trainer", True), ("torch", False), ("torch", True), ("deepspeed", False), ("none", True))
 """How checkpoints are written: whose they are, and whether they are renamed when they are whole."""
-VICTIMS = ("keeper", "writer", "host", "restore", "refusal")
+VICTIMS = ("keeper", "writer", "host", "restore", "refusal", "owner")
 AT_ONCE = 4
 """Jobs at a time: they mostly wait."""
 LONGEST = 1.5
@@ -139,6 +140,7 @@ class History:
         self._directory, self._place, self._log = folder / "checkpoints", folder / "place", folder / "log"
         self._directory.mkdir()
         write_owned(str(self._directory))  # as the first start's restore does
+        self._shelf = Shelf(str(self._place), {})
         self._announced, self._step = 0, -1
         self._turn = 0
 
@@ -153,7 +155,7 @@ class History:
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
             "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
-            "run": "", "began": 0, "told": [], "owner": 0,
+            "run": "", "began": 0, "told": [], "owner": self._claim(),
         }  # fmt: skip
         said = self._folder / f"said-{self._turn}"
         words: Sequence[str] = texts.command(sys.executable, KEEPER, request)
@@ -165,6 +167,7 @@ class History:
         words = dying([*words, str(self._seed), str(self._turn * 1000)], operation * (victim == "writer"), self._folder)
         writer = subprocess.Popen(words)
         assert keeper.stdin is not None
+        late: list[int] = []
         first, second = (writer, keeper) if victim == "writer" else (keeper, writer)
         try:
             if operation and victim in ("writer", "keeper"):
@@ -181,6 +184,11 @@ class History:
                 with stopped(keeper):
                     self._place.unlink()
                     (self._folder / "elsewhere").rename(self._place)
+            if victim == "owner":
+                self._claim()
+                newest = next(iter(self._shelf.numbers()), 0)
+                time.sleep(1.5)  # the manifest that is being written may still come, and no other
+                late = [number for number in self._shelf.numbers() if number > newest + 1]
             first.kill()
             if victim == "writer":
                 writer.wait()
@@ -204,7 +212,12 @@ class History:
             shutil.rmtree(self._directory, ignore_errors=True)  # another host
         if victim == "restore":
             self._kill_restore(operation, draw.random() * 0.2 + 0.05)
-        return [f"{what}: {sentence}" for sentence in self._restored()]
+        wrong = [f"manifests {late} were written by a start that no longer owns the place"] if late else []
+        return [f"{what}: {sentence}" for sentence in (*wrong, *self._restored())]
+
+    def _claim(self) -> int:
+        """The number of a new start of the job."""
+        return self._shelf.claim("j", "here")
 
     def _kill_restore(self, operation: int, moment: float) -> None:
         """The mover is killed: whoever runs it touches no file."""

@@ -85,7 +85,7 @@ LANES = {
         (CORE, EMBEDDED, *(f"src/musterpoint/{room}" for room in ("base", "cli", "local", "tools"))),
     ),
     "contract": Lane(
-        "the real sagemaker-training, SDK v3's drivers, moto's control plane, AWS's CRT",
+        "the real sagemaker-training, SDK v3's drivers, moto's control plane",
         (CORE + "job", CORE + "code", CORE + "outputs", EMBEDDED + "standins", "src/musterpoint/integrations"),
     ),
     "mpi": Lane(
@@ -254,7 +254,7 @@ ROWS = (
     Row("hosts/test_checkpoints.", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_code.", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_code_index", "hosts", S3, also={SUITE: S3}),
-    Row("hosts/test_data", "hosts", S3, also={SUITE: S3, "contract": ("crt", "s3")}),
+    Row("hosts/test_data", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_fuzz", "fuzz", limit=1200),
     Row("hosts/test_gpu_script", "gpu", limit=2000),
     Row("hosts/test_kubernetes_files", "kubernetes", ("kubernetes",)),

@@ -25,7 +25,6 @@ STACKS = {
     "jax": ("jax",),
     "xgboost": ("xgboost",),
     "s3": ("s3",),
-    "crt": ("crt",),
     "transfers": ("transfers",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
@@ -196,11 +195,6 @@ def xgboost() -> list[Path]:
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
     return [cached("s3", ("moto[server]==5.2.5", "boto3", "uv", "fsspec"))]
-
-
-def crt(s3: Path) -> list[Path]:
-    """AWS's CRT over the environment of ``s3``."""
-    return [cached("crt", ("awscrt==0.38.1",), over=[s3], steps=[("{env}/bin/python", "-c", "import s3transfer.crt")])]
 
 
 def transfers() -> list[Path]:

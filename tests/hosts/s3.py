@@ -93,7 +93,6 @@ class Faulty:
         self.always = ""
         self.on_list: Callable[[], object] | None = None
         self.seen: list[tuple[str, str]] = []
-        self.agents: set[tuple[str, str]] = set()
         """Methods, and who asked."""
         self.stalled = threading.Event()
         self._over = threading.Event()
@@ -150,7 +149,6 @@ class Faulty:
         request.wfile.write(body)
 
     def _next(self, request: http.server.BaseHTTPRequestHandler, what: str) -> str:
-        self.agents.add((request.command, request.headers.get("User-Agent", "")))
         fault = self.faults.pop(0) if self.faults else self.always
         self.seen.append((fault, what))
         return fault

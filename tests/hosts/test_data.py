@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,27 +34,11 @@ def tree(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
 
 
-PREFERS = "[default]\ns3 =\n    preferred_transfer_client = {}\n"
-ELSEWHERE = pytest.mark.lane("contract")
-by_both = pytest.mark.parametrize("reach", ["s3", pytest.param("crt", marks=ELSEWHERE)], indirect=True)
-"""By threads, and by AWS's CRT."""
-
-
 @pytest.fixture
-def reach(
-    request: pytest.FixtureRequest,
-    stack: Callable[[str], Path],
-    s3: S3,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Access:
-    """The user's Python moves the data, of the stack that a test may name; ours isn't."""
+def reach(stack: Callable[[str], Path], s3: S3, monkeypatch: pytest.MonkeyPatch) -> Access:
+    """The user's Python moves the data; ours isn't asked."""
     monkeypatch.setattr(mover, "pythons_of", lambda access: access.pythons)
-    name = getattr(request, "param", "s3")
-    config = tmp_path / "aws-config"
-    config.write_text(PREFERS.format("crt" if name == "crt" else "auto"))
-    environ = {**clean({}), **CREDENTIALS, "AWS_CONFIG_FILE": str(config)}
-    return Access(environ, (str(stack(name) / "python"),), endpoint=s3.url)
+    return Access({**clean({}), **CREDENTIALS}, (str(stack("s3") / "python"),), endpoint=s3.url)
 
 
 @pytest.fixture
@@ -71,7 +54,6 @@ def filled(tmp_path: Path, reach: Access, bucket: str) -> tuple[Path, str]:
 
 
 @pytest.mark.lane("suite")
-@by_both
 def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access) -> None:
     source, uri = filled
     for place in (uri, uri + "/"):
@@ -82,50 +64,6 @@ def test_there_and_back(filled: tuple[Path, str], tmp_path: Path, reach: Access)
     assert tree(tmp_path / "one") == {"x+y": (source / "sub/x+y").read_bytes()}
 
 
-@pytest.mark.parametrize(
-    ("reach", "prefers", "is_crt"),
-    [
-        ("s3", "auto", False),
-        pytest.param("crt", "crt", True, marks=ELSEWHERE),
-        pytest.param("crt", "auto", False, marks=ELSEWHERE),
-        pytest.param("crt", "classic", False, marks=ELSEWHERE),
-    ],
-    indirect=["reach"],
-)
-def test_the_crt_moves_the_bytes_where_it_is_chosen(
-    tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, prefers: str, is_crt: bool
-) -> None:
-    """A second process of the host uses threads meanwhile, and so does one for a store that refuses its checksums."""
-    (tmp_path / "aws-config").write_text(PREFERS.format(prefers))
-    source, through = tmp_path / "source", reach._replace(endpoint=faulty.url)
-    source.mkdir()
-    (source / "large").write_bytes(os.urandom(40 << 20))
-
-    def by_crt(**more: str) -> bool:
-        faulty.agents.clear()
-        its = through._replace(environ={**through.environ, **more})
-        send(str(source), f"s3://{bucket}/data", its)
-        sent = {"CRTS3NativeClient" in agent for method, agent in faulty.agents if method == "PUT"}
-        bring(Channel("train", f"s3://{bucket}/data"), str(tmp_path / "train"), its)
-        brought = {"CRTS3NativeClient" in agent for method, agent in faulty.agents if method == "GET"}
-        assert tree(tmp_path / "train") == tree(source)
-        shutil.rmtree(tmp_path / "train")
-        (used,) = sent
-        assert used in brought
-        return used
-
-    assert by_crt() == is_crt
-    assert not by_crt(AWS_REQUEST_CHECKSUM_CALCULATION="when_required")
-    words = [reach.pythons[0], "-c", HOLDS, f"musterpoint-http-127-0-0-1-{faulty.url.rpartition(':')[2]}"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        if other.stdout.readline() == b"held\n":
-            assert not by_crt()
-        else:
-            assert not is_crt
-
-
-@by_both
 @pytest.mark.parametrize("fault", ["503", "reset", "cut"])
 def test_faults_of_the_network_pass(
     filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, fault: str
@@ -137,12 +75,8 @@ def test_faults_of_the_network_pass(
     assert tree(tmp_path / "train") == tree(source)
 
 
-@pytest.mark.parametrize(("reach", "least"), [("s3", 2), pytest.param("crt", 1, marks=ELSEWHERE)], indirect=["reach"])
-def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, least: int) -> None:
-    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files.
-
-    least: how many tries are told; the CRT may try files for longer.
-    """
+def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty) -> None:
+    """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files."""
     source, said = tmp_path / "source", list[str]()
     source.mkdir()
     for number in range(60):
@@ -156,12 +90,11 @@ def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faul
         say=said.append,
     )
     assert not faulty.faults and tree(tmp_path / "train") == tree(source)
-    throttled = [line for line in said if "SlowDown" in line or "AWS_ERROR_S3_SLOW_DOWN" in line]
-    assert len(throttled) >= least, said
+    throttled = [line for line in said if "SlowDown" in line]
+    assert len(throttled) >= 2, said
     assert all("it is tried again" in line and "network" not in line for line in throttled), said
 
 
-@by_both
 def test_an_object_that_is_replaced_meanwhile(
     tmp_path: Path, reach: Access, bucket: str, s3: S3, faulty: Faulty
 ) -> None:
@@ -175,7 +108,6 @@ def test_an_object_that_is_replaced_meanwhile(
 
 
 @pytest.mark.lane("suite")
-@by_both
 def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty) -> None:
     _, uri = filled
     faulty.always = "403"
@@ -183,7 +115,6 @@ def test_refusals_are_told_by_name(filled: tuple[Path, str], tmp_path: Path, rea
         bring(Channel("train", uri), str(tmp_path / "train"), reach._replace(endpoint=faulty.url))
 
 
-@by_both
 def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: str) -> None:
     with pytest.raises(FetchError, match=f"there is nothing at s3://{bucket}/nowhere"):
         bring(Channel("train", f"s3://{bucket}/nowhere"), str(tmp_path / "train"), reach)
@@ -194,11 +125,7 @@ def test_what_is_missing_is_told_by_name(tmp_path: Path, reach: Access, bucket: 
         bring(Channel("train", f"s3://{bucket}/x"), str(tmp_path / "train"), bare)
 
 
-@pytest.mark.parametrize(
-    ("reach", "endpoint"),
-    [("s3", "http://127.0.0.1:{free}"), pytest.param("crt", "http://nowhere.invalid", marks=ELSEWHERE)],
-    indirect=["reach"],
-)
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:{free}", "http://nowhere.invalid"])
 def test_a_network_that_is_not_there_is_told_of(tmp_path: Path, reach: Access, endpoint: str) -> None:
     """Nothing listens, or the name isn't known."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -208,12 +135,6 @@ def test_a_network_that_is_not_there_is_told_of(tmp_path: Path, reach: Access, e
         bring(Channel("train", "s3://bucket/x"), str(tmp_path / "train"), nobody)
 
 
-HOLDS = """
-import sys
-from s3transfer.crt import acquire_crt_s3_process_lock
-print("held" if acquire_crt_s3_process_lock(sys.argv[1]) else "not held", flush=True)
-sys.stdin.read()
-"""
 KILLED = """
 import os
 import sys
@@ -227,7 +148,6 @@ bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3
 
 
 @pytest.mark.lane("suite")
-@by_both
 def test_a_killed_download_goes_on(
     filled: tuple[Path, str], tmp_path: Path, reach: Access, faulty: Faulty, stack: Callable[[str], Path]
 ) -> None:

@@ -1,12 +1,10 @@
-"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers, by AWS's CRT or by threads.
+"""S3 by boto3: the SDK's own chain of credentials, and s3transfer's transfers.
 
 :func:`open_store` chooses between it and the other stores. Runs in a Python that may have no musterpoint.
 """
 
 from __future__ import annotations
 
-import importlib
-import re
 import threading
 from typing import Any, Callable, Iterable, Iterator
 
@@ -19,7 +17,6 @@ from musterpoint.embedded.programs.stores import (
     OnDone,
     Store,
     StoreError,
-    brief,
     os_words,
 )
 
@@ -36,29 +33,6 @@ RIGHTS = {
     "GetObject": "s3:GetObject",
     "DeleteObjects": "s3:DeleteObject",
 }
-_CRT_LOCK = "musterpoint-{}"
-"""One process of a host runs the CRT for a store: that is quicker than several, says s3transfer. Others use threads."""
-_OLDEST_CRT = (0, 19, 18)
-"""The oldest that boto3 takes."""
-_CRT_PART, _CRT_REQUESTS = 8 * 1024**2, 8
-"""Bytes of a part and requests at a time: the CRT holds several parts of each request, and ranks need the memory."""
-_MOST_OF_MANAGER = 1000
-"""Transfers of one manager, which notes each for as long as it lives."""
-_CRT_MOVED = ("301", "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
-"""What S3 says of a bucket of another region, which botocore follows and the CRT doesn't."""
-_CRT_LOCAL = ("AWS_ERROR_FILE_", "AWS_ERROR_NO_SPACE", "AWS_ERROR_NO_PERMISSION")
-"""Begin the CRT's names of what this host's disk refuses."""
-_CRT_SHORTER = "AWS_ERROR_S3_INCORRECT_CONTENT_LENGTH"
-_CRT_ANSWERED = ("AWS_AUTH_", "AWS_ERROR_S3_")
-"""Begin its names of failures to sign, and of what the store answered: the network is there."""
-_CRT_ABSENT = (
-    "AWS_IO_DNS_",
-    "AWS_IO_SOCKET_CONNECTION_REFUSED",
-    "AWS_IO_SOCKET_NO_ROUTE_TO_HOST",
-    "AWS_IO_SOCKET_NETWORK_DOWN",
-    "AWS_IO_SOCKET_TIMEOUT",
-)
-"""Begin its names of connections that never came about."""
 
 
 class S3Store(Store):
@@ -84,7 +58,6 @@ class S3Store(Store):
             raise self.explain(error) from None
         self._has_answered = False
         self._client.meta.events.register("after-call.s3", self._answered)
-        self._crt: _Crt | None = None
         self._threads: Any = None
         self._futures: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -210,28 +183,21 @@ class S3Store(Store):
     ) -> None:
         with self._lock:
             self._count += 1
-            number, by, crt = self._count, *self._engine()
+            number, manager = self._count, self._manager_of_threads()
 
         def over(error: BaseException | None) -> None:
             with self._lock:
                 self._futures.pop(number, None)
-                self._has_answered = self._has_answered or error is None  # botocore doesn't hear of the CRT's requests
-            if crt is not None and error is not None and code_of(error) in _CRT_MOVED:
-                with self._lock:
-                    self._crt = None
-                self._begin(begin, key, on_bytes, on_done, item)
-                return
             on_done(None if error is None else self.explain(error, key))
 
-        listener = self._listener(on_bytes, over, item, crt is not None)
         try:
-            future = begin(by, [listener])
+            future = begin(manager, [self._listener(on_bytes, over, item)])
         except Exception as error:
             over(error)
             return
         with self._lock:
-            self._futures[number] = future
-        listener.step(future)
+            if not future.done():
+                self._futures[number] = future
 
     def cancel(self) -> None:
         with self._lock:
@@ -239,8 +205,8 @@ class S3Store(Store):
         for future in futures:
             future.cancel()
 
-    def _engine(self) -> tuple[Any, _Crt | None]:
-        """What begins a transfer; and the CRT, if it is that."""
+    def _manager_of_threads(self) -> Any:
+        """What begins a transfer."""
         if self._threads is None:
             config = self._manager.TransferConfig(
                 multipart_threshold=PART,
@@ -248,40 +214,20 @@ class S3Store(Store):
                 max_request_concurrency=self._requests,
                 max_io_queue_size=QUEUE,
             )
-            files = _file_access(self._utils, _name_of)
-            self._threads = self._manager.TransferManager(self._client, config, files)
-            self._crt = _crt_engine(self._client)
-        return (self._threads if self._crt is None else self._crt.manager()), self._crt
+            self._threads = self._manager.TransferManager(self._client, config, _file_access(self._utils, _name_of))
+        return self._threads
 
-    def _listener(
-        self, on_bytes: OnBytes, over: Callable[[BaseException | None], None], item: Item | None, by_crt: bool
-    ) -> Any:
-        """``over`` is called when the transfer has ended and has a future: the CRT may end it before it has one."""
-        lock = self._lock
-
+    def _listener(self, on_bytes: OnBytes, over: Callable[[BaseException | None], None], item: Item | None) -> Any:
         class Listener(self._subscriber):  # type: ignore[name-defined, misc]
-            steps = 2
-
             def on_queued(self, future: Any, **_: Any) -> None:
-                if item is None or not item.tag:
-                    return
-                if by_crt:
-                    future.meta.call_args.extra_args["IfMatch"] = item.tag
-                elif hasattr(future.meta, "provide_object_etag"):  # spares a request; asks If-Match
-                    future.meta.provide_transfer_size(item.size)
+                if item is not None and item.tag and hasattr(future.meta, "provide_object_etag"):
+                    future.meta.provide_transfer_size(item.size)  # spares a request; asks If-Match
                     future.meta.provide_object_etag(item.tag)
 
             def on_progress(self, future: Any, bytes_transferred: int, **_: Any) -> None:
                 on_bytes(bytes_transferred)
 
             def on_done(self, future: Any, **_: Any) -> None:
-                self.step(future)
-
-            def step(self, future: Any) -> None:
-                with lock:
-                    self.steps -= 1
-                    if self.steps:
-                        return
                 try:
                     future.result()
                 except BaseException as error:
@@ -309,14 +255,6 @@ class S3Store(Store):
             takes = f"{RIGHTS.get(error.operation_name, 's3:PutObject')}, and the object's KMS key if it has one"
         if isinstance(error, OSError) and not isinstance(error, self._errors.BotoCoreError):
             return StoreError(os_words(error), local=True)
-        if name := _name_in_crt(error):
-            if name.startswith(_CRT_LOCAL) or name == _CRT_SHORTER:
-                words = "a file became shorter while it was sent" if name == _CRT_SHORTER else brief(error)
-                return StoreError(f"{where}: {words}", local=True)
-            hint = "" if name.startswith(_CRT_ANSWERED) else "; has this host a network?"
-            found = StoreError(f"{where}: {brief(error)}{hint}", passing=True)
-            found.unreachable = name.startswith(_CRT_ABSENT)
-            return found
         if type(error).__name__ == "S3DownloadFailedError":  # s3transfer's name for a refused If-Match
             return StoreError(f"{where} was replaced by another object while it was being read", passing=True)
         if type(error).__name__ in ("S3UploadFailedError", "RetriesExceededError") and error.args:
@@ -339,77 +277,6 @@ class S3Store(Store):
 
 def _name_of(file: Any) -> str:
     return str(getattr(file, "name", "it"))
-
-
-class _Crt:
-    """AWS's CRT for transfers as those of ``client``, as s3transfer runs it; threads do what it can't."""
-
-    def __init__(self, crt: Any, client: Any, session: Any, credentials: Any) -> None:
-        url, region = client.meta.endpoint_url, client.meta.region_name
-        trusted = importlib.import_module("botocore.httpsession").get_cert_path
-        wrapper = crt.BotocoreCRTCredentialsWrapper(credentials)
-        self._crt = crt
-        self._config = importlib.import_module("s3transfer.manager").TransferConfig(
-            multipart_threshold=_CRT_PART, multipart_chunksize=_CRT_PART, max_request_concurrency=_CRT_REQUESTS
-        )
-        self._client = crt.create_s3_crt_client(
-            region,
-            wrapper.to_crt_credentials_provider(),
-            use_ssl=not url.startswith("http://"),
-            verify=session.get_config_variable("ca_bundle") or trusted(True),
-        )
-        self._serializer = crt.BotocoreCRTRequestSerializer(session, {"region_name": region, "endpoint_url": url})
-        self._left = 0
-        self._manager: Any = None
-
-    def manager(self) -> Any:
-        """What begins the next transfer."""
-        if not self._left:
-            self._manager = self._crt.CRTTransferManager(self._client, self._serializer, config=self._config)
-            self._left = _MOST_OF_MANAGER
-        self._left -= 1
-        return self._manager
-
-
-def _crt_engine(client: Any) -> _Crt | None:
-    """The CRT; None where it isn't installed or chosen, can't do what is asked for, or runs in another process here."""
-    try:
-        crt, version = importlib.import_module("s3transfer.crt"), importlib.import_module("awscrt").__version__
-        if tuple(map(int, version.split("."))) < _OLDEST_CRT:
-            return None
-        session = importlib.import_module("botocore.session").get_session()
-        if not _is_preferred(session):
-            return None
-        credentials = session.get_credentials()
-        lock = _CRT_LOCK.format(re.sub("[^a-z0-9]+", "-", client.meta.endpoint_url.lower()))
-        if credentials is None or not _suits(client) or crt.acquire_crt_s3_process_lock(lock) is None:
-            return None
-        return _Crt(crt, client, session, credentials)
-    except Exception:  # versions that don't fit, or no native library for this machine
-        return None
-
-
-def _is_preferred(session: Any) -> bool:
-    """Whether AWS's command line would take it: ``preferred_transfer_client`` of the profile's ``s3``."""
-    said = session.get_scoped_config().get("s3")
-    chosen = str(said.get("preferred_transfer_client", "auto") if isinstance(said, dict) else "auto").lower()
-    return chosen == "crt" or (chosen == "auto" and importlib.import_module("awscrt.s3").is_optimized_for_system())
-
-
-def _suits(client: Any) -> bool:
-    """Not through a proxy, and not for a store that knows no checksums at the end of a body."""
-    utils = importlib.import_module("botocore.utils")
-    checksums = getattr(client.meta.config, "request_checksum_calculation", "when_supported")
-    return checksums != "when_required" and not utils.get_environ_proxies(client.meta.endpoint_url)
-
-
-def _name_in_crt(error: BaseException) -> str:
-    """The CRT's name of an error of its own; empty: it is another's."""
-    if type(error).__name__ == "AwsCrtError":
-        return str(getattr(error, "name", ""))
-    words = str(error)
-    at = words.find("(AWS_")  # what it raises before a request has begun
-    return words[at + 1 :].partition(")")[0] if at >= 0 and isinstance(error, RuntimeError) else ""
 
 
 def _file_access(utils: Any, name_of: Callable[[Any], str] = lambda file: "it") -> Any:

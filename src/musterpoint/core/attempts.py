@@ -148,6 +148,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         plan.local_ranks if plan else 0,
         python=request.environ.get(settings.PYTHON) or sys.executable,
         debugged=bool(request.environ.get(settings.TERMINAL)),
+        program=job.entry_point.program,
         once_per_host=platform.once_per_host if several else "--launcher script",
     )
 

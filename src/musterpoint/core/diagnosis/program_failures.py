@@ -143,6 +143,7 @@ def _of_program(
         through,
         context.job._replace(rank=blank.rank, local_rank=blank.local_rank),
         requirements,
+        context.files,
     )
     if error is None or error.kind == "last":
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error and error.text else "", hint]

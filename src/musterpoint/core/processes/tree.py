@@ -332,7 +332,7 @@ _PIDFD_GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
 def exit_status(descriptor: int) -> int | None:
     """How the process of a pidfd ended, whoever its parent is; None: it runs, or the kernel is older than Linux 6.15.
 
-    include/uapi/linux/pidfd.h: ``struct pidfd_info`` begins with the mask and ends, in its first version, with the code.
+    include/uapi/linux/pidfd.h: ``struct pidfd_info`` begins with a mask; its first version ends with the code.
     """
     import fcntl
 

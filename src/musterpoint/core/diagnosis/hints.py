@@ -29,6 +29,7 @@ class Case(NamedTuple):
     files: ProgramFiles = ProgramFiles()
 
 
+_NO_FILES = ProgramFiles()
 _GLOBAL_RANK = re.compile(r"\b(?:RANK|rank|global_rank)\b|get_rank\(")
 _LOCAL_RANK = re.compile(r"local_?rank", re.IGNORECASE)
 
@@ -69,13 +70,16 @@ def _no_gpu(case: Case) -> str:
 
 def _device(case: Case) -> str:
     """The number of a device that this host hasn't: the global rank was taken for it, or there are too few."""
-    rank, local = case.job.rank, case.job.local_rank
+    rank, local, index = case.job.rank, case.job.local_rank, case.found["index"]
     lines = [line for line in case.tail.splitlines() if re.search(r"device|cuda", line)]
-    if rank != local and any(_GLOBAL_RANK.search(line) and not _LOCAL_RANK.search(line) for line in lines):
+    named = any(_GLOBAL_RANK.search(line) and not _LOCAL_RANK.search(line) for line in lines)
+    if rank != local and (str(rank) == index if index else named):
         return (
             f"rank {rank} (local rank {local}) took its global rank for a device: devices are numbered from 0 on each "
             "host, so use LOCAL_RANK"
         )
+    if index:  # as --cpu-fallback says it
+        return f"local rank {local} asked for device {index}, and {case.found['count']} devices are numbered from 0"
     return f"this host has {case.job.ranks} ranks and fewer GPUs that torch sees: --slots N starts N ranks per host"
 
 
@@ -191,7 +195,8 @@ def _input(case: Case) -> str:
 
 HINTS: tuple[Hint, ...] = (
     Hint(
-        r"(?:python[\d.]*)?(?:\\r|\r)|(?:[Nn]ot found|No such file|[a-z] option\b|unexpected|can't open|cannot execute)",
+        r"(?:python[\d.]*)?(?:\\r|\r)"
+        r"|(?:[Nn]ot found|No such file|[a-z] option\b|unexpected|can't open|cannot execute)",
         _line_ends,
     ),
     Hint(r"\bKeyError: '?SM_CHANNEL_(?P<channel>\w+)", _channel),
@@ -210,7 +215,7 @@ HINTS: tuple[Hint, ...] = (
         r"|torch\.cuda\.is_available\(\) is False|Cannot access accelerator device when none is available",
         _no_gpu,
     ),
-    Hint(r"invalid device ordinal", _device),
+    Hint(r"invalid device ordinal(?: (?P<index>\d+): this host has (?P<count>\d+))?", _device),
     Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
     Hint(r"^AssertionError$", _no_processes),
     Hint(
@@ -260,7 +265,7 @@ def hint_for(
     aborted: bool = False,
     job: JobFacts = UNKNOWN,
     requirements: str = "",
-    files: ProgramFiles = ProgramFiles(),
+    files: ProgramFiles = _NO_FILES,
 ) -> str:
     """The hint for an error ``text`` as a line of the failure reason; empty where there is none.
 

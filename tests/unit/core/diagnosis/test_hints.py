@@ -141,16 +141,18 @@ def test_windows_line_ends_are_those_of_the_file(text: str, program: str, file: 
 
 
 @pytest.mark.parametrize(
-    ("line", "word"),
+    ("more", "line", "word"),
     [
-        ('    torch.cuda.set_device(int(os.environ["RANK"]))', "use LOCAL_RANK"),
-        ("    device = torch.device('cuda', dist.get_rank())", "rank 3 (local rank 1) took its global rank"),
-        ("    torch.cuda.set_device(local_rank)", "2 ranks and fewer GPUs"),
+        ("", '    torch.cuda.set_device(int(os.environ["RANK"]))', "use LOCAL_RANK"),
+        ("", "    device = torch.device('cuda', dist.get_rank())", "rank 3 (local rank 1) took its global rank"),
+        ("", "    torch.cuda.set_device(local_rank)", "2 ranks and fewer GPUs"),
+        (" 3: this host has 2 slots", "", "use LOCAL_RANK"),
+        (" 2: this host has 2 slots", "    set_device(rank)", "local rank 1 asked for device 2, and 2 devices are"),
     ],
 )
-def test_a_global_rank_is_no_device(line: str, word: str) -> None:
+def test_a_global_rank_is_no_device(more: str, line: str, word: str) -> None:
     job = LOCAL._replace(rank=3, local_rank=1)
-    assert word in hint_for("torch.AcceleratorError: CUDA error: invalid device ordinal", line, job=job)
+    assert word in hint_for(f"torch.AcceleratorError: CUDA error: invalid device ordinal{more}", line, job=job)
     torchrun = '  File "torch/distributed/elastic/agent/server/api.py", line 109, in __post_init__'
     assert "--env SM_NUM_GPUS=N" in hint_for("AssertionError", torchrun) and not hint_for("AssertionError", line)
 
@@ -221,7 +223,9 @@ def test_no_hint_is_too_long(number: int) -> None:
     long = JobFacts(SAGEMAKER, True, ("training", "validation", "test"), "parameter-server", 16, 1023)
     sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
     found = re.search(
-        r"_(?P<channel>\w+) (?P<module>(?P<variable>No)) module named smdistributed\.modelparallel", sample
+        r"_(?P<channel>\w+) (?P<module>(?P<variable>(?P<index>(?P<count>No)))) "
+        r"module named smdistributed\.modelparallel",
+        sample,
     )
     assert found is not None
     said = hint.about(Case(found, "torch/distributed/run.py", long, "No"))

@@ -72,10 +72,12 @@ def readers(field: str) -> tuple[str, ...]:
     return tuple(launcher.name for launcher in every() if field in launcher.reads)
 
 
-def instead_of(command: str, way: str) -> str:
+def instead_of(command: str, way: str, job: Job | None = None) -> str:
     """What starts a script as ``command`` would, with ``muster launch`` or ``muster local`` (``way``), for people.
 
-    Empty where ``command`` is no launcher's.
+    Empty where ``command`` is no launcher's. ``job``: where the platform starts its ranks, it is they who are started.
     """
     words = next((launcher.instead_of[command] for launcher in every() if command in launcher.instead_of), "")
+    if words and job is not None and job.started is not None and job.started.local_size > 1:
+        return f"`muster {way} SCRIPT`, without --launcher, starts a script as the ranks of this platform"
     return f"`muster {way} {words}` starts a script as {command} would" if words else ""

@@ -350,6 +350,10 @@ class HostProcesses:
         """What the rank with this global number has raised, if it still runs; empty: nothing."""
         return self._ranks.raised(number)
 
+    def raised_aside(self, number: int) -> str:
+        """See :meth:`Ranks.raised_aside`."""
+        return self._ranks.raised_aside(number)
+
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""
         for pid, status in tree.ended_children():

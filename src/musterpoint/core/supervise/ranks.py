@@ -397,12 +397,15 @@ class Ranks:
         if rank.key in self._signalled or self._context.terminal is not None:
             return
         at = time.time()  # before anything that takes time: what happened first counts
+        from musterpoint.core.diagnosis.culprit import is_wrapper
         from musterpoint.core.diagnosis.program_failures import ends_with_exception  # as in _failure_of
 
         tails = self._tails_of(rank)
         end = RankEnd(rank.number, rank.local_rank, 1, at, False, *tails, rank.mpi, raised=facts)
         if facts is None and not ends_with_exception(end, self._context.diagnosis):
             return
+        if facts is not None and is_wrapper(facts.chain[-1]):
+            return  # a launcher prints how its rank ended only now
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
         if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:
             rank.foreseen = failure
@@ -416,6 +419,16 @@ class Ranks:
         if rank.foreseen is None:
             self._will_fail(rank, rank.still_below)
         return rank.foreseen.reason.partition("\n")[0] if rank.foreseen is not None else ""
+
+    def raised_aside(self, number: int) -> str:
+        """The exception that ended a thread or a child of the rank with this global number, if it still runs."""
+        rank = self._of_number(number)
+        if rank is None or rank.key not in self._expected:
+            return ""
+        from musterpoint.core.diagnosis.program_output import raised_aside  # as in _failure_of
+
+        stderr, stdout = self._tails_of(rank)
+        return raised_aside(stderr or stdout)
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reported why it is about to end."""

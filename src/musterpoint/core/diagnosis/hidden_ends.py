@@ -11,8 +11,9 @@ _HANDLES = re.compile(r"\|\||&&|\bset \+e\b|^\s*(?:if|while|until|!)\s|PIPESTATU
 """What a line does with the code of a program."""
 _ASKS = re.compile(r"\$\?")
 _PIPE = re.compile(r"(?<!\|)\|(?![|&]?\|)")
-BROKEN_PIPE = frozenset({-13, 141, 120})
-"""Ends of a program whose reader had enough (120: a Python that couldn't flush its stdout)."""
+_KILLS = re.compile(r"\bp?kill(?:all)?\b")
+_MEANT = frozenset({-13, 141, 120, -15, 143, -2, 130, -1, 129})
+"""Ends of a program whose reader had enough (120: a Python that couldn't flush its stdout), or that was told to end."""
 WHAT_TO_DO = (
     "a script ends with its last command's code: write `set -e`; for a pipe `set -o pipefail`, too; for a program in "
     "the background `wait PID`, as a bare `wait` gives 0; `X=$(...)` apart from its `export`; no `exit 0` in a trap"
@@ -42,14 +43,15 @@ class ProgramEnd(NamedTuple):
         """Whether it ended with an error that matters to the script."""
         if self.runs or self.error.startswith("BrokenPipeError"):
             return False
-        return bool(self.error) if self.status is None else self.status not in (0, *BROKEN_PIPE)
+        return bool(self.error) if self.status is None else self.status not in (0, *_MEANT)
 
 
 def hidden_end(programs: Sequence[ProgramEnd], script: str) -> ProgramEnd | None:
     """The failed one that a script hid: it did nothing about the code, and no Python went well afterwards."""
     for at, one in enumerate(programs):
         later = [other for other in programs[at + 1 :] if other.pid not in one.beside]
-        if one.failed and all(other.failed for other in later) and not handles_code(script, one.name):
+        helper = len(one.beside) > 1 and _KILLS.search(script)  # such as a server that is ended when all is done
+        if one.failed and not helper and all(other.failed for other in later) and not handles_code(script, one.name):
             return one
     return None
 

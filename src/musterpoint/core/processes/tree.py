@@ -300,10 +300,20 @@ def variables_of(pid: int, names: Collection[str], proc: str = "/proc") -> dict[
 
 def is_python(pid: int, proc: str = "/proc") -> bool:
     """Whether a process runs a Python."""
+    return _file_of(pid, proc).startswith("python")
+
+
+def passes(stat: Stat, proc: str = "/proc") -> bool:
+    """Whether a process is one of :data:`PASSING`; a script that was executed has its own name."""
+    return stat.comm in PASSING or _file_of(stat.pid, proc) in SHELLS
+
+
+def _file_of(pid: int, proc: str) -> str:
+    """The name of the file that a process runs; empty when it is gone or another user's."""
     try:
-        return os.path.basename(os.readlink(f"{proc}/{pid}/exe")).startswith("python")
+        return os.path.basename(os.readlink(f"{proc}/{pid}/exe"))
     except OSError:
-        return False
+        return ""
 
 
 def children(pid: int, proc: str = "/proc") -> list[int]:
@@ -319,7 +329,7 @@ def behind(shell: int, proc: str = "/proc") -> Iterator[int]:
     """The programs that a shell runs, with shells and the like alone between."""
     for child in children(shell, proc):
         stat = read_stat(child, proc)
-        if stat is not None and stat.comm in PASSING:
+        if stat is not None and passes(stat, proc):
             yield from behind(child, proc)
         elif stat is not None and stat.state not in "ZX":
             yield child
@@ -358,7 +368,7 @@ def behind_shells(pid: int, ranks: Container[int], proc: str = "/proc") -> int:
     stat = read_stat(pid, proc)
     while stat is not None and stat.parent > 1:
         stat = read_stat(stat.parent, proc)
-        if stat is None or stat.comm not in PASSING:
+        if stat is None or not passes(stat, proc):
             return 0
         if stat.pid in ranks:
             return stat.pid

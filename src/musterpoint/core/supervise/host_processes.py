@@ -322,7 +322,7 @@ class HostProcesses:
         """Passes the end of a rank on, behind what its last end says about all of them."""
         if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
             last = not self._ranks.untold(event.key[0])
-            explained = bool(last and (self._ranks.hidden or self.left_running))
+            explained = last and self._ranks.has_hidden(self.left_running)
             nested = self._ranks.nested_worlds(event.key[0]) if last else ""
             failure = meeting.rank_ended(event.failure is None and not self.is_ending, last, explained, nested)
             if failure is not None:

@@ -18,7 +18,7 @@ from musterpoint.core.processes import tree
 SOONEST, LATEST, SLOWER = 0.005, 2.0, 1.5
 """Seconds from one look at a script to the next: after a start or an end the first, then each time longer."""
 TAKEN = 0.002
-"""Seconds from one question to the next for the status of a program that its parent hasn't taken yet."""
+"""Seconds to the first question for the status of a program that its parent hasn't taken yet."""
 WORLDS = (0.5,) * 20 + (2.0,) * 10 + (15.0,) * 6
 """Seconds from one look for other launchers' worlds to the next."""
 _MOST = 1000
@@ -85,21 +85,17 @@ class ProgramsBelow:
 
     def _look(self, script: Script, seconds: float = LATEST) -> None:
         stat = tree.read_stat(script.pid, self._proc)
-        if stat is None or (stat.comm not in tree.PASSING and not stat.copy):
+        if stat is None or not (stat.copy or tree.passes(stat, self._proc)):
             return  # it has ended, or is a program now, as with exec
         if stat.copy:  # it isn't the program yet
             self._look_later(script, seconds)
             return
         script.text = script.text or tree.script_of(script.pid, self._proc)
         found = [pid for pid in tree.behind(script.pid, self._proc) if tree.is_python(pid, self._proc)]
-        fresh = [pid for pid in found if pid not in script.programs]
+        fresh = [pid for pid in found if pid not in script.programs or not script.programs[pid].runs]
         for pid in fresh:
-            script.programs[pid] = ProgramEnd(pid, tree.command_of(pid, self._proc), runs=True)
-            try:
-                script.descriptors[pid] = descriptor = os.pidfd_open(pid)
-            except (AttributeError, OSError):  # not Linux, or it has just ended
-                continue
-            self._loop.watch(descriptor, READ, partial(self._ready, script, pid))
+            script.programs.pop(pid, None)  # its number was another one's
+            script.programs[pid] = self._begun(script, pid)
         for pid in found:
             one = script.programs[pid]
             script.programs[pid] = one._replace(beside=one.beside.union(found))
@@ -107,17 +103,24 @@ class ProgramsBelow:
             del script.programs[next(iter(script.programs))]
         self._look_later(script, SOONEST if fresh else min(LATEST, seconds * SLOWER))
 
-    def _ready(self, script: Script, pid: int, _ready: int = READ) -> None:
-        if pid in script.descriptors:
-            self._program_ended(script, pid)
+    def _begun(self, script: Script, pid: int) -> ProgramEnd:
+        try:
+            descriptor = script.descriptors[pid] = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # not Linux, or it has just ended
+            return ProgramEnd(pid, tree.command_of(pid, self._proc))
+        self._loop.watch(descriptor, READ, lambda _ready: self._program_ended(script, pid))
+        return ProgramEnd(pid, tree.command_of(pid, self._proc), runs=True)
 
-    def _program_ended(self, script: Script, pid: int, last: bool = False) -> None:
+    def _program_ended(self, script: Script, pid: int, last: bool = False, wait: float = TAKEN) -> None:
         """A program has ended; ``last``: its script, too. Its status is told once its parent has taken it."""
-        descriptor = script.descriptors[pid]
+        descriptor = script.descriptors.get(pid)
+        if descriptor is None:
+            return
         self._loop.forget(descriptor)
         status = tree.exit_status(descriptor)
         if status is None and not last and tree.read_stat(pid, self._proc) is not None:
-            self._loop.call_later(TAKEN, partial(self._ready, script, pid))
+            later = partial(self._program_ended, script, pid, wait=min(LATEST, wait * SLOWER))
+            self._loop.call_later(wait, later)
             return
         os.close(script.descriptors.pop(pid))
         if (one := script.programs.get(pid)) is not None:

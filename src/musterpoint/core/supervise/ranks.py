@@ -503,6 +503,10 @@ class Ranks:
         name = self._context.mask(one.name)
         self.hidden.append(f"rank {rank.number} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
 
+    def has_hidden(self, left: Sequence[int]) -> bool:
+        """Whether a script hid something, also by what it ``left`` running (our children, by pid)."""
+        return bool(self.hidden) or (self._are_scripts and not self._own_children().issuperset(left))
+
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
         from musterpoint.core.diagnosis.hidden_ends import WAIT, left_behind

@@ -31,6 +31,8 @@ BESIDE = (BOOM._replace(beside=frozenset({1, 2})), OK._replace(beside=frozenset(
         ((T._replace(status=-13),), "python3 t.py | head -1", False),
         ((T._replace(status=1, error="BrokenPipeError: [Errno 32] Broken pipe"),), "python3 t.py | head -1", False),
         ((T._replace(runs=True),), "python3 t.py &", False),
+        (BESIDE, "python3 t.py & trap 'kill $!' EXIT; python3 ok.py", False),  # a server for the program
+        ((T._replace(status=-15),), "timeout 9 python3 t.py | cat", False),
     ],
 )
 def test_a_code_is_hidden_where_nothing_looks_at_it(

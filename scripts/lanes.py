@@ -259,7 +259,6 @@ ROWS = (
     Row("hosts/test_gpu_script", "gpu", limit=2000),
     Row("hosts/test_kubernetes_files", "kubernetes", ("kubernetes",)),
     Row("hosts/test_platform_plugin", also={"hosts": ()}),
-    Row("hosts/test_local_platforms"),
     Row("hosts/test_migration", "pythons", ("openmpi4", "deepspeed", "horovod-gloo", "huggingface", "ray")),
     Row("hosts/test_mounts"),
     Row("hosts/test_outputs", "hosts", S3, also={SUITE: S3}),

@@ -1,37 +1,52 @@
-"""``muster local`` plays the control planes of other platforms on two hosts."""
+"""``muster local`` plays the control planes of all platforms on two hosts, as ``muster plan`` says."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from typing import Any
 
 import pytest
+
+from musterpoint.local.platforms.table import playable
 
 SHOW = """
 import os
 names = ("SLURM_PROCID", "SLURM_NTASKS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "PET_NODE_RANK", "JOB_COMPLETION_INDEX")
 seen = {name: os.environ[name] for name in names if name in os.environ}
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "in", os.path.basename(os.getcwd()), seen, flush=True)
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "at", os.environ["MASTER_ADDR"], "in",
+      os.path.basename(os.getcwd()), seen, flush=True)
 """
 PLAYED = {
-    "slurm": ((), "node1 node2", lambda rank: {"SLURM_PROCID": f"{rank}", "SLURM_NTASKS": "4"}),
-    "kubernetes": ((), "train-0.train train-1.train", lambda rank: {"JOB_COMPLETION_INDEX": f"{rank // 2}"}),
+    "slurm": ((), lambda rank: {"SLURM_PROCID": f"{rank}", "SLURM_NTASKS": "4"}),
+    "kubernetes": ((), lambda rank: {"JOB_COMPLETION_INDEX": f"{rank // 2}"}),
     "kubeflow": (
-        ("--distribution", '{"runtime": "jax"}'), "train-node-0-0.train train-node-0-1.train",
+        ("--distribution", '{"runtime": "jax"}'),
         lambda rank: {"JAX_PROCESS_ID": f"{rank}", "JAX_NUM_PROCESSES": "4", "JOB_COMPLETION_INDEX": f"{rank // 2}"},
     ),
-    # addresses that are listed; a first host that isn't told its own; places by arrival
-    "skypilot": ((), "node1 node2", lambda rank: {}),
-    "awsbatch": ((), "node1 node2", lambda rank: {}),
-    "azurebatch": ((), "node1 node2", lambda rank: {}),
 }  # fmt: skip
+IN_SUITE = (*PLAYED, "skypilot", "azurebatch")
+"""Beside those with variables of their own: a list of addresses, and places by arrival."""
 
 
-@pytest.mark.parametrize("platform", PLAYED)
-def test_two_hosts_become_one_world(local: Any, platform: str) -> None:
-    more, names, expected = PLAYED[platform]
-    program = local.program(SHOW)
-    ran = local.run("--platform", platform, "--hosts", "2", "--launcher", "ranks", "--slots", "2", *more, program)
+@pytest.mark.parametrize(
+    "platform", [pytest.param(each, marks=[pytest.mark.lane("suite")] * (each in IN_SUITE)) for each in playable()]
+)
+def test_two_hosts_become_the_world_that_was_planned(local: Any, platform: str) -> None:
+    more, expected = PLAYED.get(platform, ((), None))
+    words = ["--platform", platform, "--hosts", "2", "--launcher", "ranks", "--slots", "2", *more]
+    words.append(str(local.program(SHOW)))
+    planned = [local.python, "-m", "musterpoint", "plan", "--json", *words]
+    said = subprocess.run(planned, env=local.environ, cwd=local.folder, capture_output=True, check=True).stdout
+    ran = local.run(*words)
     assert ran.code == 0, ran.stderr
-    for number, host in enumerate(names.split()):
+    hosts = sorted((each.name for each in (local.output / "hosts").iterdir()), key=lambda name: name.split("."))
+    for number, (host, plan) in enumerate(zip(hosts, json.loads(said)["hosts"], strict=True)):
+        first, count, variables = plan["first_rank"], plan["local_ranks"], plan["processes"][0]["environment"]
+        leader = next(each["value"] for each in variables if each["name"] == "MASTER_ADDR")
+        assert [event["launcher"] for event in ran.events(host) if event["event"] == "host-prepared"] == ["ranks"]
         seen = sorted(line for line in ran.log(host).splitlines() if line.startswith("rank "))
-        assert seen == [f"rank {rank} of 4 in wd {expected(rank)}" for rank in (2 * number, 2 * number + 1)]
+        assert (first, count, len(seen)) == (2 * number, 2, 2)
+        for rank, line in zip((first, first + 1), seen):
+            assert line.startswith(f"rank {rank} of 4 at {leader} in ")
+            assert expected is None or line.endswith(f" in wd {expected(rank)}")

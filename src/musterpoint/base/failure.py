@@ -187,10 +187,11 @@ class Secondary(NamedTuple):
 
     @classmethod
     def of(cls, failures: Iterable[Failure], first: Failure) -> "Secondary":
-        """Counts ``failures`` except ``first``, which may be among them."""
+        """Counts ``failures`` except ``first``, which may be among them, perhaps in its rank's later words."""
         tally = cls()
         for failure in failures:
-            if not failure.is_same_as(first):
+            same_rank = failure.rank is not None and (failure.host, failure.rank) == (first.host, first.rank)
+            if not same_rank and not failure.is_same_as(first):
                 tally = tally.plus(
                     _ALIKE if _same_words(failure, first) else _LOST if failure.kind == "peer" else _OTHER
                 )

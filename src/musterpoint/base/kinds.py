@@ -13,7 +13,8 @@ class LauncherRow(NamedTuple):
     programs: tuple[str, ...] = ()
     """Programs (a file's name, or a module) that are its own command lines, which are read."""
     commands: tuple[str, ...] = ()
-    """Other commands and modules that start ranks themselves, and in whose place it starts the script."""
+    """Other commands and modules that start ranks themselves, and in whose place it starts the script; some only with a
+    word behind them."""
 
 
 _SMDISTRIBUTED = ("smdistributed_modelparallel", "smdistributed_dataparallel")
@@ -25,9 +26,10 @@ LAUNCHERS: dict[str, LauncherRow] = {
         commands=(
             *("torchrun", "torch.distributed.run", "torch.distributed.launch"),
             *("ft_launcher", "hyperpodrun", "fabric", "lightning"),
+            *("lightning.fabric.cli", "lightning_fabric.cli", "lightning.pytorch.cli"),
         ),
     ),
-    "ranks": LauncherRow(_SMDISTRIBUTED, commands=("horovodrun", "horovod.runner.launch")),
+    "ranks": LauncherRow(_SMDISTRIBUTED, commands=("horovodrun", "horovod.runner.launch", "srun", "jsrun", "aprun")),
     "mpi": LauncherRow(("mpi", *_SMDISTRIBUTED), commands=("mpirun", "mpiexec", "orterun", "mpiexec.hydra")),
     "tensorflow": LauncherRow(("multi_worker_mirrored_strategy",)),
     "parameter-server": LauncherRow(("parameter_server",), option="tf_roles"),
@@ -42,7 +44,11 @@ LAUNCHERS: dict[str, LauncherRow] = {
             "accelerate.commands.accelerate_cli",
             "trl",
             "trl.cli",
-        )
+        ),
+        commands=(
+            *("accelerate launch", "accelerate-launch", "accelerate.commands.launch"),
+            "accelerate.commands.accelerate_cli launch",
+        ),
     ),
     "ssh": LauncherRow(),
 }

@@ -13,7 +13,7 @@ from musterpoint.base.readers import read_count
 from musterpoint.base.settings import BY_FIELD, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
-from musterpoint.core.launch.table import of_program
+from musterpoint.core.launch.table import instead_of, of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
 from musterpoint.local.metrics import read_metrics
@@ -258,7 +258,9 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
             f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
     is_command = bool(of_program(command.program)) or (
-        runs_commands and "/" not in command.program and shutil.which(command.program) is not None
+        runs_commands
+        and "/" not in command.program
+        and bool(instead_of(command.program, "launch") or shutil.which(command.program))
     )
     if command.module or (is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program))):
         return job.find_directory(asked.source_dir, cwd), command.program

@@ -138,14 +138,18 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
     local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
     channels = tuple(channel.name for channel in job.channels)
+    platform = platforms.load(job.platform)
+    several = job.started is not None and job.started.local_size > 1  # there any launcher that starts more is refused
     return JobFacts(
-        platforms.load(job.platform).missing_channel,
+        platform.missing_channel,
         local,
         channels,
         plan.launcher if plan else "",
         plan.local_ranks if plan else 0,
         python=request.environ.get(settings.PYTHON) or sys.executable,
         debugged=bool(request.environ.get(settings.TERMINAL)),
+        program=job.entry_point.program,
+        once_per_host=platform.once_per_host if several else "--launcher script",
     )
 
 

@@ -112,7 +112,7 @@ def what_is_wanted(
 
 def _instead(job: Job) -> str:
     """What stands for a program that isn't there and is called as a launcher's command is, for people."""
-    instead = instead_of(os.path.basename(job.entry_point.program), "launch")
+    instead = instead_of(os.path.basename(job.entry_point.program), "launch", job)
     return instead and f"; {instead}"
 
 

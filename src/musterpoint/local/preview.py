@@ -51,7 +51,7 @@ def preview_local(
         layout = Layout(folder)
         views = [_view(job, host, layout, environ, hosts.addresses) for host in job.hosts]
         typed = platforms.load(job.platform).own_program is None  # such a platform runs `muster launch PROGRAM`
-        made = preview([view for view, _ in views], typed, addresses=hosts.addresses)
+        made = preview([view for view, _ in views], typed, addresses=hosts.addresses, names=job.hosts)
         used = used_variables(views[0][0].job, views[0][1], made.plans[0])
 
         def seen(value: Any, host: str) -> Any:

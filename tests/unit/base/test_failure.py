@@ -64,3 +64,9 @@ def test_a_rank_whose_peers_had_ended_well_failed_by_the_programs_own_mistake() 
     assert after_others(LEFT_ALONE, [], 4) == LEFT_ALONE
     long = LEFT_ALONE._replace(reason="RuntimeError: " + "x" * 2000 + LEFT_ALONE.reason[39:])
     assert "had ended with 0" in after_others(long, range(1, 1000), 1000).reason
+
+
+def test_the_later_words_of_a_rank_are_no_other_ranks() -> None:
+    first = FAILURE._replace(rank=1, local_rank=0, reason="exit code 1")
+    later, lost = first._replace(code=137, reason="killed"), first._replace(rank=0, kind="peer", reason="closed")
+    assert Secondary.of([later, lost], first) == Secondary(lost=1)

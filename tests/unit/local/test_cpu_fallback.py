@@ -166,10 +166,13 @@ def test_a_look_at_torch_before_it_is_imported(environ: dict[str, str]) -> None:
 
 @pytest.mark.lane("hosts")
 def test_more_slots_are_more_devices(environ: dict[str, str]) -> None:
-    code = "import torch; print(torch.cuda.device_count()); torch.cuda.set_device(3); torch.cuda.set_device(4)"
-    done = run(code, {**environ, "LOCAL_WORLD_SIZE": "4"})
-    assert done.stdout == "4\n"
-    assert "invalid device ordinal 4: this host has 4 slots" in done.stderr
+    asks = (
+        "torch.cuda.set_device(%d)", "torch.ones(1).to(torch.device('cuda', %d))", "torch.ones(1, device='cuda:%d')",
+        "torch.ones(1).cuda(%d)", "torch.nn.Linear(1, 1).to(%d)",
+    )  # fmt: skip
+    tries = "".join(f"{ask % 3}\ntry: {ask % 4}\nexcept RuntimeError as error: print(error)\n" for ask in asks)
+    done = run("import torch\n" + tries, {**environ, "LOCAL_WORLD_SIZE": "4"})
+    assert done.stdout == "CUDA error: invalid device ordinal 4: this host has 4 slots\n" * len(asks), done.stderr
 
 
 def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument
 from musterpoint.local.backend import BackendName
 from musterpoint.local.netns_hosts import why_unavailable
+from musterpoint.local.platforms.table import playable
 from musterpoint.local.preview import moved, preview_local
 
 
@@ -78,8 +79,17 @@ def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
 ) -> None:
     words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
     shown = previewed(words, project, environ, "process")
-    typed = ["--hosts", "2", "--slots", "2", "--python", "/bin/true", "train.py"]
-    for platform in ("azureml", "kubernetes", "kubeflow", "slurm", "sagemaker"):  # as typed: torchrun, or why not
-        assert previewed(["--platform", platform, *typed], project, environ, "process").choice.launcher == "torchrun"
     for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
         assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")
+
+
+@pytest.mark.parametrize("platform", playable())
+def test_every_platform_has_the_plan_of_its_hosts(platform: str, project: Path, environ: dict[str, str]) -> None:
+    typed = ["--hosts", "3", "--platform", platform, "--python", "/bin/true"]
+    for launcher, slots in {"ranks": 2, "torchrun": 2, "script": 1}.items():
+        words = [*typed, "--launcher", launcher, *(["--slots", "2"] if slots > 1 else []), "train.py"]
+        shown = previewed(words, project, environ, "process")
+        assert [(plan.first_rank, plan.local_ranks) for plan in shown.plans] == [(n * slots, slots) for n in range(3)]
+        assert (shown.choice.launcher, len({plan.host for plan in shown.plans})) == (launcher, 3)
+    shown = previewed([*typed, "--slots", "2", "train.py"], project, environ, "process")
+    assert shown.choice.launcher == ("tensorflow" if platform == "tfconfig" else "torchrun"), "as typed, or why not"

@@ -75,7 +75,8 @@ class JobFacts(NamedTuple):
     ``missing_channel``: what makes the platform's hint about one (:class:`Platform`). ``local``: whether
     ``muster local`` plays it. ``channels``: names of its input channels. ``launcher``:
     what starts the ranks; ``ranks``: how many on this host. ``rank`` and ``local_rank``: the one that failed, where
-    known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal.
+    known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal. ``program``: its file.
+    ``once_per_host``: what starts it once per host.
     """
 
     missing_channel: Callable[[str, str, bool], str] = no_channels
@@ -87,6 +88,8 @@ class JobFacts(NamedTuple):
     local_rank: int | None = None
     python: str = ""
     debugged: bool = False
+    program: str = ""
+    once_per_host: str = "--launcher script"
 
 
 UNKNOWN = JobFacts()

@@ -5,12 +5,13 @@ A hint stands in the failure reason behind who failed and before the frames: it 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Callable
 
 from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
+from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts, ProgramFiles
 from musterpoint.core.launch.table import find
 
 
@@ -18,15 +19,17 @@ class Case(NamedTuple):
     """What one hint is asked for.
 
     ``found``: the match in the error's text. ``tail``: the end of everything that the program printed.
-    ``job``: what is known of the job. ``requirements``: the text of its requirements.txt.
+    ``job``: what is known of the job. ``requirements``: the text of its requirements.txt. ``files``: the user's files.
     """
 
     found: re.Match[str]
     tail: str
     job: JobFacts
     requirements: str = ""
+    files: ProgramFiles = ProgramFiles()
 
 
+_NO_FILES = ProgramFiles()
 _GLOBAL_RANK = re.compile(r"\b(?:RANK|rank|global_rank)\b|get_rank\(")
 _LOCAL_RANK = re.compile(r"local_?rank", re.IGNORECASE)
 
@@ -67,13 +70,16 @@ def _no_gpu(case: Case) -> str:
 
 def _device(case: Case) -> str:
     """The number of a device that this host hasn't: the global rank was taken for it, or there are too few."""
-    rank, local = case.job.rank, case.job.local_rank
+    rank, local, index = case.job.rank, case.job.local_rank, case.found["index"]
     lines = [line for line in case.tail.splitlines() if re.search(r"device|cuda", line)]
-    if rank != local and any(_GLOBAL_RANK.search(line) and not _LOCAL_RANK.search(line) for line in lines):
+    named = any(_GLOBAL_RANK.search(line) and not _LOCAL_RANK.search(line) for line in lines)
+    if rank != local and (str(rank) == index if index else named):
         return (
             f"rank {rank} (local rank {local}) took its global rank for a device: devices are numbered from 0 on each "
             "host, so use LOCAL_RANK"
         )
+    if index:  # as --cpu-fallback says it
+        return f"local rank {local} asked for device {index}, and {case.found['count']} devices are numbered from 0"
     return f"this host has {case.job.ranks} ranks and fewer GPUs that torch sees: --slots N starts N ranks per host"
 
 
@@ -130,9 +136,28 @@ _PACKAGES = {
 """Packages whose modules have other names."""
 
 
+_NAMES = re.compile(r"[\w./-]*\w")
+_SAID_LAST = 2000
+"""Characters at the end of an output in which a file is named that it ended with."""
+
+
 def _line_ends(case: Case) -> str:
-    file = case.found["file"]
-    return f"{file} has Windows line ends: sed -i 's/\\r$//' {file}"
+    """The script that has Windows line ends: the program, what it calls, or what is named in the error."""
+    read, program = case.files.read, case.job.program
+    calls = (read(program) or "") if program else ""
+    named = [name for text in (case.found.string, case.tail[-_SAID_LAST:], calls) for name in _NAMES.findall(text)]
+    for file in dict.fromkeys((program, *named)):
+        text = (read(file) or "") if file else ""
+        first, _, _rest = text.partition("\n")
+        if "python" in first:  # Python itself takes any line ends: they matter to who executes the file
+            is_script = os.path.basename(file) in case.found.string or "python" in case.found[0]
+        else:
+            is_script = first.startswith("#!") or file.endswith(".sh")
+        if is_script and "\r\n" in text:
+            for folder in case.files.directories:
+                file = file.removeprefix(folder + "/")
+            return f"{file} has Windows line ends: sed -i 's/\\r$//' {file}"
+    return ""
 
 
 def _smdistributed(case: Case) -> str:
@@ -169,6 +194,11 @@ def _input(case: Case) -> str:
 
 
 HINTS: tuple[Hint, ...] = (
+    Hint(
+        r"(?:python[\d.]*)?(?:\\r|\r)"
+        r"|(?:[Nn]ot found|No such file|[a-z] option\b|unexpected|can't open|cannot execute)",
+        _line_ends,
+    ),
     Hint(r"\bKeyError: '?SM_CHANNEL_(?P<channel>\w+)", _channel),
     Hint(r"\bSM_CHANNEL_(?P<channel>\w+): (?:unbound variable|parameter not set)", _channel),
     Hint(
@@ -185,7 +215,7 @@ HINTS: tuple[Hint, ...] = (
         r"|torch\.cuda\.is_available\(\) is False|Cannot access accelerator device when none is available",
         _no_gpu,
     ),
-    Hint(r"invalid device ordinal", _device),
+    Hint(r"invalid device ordinal(?: (?P<index>\d+): this host has (?P<count>\d+))?", _device),
     Hint(r"EADDRINUSE|[Aa]ddress already in use", _taken_port),
     Hint(r"^AssertionError$", _no_processes),
     Hint(
@@ -210,11 +240,6 @@ HINTS: tuple[Hint, ...] = (
     ),
     Hint(r"\bNo module named '?(?P<module>[\w.]+)", _missing_module),
     Hint(
-        r"^(?P<file>[^:\n]+): (?:line )?\d+: "
-        r"(?:.*\\r(?:: |'|$)|set: -: invalid option|set: Illegal option -|Syntax error: .*word unexpected)",
-        _line_ends,
-    ),
-    Hint(
         r"_temp\S*; No such file or directory[\s\S]*/job:ps/",
         "each parameter server writes its own part of a checkpoint; save where all hosts share a disk, or copy the "
         "variables to the chief first",
@@ -234,7 +259,14 @@ ENDINGS: tuple[Hint, ...] = (
 """The same for the end of everything that a program printed before it ended by SIGABRT."""
 
 
-def hint_for(text: str, tail: str = "", aborted: bool = False, job: JobFacts = UNKNOWN, requirements: str = "") -> str:
+def hint_for(
+    text: str,
+    tail: str = "",
+    aborted: bool = False,
+    job: JobFacts = UNKNOWN,
+    requirements: str = "",
+    files: ProgramFiles = _NO_FILES,
+) -> str:
     """The hint for an error ``text`` as a line of the failure reason; empty where there is none.
 
     ``tail`` is the end of what the program printed; ``aborted``: it ended by SIGABRT, with its error in ``tail`` alone.
@@ -242,7 +274,7 @@ def hint_for(text: str, tail: str = "", aborted: bool = False, job: JobFacts = U
     for hints, where in ((HINTS, text), (ENDINGS, tail if aborted else "")):
         for hint in hints:
             found = re.search(hint.pattern, where)
-            said = hint.about(Case(found, tail, job, requirements)) if found else ""
+            said = hint.about(Case(found, tail, job, requirements, files)) if found else ""
             if said:
                 return f"hint: {said}"
     return ""

@@ -137,12 +137,14 @@ def _of_program(
     parts = [who]
     through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
     requirements = context.files.read("requirements.txt") or "" if error is not None else ""
+    code_lines = "\n".join(frame.code for frame in error.frames) if error is not None else ""  # perhaps not printed yet
     hint = hint_for(
         error.text if error else "",
-        tail.decode("utf-8", "replace"),
+        f"{code_lines}\n{tail.decode('utf-8', 'replace')}",
         through,
         context.job._replace(rank=blank.rank, local_rank=blank.local_rank),
         requirements,
+        context.files,
     )
     if error is None or error.kind == "last":
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error and error.text else "", hint]

@@ -217,6 +217,15 @@ def ends_with_exception(tail: bytes, source: Callable[[str], str | None] = lambd
     return not any(line.text.strip() for line in lines if line.number > raised[-1].end)
 
 
+def raised_aside(tail: bytes) -> str:
+    """The first line of an exception that ended a thread or a child shortly before a program fell silent; or empty."""
+    lines = lines_of(tail)
+    last = next(reversed(parse(lines)), None)
+    if last is None or not last.aside or last.ignored or last.group or lines_after(lines, last) > STALE:
+        return ""
+    return last.text.partition("\n")[0]
+
+
 def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -> Error | None:
     """The error of a rank that told of the exception which ends it, beside ``said``, what was read in its output.
 

@@ -103,14 +103,17 @@ def position(rank: int, facts: Mapping[str, Any]) -> Position:
     return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
 
 
-def with_raised(position: Position, raised: str) -> Position:
-    """``position`` of a rank that has raised ``raised`` (empty: it has not) and is on its way out."""
-    if not raised:
+def with_raised(position: Position, raised: str, aside: str = "") -> Position:
+    """``position`` of a rank that has raised ``raised`` (empty: it has not) and is on its way out.
+
+    ``aside``: the exception that ended a thread or a child of it, for which it may wait.
+    """
+    if not (raised or aside):
         return position
     name = raised.partition(":")[0]
     words = f"waits in {position.words} ({position.spot})" if position.kind == "collective" else position.words
-    words = f"has raised {name} and {words}"[:LONGEST]
-    return position._replace(kind="place", words=words, raised=raised[:LONGEST])
+    words = f"has raised {name} and {words}" if raised else f"{words}, and a thread or child of it raised {aside}"
+    return position._replace(kind="place", words=words[:LONGEST], raised=raised[:LONGEST])
 
 
 class LongCalls:

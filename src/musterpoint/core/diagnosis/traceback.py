@@ -176,20 +176,25 @@ def lines_of(tail: bytes) -> list[Line]:
         text, label = _visible(raw), ""
         while tag := _TAG.match(text):
             label, text = next(filter(None, tag.groups())), text[tag.end() :]
-        for part in _in_json(text) if text.startswith("{") else (text,):
+        for part in _in_json(text) if _BEGINS in text and "{" in text else (text,):
             lines.append(Line(len(lines), label, part[:LINE]))
     return lines
 
 
 def _in_json(text: str) -> Sequence[str]:
-    """The lines of the traceback that a logger wrote as a string of a JSON object; else the line itself."""
-    if _BEGINS in text:
+    """The lines of the traceback that a logger wrote as a string in a JSON object; else the line itself."""
+    at = text.find("{")
+    while 0 <= at < text.find(_BEGINS):
         try:
-            values = json.loads(text).values()
-        except (ValueError, RecursionError, AttributeError):
-            return (text,)
-        found = next((each for each in values if isinstance(each, str) and _BEGINS in each), "")
-        return found.rstrip("\n").split("\n") if found else (text,)
+            values = [json.JSONDecoder().raw_decode(text, at)[0]]
+        except (ValueError, RecursionError):
+            at = text.find("{", at + 1)  # it belongs to what the logger wrote before
+            continue
+        for value in values:  # more are added meanwhile
+            if isinstance(value, str) and _BEGINS in value:
+                return value.rstrip("\n").split("\n")
+            values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        break
     return (text,)
 
 

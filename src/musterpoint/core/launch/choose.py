@@ -82,9 +82,12 @@ def choose(
     )
     launcher = find(name)
     if (command := command_of(job)) and not launcher.once and not typed:
+        once = f"--launcher script starts {command} itself, once per host"
+        if job.started is not None and job.started.local_size > 1:  # there any other launcher is refused
+            once = f"{platforms.load(job.platform).once_per_host} lets the platform start {command} once per host"
         raise UsageError(
             f"PROGRAM is {command}, which starts ranks itself, and launcher {name} ({reason}) would start it once per "
-            f"rank: {instead_of(command, 'launch')}; --launcher script starts {command} itself, once per host"
+            f"rank: {instead_of(command, 'launch', job)}; {once}"
         )
     told = wanted is not None and bool(wanted.assumed)
     if launcher.needs and job.in_group and not told and not has(launcher.needs):

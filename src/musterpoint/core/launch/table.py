@@ -4,18 +4,16 @@
 ``musterpoint.launchers`` of what is installed beside musterpoint.
 """
 
-import os
-import re
 from typing import Iterator, cast
 
 from musterpoint.base import plugins
 from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.job.model import Job
+from musterpoint.core.launch.commands import launching
 from musterpoint.core.launch.launcher import Asked, Launcher
 
 PACKAGE = "musterpoint.core.launch.launchers"
-_PYTHON = re.compile(r"python[0-9.]*")
 
 ON_ITS_OWN = "script"
 """The launcher of a job that names no distribution, and of hosts outside the distribution's group."""
@@ -65,11 +63,8 @@ def of_program(*names: str) -> str:
 
 def command_of(job: Job) -> str:
     """The command, or Python's module, of another launcher that the job's program is; empty: it is none."""
-    name, arguments = os.path.basename(job.entry_point.program), job.arguments
-    if not job.entry_point.module and _PYTHON.fullmatch(name):
-        at = next((at for at, word in enumerate(arguments) if not word.startswith("-") or word == "-m"), 0)
-        name = arguments[at + 1] if arguments[at : at + 1] == ("-m",) and at + 1 < len(arguments) else ""
-    return name if any(name in row.commands for row in LAUNCHERS.values()) else ""
+    start = job.entry_point
+    return launching((*(("python", "-m") if start.module else ()), start.program, *job.arguments))
 
 
 def readers(field: str) -> tuple[str, ...]:
@@ -77,10 +72,12 @@ def readers(field: str) -> tuple[str, ...]:
     return tuple(launcher.name for launcher in every() if field in launcher.reads)
 
 
-def instead_of(command: str, way: str) -> str:
+def instead_of(command: str, way: str, job: Job | None = None) -> str:
     """What starts a script as ``command`` would, with ``muster launch`` or ``muster local`` (``way``), for people.
 
-    Empty where ``command`` is no launcher's.
+    Empty where ``command`` is no launcher's. ``job``: where the platform starts its ranks, it is they who are started.
     """
     words = next((launcher.instead_of[command] for launcher in every() if command in launcher.instead_of), "")
+    if words and job is not None and job.started is not None and job.started.local_size > 1:
+        return f"`muster {way} SCRIPT`, without --launcher, starts a script as the ranks of this platform"
     return f"`muster {way} {words}` starts a script as {command} would" if words else ""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import stat as stat_module
+import sys
 from typing import Collection, Container, Iterable, Iterator, Mapping
 
 from musterpoint.base.records import NamedTuple
@@ -274,19 +275,91 @@ def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
 
 def command_of(pid: int, proc: str = "/proc") -> str:
     """The beginning of a process's command line, for people; empty when it is gone."""
+    words = words_of(pid, proc, _SHOWN)
+    return printable(" ".join((os.path.basename(words[0]), *words[1:])), 80) if words else ""
+
+
+def words_of(pid: int, proc: str = "/proc", most: int = 64 << 10) -> list[str]:
+    """The words of a process's command line, of at most so many bytes; none when it is gone."""
     try:
         with open(f"{proc}/{pid}/cmdline", "rb") as file:
-            words = file.read(_SHOWN).rstrip(b"\0").split(b"\0")
+            return file.read(most).rstrip(b"\0").decode("utf-8", "replace").split("\0")
+    except OSError:
+        return []
+
+
+def variables_of(pid: int, names: Collection[str], proc: str = "/proc") -> dict[str, str]:
+    """Those variables of ``names`` that a process was started with; none when it is gone or another user's."""
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            pairs = [each.partition("=")[::2] for each in file.read().decode("utf-8", "replace").split("\0")]
+    except OSError:
+        return {}
+    return {name: value for name, value in pairs if name in names}
+
+
+def is_python(pid: int, proc: str = "/proc") -> bool:
+    """Whether a process runs a Python."""
+    return _file_of(pid, proc).startswith("python")
+
+
+def passes(stat: Stat, proc: str = "/proc") -> bool:
+    """Whether a process is one of :data:`PASSING`; a script that was executed has its own name."""
+    return stat.comm in PASSING or _file_of(stat.pid, proc) in SHELLS
+
+
+def _file_of(pid: int, proc: str) -> str:
+    """The name of the file that a process runs; empty when it is gone or another user's."""
+    try:
+        return os.path.basename(os.readlink(f"{proc}/{pid}/exe"))
     except OSError:
         return ""
-    return printable(" ".join(word.decode("utf-8", "replace") for word in words), 80)
+
+
+def children(pid: int, proc: str = "/proc") -> list[int]:
+    """The pids of a process's children; none when it is gone, or the kernel doesn't tell (CONFIG_PROC_CHILDREN)."""
+    found: list[int] = []
+    for thread in _listed(f"{proc}/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
+            found += map(int, file.read().split())
+    return found
+
+
+def behind(shell: int, proc: str = "/proc") -> Iterator[int]:
+    """The programs that a shell runs, with shells and the like alone between."""
+    for child in children(shell, proc):
+        stat = read_stat(child, proc)
+        if stat is not None and passes(stat, proc):
+            yield from behind(child, proc)
+        elif stat is not None and stat.state not in "ZX":
+            yield child
+
+
+_EXIT_INFO, _INFO_BYTES = 1 << 3, 64
+_PIDFD_GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
+
+
+def exit_status(descriptor: int) -> int | None:
+    """How the process of a pidfd ended, whoever its parent is; None: it runs, or the kernel is older than Linux 6.15.
+
+    include/uapi/linux/pidfd.h: ``struct pidfd_info`` begins with a mask; its first version ends with the code.
+    """
+    import fcntl
+
+    info = bytearray(_EXIT_INFO.to_bytes(8, sys.byteorder) + bytes(_INFO_BYTES - 8))
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    told = int.from_bytes(info[:8], sys.byteorder) & _EXIT_INFO
+    return os.waitstatus_to_exitcode(int.from_bytes(info[-4:], sys.byteorder)) if told else None
 
 
 _SHOWN = 400
 """Bytes of a command line that are read to be shown."""
 
 
-PASSING = SHELLS | {"uv", "timeout", "tini", "dumb-init"}
+PASSING = SHELLS | {"uv", "timeout", "tini", "dumb-init", "time", "setsid"}
 """Programs that run one other program, and end as it does, or shells."""
 
 
@@ -295,7 +368,7 @@ def behind_shells(pid: int, ranks: Container[int], proc: str = "/proc") -> int:
     stat = read_stat(pid, proc)
     while stat is not None and stat.parent > 1:
         stat = read_stat(stat.parent, proc)
-        if stat is None or stat.comm not in PASSING:
+        if stat is None or not passes(stat, proc):
             return 0
         if stat.pid in ranks:
             return stat.pid
@@ -308,28 +381,14 @@ _LONGEST_SCRIPT = 64 << 10
 def script_of(pid: int, proc: str = "/proc") -> str:
     """The text that the shell ``pid`` runs, of its file or its ``-c``, at most 64 KiB; empty where it can't be read."""
     try:
-        place = _first_argument(pid, proc)
+        words = words_of(pid, proc)[1:]
+        place = next((word for word in words if word and not word.startswith("-")), "")  # behind its own options
         if not place or " " in place:
             return place  # of -c
         with open(os.path.join(os.readlink(f"{proc}/{pid}/cwd"), place), "rb", opener=open_regular) as file:
             return file.read(_LONGEST_SCRIPT).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def program_of(pid: int, proc: str = "/proc") -> str:
-    """The file name of the script that the interpreter ``pid`` runs; empty where there is none."""
-    try:
-        return os.path.basename(_first_argument(pid, proc))
-    except OSError:
-        return ""
-
-
-def _first_argument(pid: int, proc: str) -> str:
-    """The first word behind a program's own options."""
-    with open(f"{proc}/{pid}/cmdline", "rb") as file:
-        words = file.read(_LONGEST_SCRIPT).decode("utf-8", "replace").split("\0")[1:]
-    return next((word for word in words if word and not word.startswith("-")), "")
 
 
 def reads_a_pipe(pid: int, proc: str = "/proc") -> bool:

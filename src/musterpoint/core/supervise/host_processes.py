@@ -77,7 +77,7 @@ class HostProcesses:
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._ranks.expect(keys, plan.world_size)
+        self._ranks.expect(keys, plan.world_size, plan.independent, session.runs_script)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.under_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
@@ -161,6 +161,15 @@ class HostProcesses:
     def hidden(self) -> tuple[str, ...]:
         """See :attr:`Ranks.hidden`."""
         return tuple(self._ranks.hidden)
+
+    @property
+    def told(self) -> str:
+        """The warning of :attr:`hidden` that was said when it was found."""
+        return self._ranks.nested
+
+    def note_left(self, left: list[int]) -> None:
+        """Keeps that programs which a script had left in the background, ``left`` by pid, were cut off at its end."""
+        self._ranks.note_left(left)
 
     def unstarted(self, session: int) -> list[tuple[int, int]]:
         """The ranks of a session (global, local) whose program doesn't run yet."""
@@ -313,7 +322,9 @@ class HostProcesses:
         """Passes the end of a rank on, behind what its last end says about all of them."""
         if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
             last = not self._ranks.untold(event.key[0])
-            failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
+            explained = last and self._ranks.has_hidden(self.left_running)
+            nested = self._ranks.nested_worlds(event.key[0]) if last else ""
+            failure = meeting.rank_ended(event.failure is None and not self.is_ending, last, explained, nested)
             if failure is not None:
                 self._emit(Broken(failure))
         self._emit(event)
@@ -338,6 +349,10 @@ class HostProcesses:
     def raised(self, number: int) -> str:
         """What the rank with this global number has raised, if it still runs; empty: nothing."""
         return self._ranks.raised(number)
+
+    def raised_aside(self, number: int) -> str:
+        """See :meth:`Ranks.raised_aside`."""
+        return self._ranks.raised_aside(number)
 
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""

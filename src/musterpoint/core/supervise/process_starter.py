@@ -30,6 +30,12 @@ class Session(NamedTuple):
         """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
         return bool(self.plan.daemons) or self.plan.under_mpi
 
+    @property
+    def runs_script(self) -> bool:
+        """Whether the ranks' program is none of Python's, as far as the plan of this host tells."""
+        ranks = [process.words[0] for process in self.plan.processes if process.role == "rank"]
+        return bool(ranks) and not any(os.path.basename(word).startswith("python") for word in ranks)
+
     def pump_name(self, name: str) -> str:
         """What the pump calls the process ``name`` of this session."""
         return f"{self.number}.{name}" if self.number else name

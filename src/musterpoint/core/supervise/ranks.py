@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from typing import TYPE_CHECKING, Callable, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Callable, Sequence
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import RankEnd
+from musterpoint.core.diagnosis.failures import signal_name
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
@@ -19,7 +19,9 @@ from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+    from musterpoint.core.supervise.programs_below import ProgramsBelow
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
 """Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
@@ -27,17 +29,8 @@ TO_TELL = 0.3
 """Seconds of its grace that a rank's output leaves for telling its end."""
 ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
-
-SOON = 5.0
-"""Seconds: a script that ends within them after a program in it has failed didn't go on."""
-_HANDLES = re.compile(r"\|\||&&|\bset \+e\b|^\s*(?:if|while|until|!)\s")
-"""What a line does with the code of a program."""
-
-
-def handles_code(script: str, program: str) -> bool:
-    """Whether a line of ``script`` that names ``program`` (where none does: any) deals with a code."""
-    lines = script.splitlines()
-    return any(map(_HANDLES.search, [line for line in lines if program and program in line] or lines))
+UNTIL_LOOKED = 0.02
+"""Seconds from a rank's start to the first look at what it runs; a script's programs may end soon."""
 
 
 class Rank:
@@ -52,8 +45,6 @@ class Rank:
 
     __slots__ = (
         "below",
-        "below_at",
-        "below_handled",
         "connection",
         "foreseen",
         "key",
@@ -82,7 +73,6 @@ class Rank:
         self.prints_abort = prints_abort
         self.raised: RaisedFacts | None = None
         self.below: RaisedFacts | None = None
-        self.below_at, self.below_handled = 0.0, False
         self.foreseen: Failure | None = None
         self.orphan_status: int | None = None
 
@@ -131,6 +121,9 @@ class Ranks:
         self._oom_before = context.oom_kills()
         self._expected: set[Key] = set()
         self._worlds: dict[int, int] = {}
+        self._below: dict[int, ProgramsBelow] = {}
+        self._joint: dict[int, int] = {}
+        self._are_scripts = False
         self._ended_well: dict[int, set[int]] = {}
         self._cut_off = False
         self._ranks: dict[Key, Rank] = {}
@@ -147,6 +140,10 @@ class Ranks:
         self._reported: Failure | None = None
         self.hidden: list[str] = []
         """What ranks that ended with 0 have hidden, in sentences."""
+        self.programs: list[ProgramEnd] = []
+        """The Pythons that scripts in the place of ranks have started."""
+        self.nested = ""
+        """Another launcher's worlds in the place of ranks, in a sentence."""
 
     def oom_struck(self, status: int | None) -> bool:
         """Whether ``status`` is an error, and the kernel has OOM-killed a process since the start."""
@@ -154,9 +151,13 @@ class Ranks:
 
     # -- which ranks exist --
 
-    def expect(self, keys: Sequence[Key], world: int = 1) -> None:
-        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
-        self._reported = None
+    def expect(self, keys: Sequence[Key], world: int = 1, independent: bool = False, are_scripts: bool = False) -> None:
+        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before.
+
+        ``independent``: they needn't be one world; ``are_scripts``: their program is none of Python's.
+        """
+        self._reported, self._are_scripts = None, are_scripts
+        self._joint.update((session, 0 if independent else world) for session, _local in keys)
         self._expected.update(keys)
         self._worlds.update((session, world) for session, _local in keys)
 
@@ -183,6 +184,38 @@ class Ranks:
         """The program was started, by us or by its stub."""
         rank.pid = pid
         self._by_pid[pid] = rank
+        self._context.loop.call_later(0 if self._are_scripts else UNTIL_LOOKED, lambda: self._watch_below(rank))
+
+    def _watch_below(self, rank: Rank) -> None:
+        """Begins to look at the programs below a rank, once it was started: the start needn't wait for it."""
+        if rank.key not in self._expected:
+            return
+        from musterpoint.core.supervise.programs_below import ProgramsBelow
+
+        if rank.session not in self._below:
+            loop, world = self._context.loop, self._joint.get(rank.session, 0)
+            self._below[rank.session] = ProgramsBelow(loop, world, lambda: self._found_world(rank.session))
+        self._below[rank.session].watch(rank.number, rank.pid)
+
+    def _found_world(self, session: int) -> None:
+        """Another launcher has made worlds below ranks: says so where they can't be the job's one."""
+        from musterpoint.core.diagnosis.hidden_ends import are_separate
+
+        if not self.nested and are_separate(self._below[session].worlds, self._joint[session]):
+            self.nested = self.nested_worlds(session)
+            world = next(iter(self._below[session].worlds.values()))
+            self._context.record("worlds-apart", launcher=world.launcher, size=world.size, world=self._joint[session])
+            self._context.say(f"warning: {self.nested}")
+            self.hidden.append(self.nested)
+
+    def nested_worlds(self, session: int) -> str:
+        """What there is of other launchers' worlds below a session's ranks, in a sentence; empty: nothing."""
+        found = self._below[session].worlds if session in self._below else {}
+        if not found:
+            return ""
+        from musterpoint.core.diagnosis.hidden_ends import nested_words
+
+        return nested_words(found, self._joint[session], self._context.diagnosis.job.once_per_host)
 
     @property
     def live(self) -> dict[int, int]:
@@ -337,8 +370,9 @@ class Ranks:
             rank = self._by_pid.get(tree.behind_shells(facts.pid, self._by_pid))
             if rank is not None:
                 rank.below = facts  # the shell may go on after it, so that is told only if it is asked
-                rank.below_at = self._context.loop.clock()
-                rank.below_handled = handles_code(tree.script_of(rank.pid), tree.program_of(facts.pid))
+                self._watch_below(rank)
+                error = facts.chain[-1].text.partition("\n")[0]
+                self._below[rank.session].raised(rank.number, facts.pid, error)
         elif rank.raised is None and rank.key in self._expected:
             rank.raised = facts
             self._context.record("rank-raised", rank=rank.number)
@@ -363,12 +397,15 @@ class Ranks:
         if rank.key in self._signalled or self._context.terminal is not None:
             return
         at = time.time()  # before anything that takes time: what happened first counts
+        from musterpoint.core.diagnosis.culprit import is_wrapper
         from musterpoint.core.diagnosis.program_failures import ends_with_exception  # as in _failure_of
 
         tails = self._tails_of(rank)
         end = RankEnd(rank.number, rank.local_rank, 1, at, False, *tails, rank.mpi, raised=facts)
         if facts is None and not ends_with_exception(end, self._context.diagnosis):
             return
+        if facts is not None and is_wrapper(facts.chain[-1]):
+            return  # a launcher prints how its rank ended only now
         failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
         if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:
             rank.foreseen = failure
@@ -382,6 +419,16 @@ class Ranks:
         if rank.foreseen is None:
             self._will_fail(rank, rank.still_below)
         return rank.foreseen.reason.partition("\n")[0] if rank.foreseen is not None else ""
+
+    def raised_aside(self, number: int) -> str:
+        """The exception that ended a thread or a child of the rank with this global number, if it still runs."""
+        rank = self._of_number(number)
+        if rank is None or rank.key not in self._expected:
+            return ""
+        from musterpoint.core.diagnosis.program_output import raised_aside  # as in _failure_of
+
+        stderr, stdout = self._tails_of(rank)
+        return raised_aside(stderr or stdout)
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reported why it is about to end."""
@@ -426,25 +473,49 @@ class Ranks:
             if not first.rest.is_over:
                 return
             del self._ended[0]
-            if not first.failed and first.rank.below is not None and first.rank.key not in self._signalled:
-                self._note_hidden(first.rank, first.rank.below)
+            self._note_hidden(first)
             self._emit(RankEnded(first.rank.key, self._failure_at_end(first), self._cut_short(first)))
 
-    def _note_hidden(self, rank: Rank, facts: RaisedFacts) -> None:
-        """A rank's shell ended with 0 though a Python that it ran had raised: keeps that where the script does nothing
-        about the code, and the traceback was the last word of a stream, or the script ended soon after.
-        """
-        text = facts.chain[-1].text
-        last = text.rpartition("\n")[2].encode("utf-8", "replace")
-        was_last = any(tail.rstrip().endswith(last) for tail in self._tails_of(rank))
-        soon = self._last_end - rank.below_at < SOON
-        if (was_last or soon) and not rank.below_handled:
-            error = self._context.mask(text.partition("\n")[0])
-            self._context.record("exception-hidden", rank=rank.number, error=error)
-            self.hidden.append(
-                f"rank {rank.number} ended with 0, though a Python in it ended with {error}: a pipe hides a code "
-                "without `set -o pipefail`, and a script goes on after one without `set -e`"
-            )
+    def _note_hidden(self, ended: EndedRank) -> None:
+        """Keeps what failed in a rank's script where the rank ended with 0, and the script did nothing about it."""
+        rank = ended.rank
+        below = self._below.get(rank.session)
+        programs, script = below.ended(rank.number) if below is not None else ((), "")
+        self.programs += programs
+        if ended.failed or rank.key in self._signalled or not (programs or self._are_scripts):
+            return
+        from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
+        from musterpoint.core.diagnosis.program_failures import ends_with_exception, failure_of_rank
+
+        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *self._tails_of(rank))
+        unknown = not programs or any(one.status is None for one in programs)
+        if unknown and ends_with_exception(end, self._context.diagnosis):
+            last = programs[-1] if programs else ProgramEnd(0, "a program in the background")
+            programs = (*programs[:-1], last._replace(status=last.status or 1, runs=False))
+        if (one := hidden_end(programs, script)) is None:
+            return
+        status = one.status or 1
+        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
+        how = f"exit code {status}" if status > 0 else signal_name(-status)
+        error = self._context.mask(said.partition("\n")[0])
+        error = how if error.startswith("rank ") else f"{error} ({how})"
+        self._context.record("exception-hidden", rank=rank.number, error=error)
+        name = self._context.mask(one.name)
+        self.hidden.append(f"rank {rank.number} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
+
+    def has_hidden(self, left: Sequence[int]) -> bool:
+        """Whether a script hid something, also by what it ``left`` running (our children, by pid)."""
+        return bool(self.hidden) or (self._are_scripts and not self._own_children().issuperset(left))
+
+    def note_left(self, left: Sequence[int]) -> None:
+        """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
+        from musterpoint.core.diagnosis.hidden_ends import WAIT, left_behind
+
+        names = {pid: tree.command_of(pid) for pid in left if tree.is_python(pid)}
+        if cut_off := [self._context.mask(name) for name in left_behind(names, self.programs, self._are_scripts)]:
+            programs = ", ".join(cut_off)
+            self._context.record("left-cut-off", programs=programs)
+            self.hidden.append(f"the program's end cut off what it had left running: {programs}: {WAIT}")
 
     def _failure_at_end(self, ended: EndedRank) -> Failure | None:
         """The failure that a rank's end is, by all that was written for it; None if it is none."""
@@ -534,5 +605,7 @@ class Ranks:
                 rank.connection.close()
 
     def close(self) -> None:
+        for below in self._below.values():
+            below.close()
         for ended in self._ended:
             ended.rest.close()

@@ -106,10 +106,11 @@ class MeetingWatch:
             for row in own
         )
 
-    def rank_ended(self, well: bool, last: bool) -> Failure | None:
+    def rank_ended(self, well: bool, last: bool, explained: bool = False, nested: str = "") -> Failure | None:
         """A rank of this host ended, ``well`` or not; ``last``: no other runs here.
 
-        Where all ended well and never met, returns the failure, or prints a warning.
+        Where all ended well and never met, returns the failure, or prints a warning: none where other words have
+        ``explained`` it, and what is known of ``nested`` worlds in its place.
         """
         self._is_over = self._is_over or not well
         if self._is_over:
@@ -126,8 +127,9 @@ class MeetingWatch:
         self.close()
         if self._meeting.required:
             return failures.never_met(self._context.host, self._world, self._meeting, self._context.diagnosis)
-        if self._uses_library or self._imports():
-            self._context.say(f"warning: {failures.worlds_of_one(self._context.host, self._world, self._meeting)}")
+        if not explained and (nested or self._uses_library or self._imports()):
+            words = nested or failures.worlds_of_one(self._context.host, self._world, self._meeting)
+            self._context.say(f"warning: {words}")
         return None
 
     def _look_since_ranks_ended(self) -> None:

@@ -132,7 +132,8 @@ class Supervisor:
         log ends with the reason.
         """
         for warning in outcome.warnings:
-            self._context.say(f"warning: {warning}")
+            if warning not in self._processes.told:
+                self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
             self._context.say(f"what ended the job: {first_line(outcome.failure)}")
         elif outcome.failure is None and self._state.stop_signal:
@@ -280,6 +281,8 @@ class Supervisor:
             shown = [f"{tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
+            if code_of(self._state, self._rules) == 0 and not self._state.stop_signal:
+                self._processes.note_left(left)
             for _ in range(MOST_ROUNDS):
                 if self._processes.end_left_running():
                     self._wait_while(self._left_with_orphans, LEFT_TIME)

@@ -23,7 +23,7 @@ from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
-from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
+from musterpoint.core.prepare import named_job, plan_host, prepare_host, user_environment, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
@@ -166,16 +166,24 @@ def seen_from(job: Job, host: str) -> Job:
 
 
 def preview(
-    views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}, addresses: Mapping[str, str] = {}
+    views: Sequence[HostView],
+    typed: bool,
+    given: Mapping[str, Any] = {},
+    addresses: Mapping[str, str] = {},
+    names: Sequence[str] = (),
 ) -> Preview:
-    """The plans of all hosts. This machine's devices stand for every host's.
+    """The plans of all hosts, whose ``views`` are in rank order. This machine's devices stand for every host's.
 
-    ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand.
+    ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand;
+    ``names``: the hosts' in that table, in rank order; those without one will say it in the roll call.
 
     Raises:
         MusterError: the program is missing, or no launcher fits the job.
     """
-    views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
+    views = [
+        HostView(_placed(view.job, place), view.options, user_environment(view.environ, view.options.python))
+        for place, view in enumerate(views)
+    ]
     lacks = dict[str, MusterError]()
 
     def lacking(error: MusterError) -> None:
@@ -188,21 +196,32 @@ def preview(
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
     for view, each, host in zip(views, wanted, prepared, strict=True):
-        known = {**_known_addresses(view.options), **addresses}
-        roster = assumed_roster(view.job, view.options, slots.__getitem__, known, __version__)
+        job, known = view.job, {**_known_addresses(view.options), **addresses}
+        known.update((own, addresses[name]) for own, name in zip(job.hosts, names) if name in addresses)
+        roster = assumed_roster(job, view.options, slots.__getitem__, known, __version__)
+        if job.unnamed is not None and names:
+            seats = tuple(seat._replace(name=name) for seat, name in zip(roster.seats, names, strict=True))
+            roster = roster._replace(seats=seats, me=names[job.rank_of_host], master_address=seats[0].address)
+            each = each._replace(job=named_job(each.job, roster))
         rosters.append(roster)
         plans.append(plan_host(each.job, each.settings, host, roster, view.environ))
-    job = views[0].job
+    job = named_job(views[0].job, rosters[0]) if names else views[0].job
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice
     notes = (
-        *_notes(views[0], rosters[0]),
+        *_notes(views[0]._replace(job=job), rosters[0]),
         *unheeded(first.job, first.options, first.environ, given, choice, typed),
         *endings(lacks.values()),
     )
     return Preview(
         job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ, lacks=tuple(lacks.values())
     )
+
+
+def _placed(job: Job, place: int) -> Job:
+    """``job`` on the host at ``place``: where places go by arrival, no host knows its own before."""
+    by_arrival = job.unnamed is not None and job.unnamed.node_rank is None
+    return job._replace(current_host=job.hosts[place]) if by_arrival else job
 
 
 def endings(lacks: Iterable[MusterError]) -> Iterator[str]:

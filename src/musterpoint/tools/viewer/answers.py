@@ -45,7 +45,7 @@ def ending(history: History) -> str:
             f"{_heard(tuple(times.items()))}; it ended with code {code} after {took(history.seconds)}."
         )
     if code == 0:
-        hidden = next((each for each in history.moments if each.event == "exception-hidden"), None)
+        hidden = next((each for each in history.moments if each.event in _HIDDEN), None)
         but = f" But {hidden.text}." if hidden is not None else ""
         return f"The job went well{which}: every rank ended with 0, after {took(history.seconds)}.{but}"
     fault = next((fault for fault in history.faults if fault.attempt == history.attempts), None)
@@ -59,6 +59,10 @@ def ending(history: History) -> str:
         f"{head}{which}: {_first(fault, 0.0, 'the start')}. The job ended with code {code} after "
         f"{took(history.seconds)}."
     )
+
+
+_HIDDEN = ("exception-hidden", "left-cut-off", "worlds-apart")
+"""Events of a job that ended with 0 and has not done what it should."""
 
 
 def _first(fault: Fault, since: float, what: str) -> str:

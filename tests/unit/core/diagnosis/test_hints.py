@@ -96,9 +96,6 @@ RECORDED = [
     ("train.sh: line 4: RANK: unbound variable", PLATFORM, "--launcher torchrun"),
     ("torch.AcceleratorError: CUDA error: invalid device ordinal", LOCAL, "2 ranks and fewer GPUs"),
     ("RuntimeError: Found no NVIDIA driver on your system.", LOCAL, "--cpu-fallback"),
-    ("./r.sh: line 2: ./tool\\r: No such file or directory", LOCAL, "./r.sh has Windows line ends: sed -i"),
-    ("./r.sh: line 3: $'\\r': command not found", LOCAL, "./r.sh has Windows line ends"),
-    ("./c.sh: 1: set: Illegal option -", LOCAL, "./c.sh has Windows line ends"),
     ("AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'", LOCAL, "--cpu-fallback"),
     ("ModuleNotFoundError: No module named 'smdistributed'", LOCAL, "dataparallel"),
     ("ValueError: Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor: shape=(32, 64)", LOCAL, "tf-keras"),
@@ -121,16 +118,41 @@ def test_known_errors(text: str, job: JobFacts, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "word"),
+    ("text", "program", "file"),
     [
-        ('    torch.cuda.set_device(int(os.environ["RANK"]))', "use LOCAL_RANK"),
-        ("    device = torch.device('cuda', dist.get_rank())", "rank 3 (local rank 1) took its global rank"),
-        ("    torch.cuda.set_device(local_rank)", "2 ranks and fewer GPUs"),
+        ("r.sh: line 3: $'\\r': command not found", "r.sh", "r.sh"),
+        ("python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2]", "r.sh", "r.sh"),
+        ("r.sh: line 9: syntax error: unexpected end of file", "r.sh", "r.sh"),
+        ("/usr/bin/env: ‘python3\\r’: No such file or directory", "calls.sh", "./inner"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: './r.sh'", "t.py", "./r.sh"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'", "t.py", ""),
+        ("fine.sh: line 2: /opt/app/tool\\r: No such file or directory", "fine.sh", ""),
+        ("ValueError: bad shard 5", "r.sh", ""),
     ],
 )
-def test_a_global_rank_is_no_device(line: str, word: str) -> None:
+def test_windows_line_ends_are_those_of_the_file(text: str, program: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / "r.sh").write_bytes(b"#!/bin/sh\r\nset -e\r\n")
+    (tmp_path / "inner").write_bytes(b"#!/usr/bin/env python3\r\nprint(1)\r\n")
+    (tmp_path / "t.py").write_bytes(b"#!/usr/bin/env python3\r\nopen('data.csv')\r\n")
+    (tmp_path / "calls.sh").write_text("#!/bin/sh\n./inner\n")
+    (tmp_path / "fine.sh").write_text("#!/bin/sh\nP=$(printf '/opt/app/tool\\r')\n\"$P\" --x\n")
+    said = hint_for(text, text, job=JobFacts(program=program), files=CodeDirectory(str(tmp_path)))
+    assert (f"{file} has Windows line ends: sed -i" in said) if file else "Windows" not in said
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "word"),
+    [
+        ("", '    torch.cuda.set_device(int(os.environ["RANK"]))', "use LOCAL_RANK"),
+        ("", "    device = torch.device('cuda', dist.get_rank())", "rank 3 (local rank 1) took its global rank"),
+        ("", "    torch.cuda.set_device(local_rank)", "2 ranks and fewer GPUs"),
+        (" 3: this host has 2 slots", "", "use LOCAL_RANK"),
+        (" 2: this host has 2 slots", "    set_device(rank)", "local rank 1 asked for device 2, and 2 devices are"),
+    ],
+)
+def test_a_global_rank_is_no_device(more: str, line: str, word: str) -> None:
     job = LOCAL._replace(rank=3, local_rank=1)
-    assert word in hint_for("torch.AcceleratorError: CUDA error: invalid device ordinal", line, job=job)
+    assert word in hint_for(f"torch.AcceleratorError: CUDA error: invalid device ordinal{more}", line, job=job)
     torchrun = '  File "torch/distributed/elastic/agent/server/api.py", line 109, in __post_init__'
     assert "--env SM_NUM_GPUS=N" in hint_for("AssertionError", torchrun) and not hint_for("AssertionError", line)
 
@@ -201,7 +223,9 @@ def test_no_hint_is_too_long(number: int) -> None:
     long = JobFacts(SAGEMAKER, True, ("training", "validation", "test"), "parameter-server", 16, 1023)
     sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
     found = re.search(
-        r"_(?P<channel>\w+) (?P<module>(?P<variable>(?P<file>No))) module named smdistributed\.modelparallel", sample
+        r"_(?P<channel>\w+) (?P<module>(?P<variable>(?P<index>(?P<count>No)))) "
+        r"module named smdistributed\.modelparallel",
+        sample,
     )
     assert found is not None
     said = hint.about(Case(found, "torch/distributed/run.py", long, "No"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.position import LONGEST, Position, PositionKind
 from musterpoint.core.diagnosis.flight_records import MOST_KEPT, last_collective, masked, waits_in
+from musterpoint.core.diagnosis.program_output import raised_aside
 from musterpoint.core.diagnosis.standstill import (
     LOOKS,
     LongCalls,
@@ -28,6 +29,7 @@ from musterpoint.core.diagnosis.standstill import (
     position,
     stall,
     stands_still,
+    with_raised,
 )
 
 STACKS = Path(__file__).parent / "stacks"
@@ -332,6 +334,27 @@ def test_nothing_else_is_raised(data: bytes) -> None:
 def test_the_last_collective(change: dict[str, Any], said: str) -> None:
     assert last_collective(record(ENTRY, {**ENTRY, **change})) == said
     assert waits_in(record(ENTRY, {**ENTRY, **change})) == (0 if change else 3)
+
+
+THREAD = b"Exception in thread Thread-1 (w):\nTraceback (most recent call last):\n" + (
+    b'  File "t.py", line 4, in w\n    load()\nRuntimeError: lost shard 3\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (THREAD, "RuntimeError: lost shard 3"),
+        (THREAD + b"step 8\n" * 50, ""),
+        (THREAD.replace(b"Exception in thread Thread-1 (w)", b"Exception ignored in <f>"), ""),
+        (THREAD.partition(b"\n")[2], ""),
+    ],
+)
+def test_a_thread_that_died_is_named_with_who_waits_for_it(tail: bytes, said: str) -> None:
+    assert raised_aside(tail) == said
+    waits = with_raised(Position(1, "collective", "all_reduce", "t.py:9"), "", said)
+    places = [Position(0, "collective", "all_reduce", "t.py:9"), waits]
+    assert (stall(places).suspect, said in stall(places).sentence) == (1 if said else None, True)
 
 
 def test_no_collective_yet() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,9 +75,17 @@ def test_overwritten_parts_of_a_line_are_dropped() -> None:
     assert [line.text for line in lines_of(b"r.sh: ./tool\r: No such file\r")] == ["r.sh: ./tool\\r: No such file"]
 
 
-def test_a_traceback_in_a_line_of_json() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"level": "ERROR", "exc_info": %s}',
+        '{"severity": "ERROR", "message": "fatal", "error": {"stack_trace": %s, "type": "x"}}',
+        '2026-11-28 ERROR {trainer} {"records": [{"exc": %s}]}',
+    ],
+)
+def test_a_traceback_in_a_line_of_json(line: str) -> None:
     trace = TAILS["cause"].decode()
-    tail = json.dumps({"level": "ERROR", "exc_info": trace}) + "\n" + json.dumps({"level": "INFO"}) + "\n"
+    tail = line % json.dumps(trace) + "\n" + json.dumps({"level": "INFO"}) + "\n"
     raised = parse(lines_of(tail.encode()))
     assert [each.text for each in raised] == [each.text for each in parse(lines_of(trace.encode()))]
     assert raised[-1].frames

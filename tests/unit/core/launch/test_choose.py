@@ -10,7 +10,7 @@ from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
+from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.inputs import capacity_of
@@ -139,6 +139,17 @@ OTHERS = [
     ("/opt/bin/torchrun", ("t.py",), "torchrun"),
     ("python3.11", ("-u", "-m", "torch.distributed.launch", "t.py"), "torch.distributed.launch"),
     ("fabric", ("run", "t.py"), "fabric"),
+    ("srun", ("python", "t.py"), "srun"),
+    ("env", ("-u", "X", "A=1", "nice", "-n", "5", "timeout", "-k", "9", "9h", "torchrun", "t.py"), "torchrun"),
+    ("stdbuf", ("-oL", "nohup", "setsid", "/usr/bin/python3", "/opt/bin/torchrun", "t.py"), "torchrun"),
+    ("bash", ("-lc", "cd src && export A=1; exec torchrun --nnodes=1 't.py'"), "torchrun"),
+    ("python3.11", ("-W", "ignore", "-um", "accelerate.commands.launch", "t.py"), "accelerate.commands.launch"),
+    ("python", ("-m", "lightning.fabric.cli", "run", "t.py"), "lightning.fabric.cli"),
+    ("nice", ("python", "t.py", "torchrun"), ""),
+    ("accelerate", ("env",), ""),
+    ("bash", ("-c", "if [ $RANK = 0 ]; then torchrun t.py; else exec python t.py; fi"), ""),
+    ("bash", ("t.sh", "-c", "torchrun"), ""),
+    ("bash", ("-c", "echo 'torchrun"), ""),
     ("python", ("t.py", "-m", "torch.distributed.run"), ""),
     ("mpirun.py", (), ""),
 ]
@@ -148,8 +159,12 @@ OTHERS = [
 def test_another_launchers_command_is_no_rank(program: str, arguments: tuple[str, ...], named: str) -> None:
     line = job()._replace(entry_point=EntryPoint(program), arguments=arguments)
     for kind in ("ranks", "torchrun", "mpi") if named else ():
-        with pytest.raises(UsageError, match=f"PROGRAM is {named}, which starts ranks itself"):
+        with pytest.raises(UsageError, match=f"PROGRAM is {named}, which starts ranks itself.*launch --launcher"):
             choose(line, Settings(launcher=kind, slots=2), Devices(), lambda module: True, True)
+    if named:  # what is said there must not be refused either
+        each = line._replace(platform="azureml", started=StartedRank(0, 0, 2, 2))
+        with pytest.raises(UsageError, match=r"`muster launch SCRIPT`, without --launcher.*process_count_per_instance"):
+            choose(each, Settings(), Devices(), lambda module: True, True)
     assert choose(line, Settings(launcher="script"), Devices(), lambda module: True, True).launcher == "script"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
+from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+from musterpoint.core.diagnosis.traceback import Raised
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.signal_once import SignalOnce
@@ -84,6 +86,13 @@ NO_MPI = pytest.mark.parametrize("slot", [{"mpi": False}], indirect=True, ids=["
 MPICH = pytest.mark.parametrize("slot", [{"prints_abort": True}], indirect=True, ids=["mpich"])
 MPIS = pytest.mark.parametrize("slot", [{"prints_abort": True}, {"prints_abort": False}], indirect=True)
 RAISED = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n'
+
+
+@pytest.mark.parametrize(("text", "foreseen"), [("ValueError: x", 1), ("torch.distributed.ChildFailedError: ", 0)])
+@NO_MPI
+def test_a_launchers_own_exception_says_less_than_what_it_prints_next(slot: Slot, text: str, foreseen: int) -> None:
+    slot.ranks.has_raised(RaisedFacts(slot.program.pid, (Raised(text, ()),)))
+    assert len(slot.events) == foreseen
 
 
 @MPICH

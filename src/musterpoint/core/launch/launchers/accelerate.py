@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from musterpoint.base.errors import LauncherError, UsageError
+from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.accelerate import ASSUMED, FILE, WORDS, Accelerate, ask_accelerate, read_without
 from musterpoint.core.fabric.setting import EnvSetting
@@ -231,7 +232,10 @@ LAUNCHER = Launcher(
     summary="a rank per slot, as ranks, with the variables that accelerate launch would set",
     starts="us",
     plan=plan_accelerate,
-    instead_of={"accelerate": "--launcher accelerate SCRIPT", "trl": "--launcher accelerate -m trl.scripts.COMMAND"},
+    instead_of={
+        **dict.fromkeys(LAUNCHERS["accelerate"].programs, "--launcher accelerate SCRIPT"),
+        **dict.fromkeys(("trl", "trl.cli"), "--launcher accelerate -m trl.scripts.COMMAND"),
+    },
     typed=_typed,
     takes_started=True,
     needs="accelerate",

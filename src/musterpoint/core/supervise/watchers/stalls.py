@@ -137,9 +137,10 @@ class StallWatch(Watcher):
             return
         self._read_flight_records()
         self._calls.looked(self._facts)
+        raised, aside = self._processes.raised, self._processes.raised_aside
         found = [
-            standstill.with_raised(position(int(rank), facts), self._processes.raised(int(rank)))
-            for rank, facts in self._facts.items()
+            standstill.with_raised(position(rank, facts), raised(rank), aside(rank))
+            for rank, facts in zip(map(int, self._facts), self._facts.values())
         ]
         if self._context.pump.last_output > self._looked_at:
             found = [got_on(one) for one in found]

@@ -17,6 +17,12 @@ def _local_world_size() -> int:
     return int(text) if text.isdecimal() and int(text) else 1
 
 
+def check_index(index: int) -> None:
+    """Raises CUDA's error for a device that a host with as many devices as slots hasn't."""
+    if index >= _local_world_size():
+        raise RuntimeError(f"CUDA error: invalid device ordinal {index}: this host has {_local_world_size()} slots")
+
+
 class Stream:
     """A CUDA stream on which all work is always done."""
 
@@ -80,8 +86,7 @@ class _Current:
         if isinstance(device, str) and not device.isdecimal():
             device = self._device(device)
         index = device.index or 0 if isinstance(device, self._device) else int(device)
-        if index >= _local_world_size():
-            raise RuntimeError(f"CUDA error: invalid device ordinal {index}: this host has {_local_world_size()} slots")
+        check_index(index)
         if index >= 0:
             self.index = index
 

@@ -51,18 +51,30 @@ class Devices:
         return isinstance(value, self._type) and value.type == "cuda"
 
     def convert(self, value: Any) -> Any:
-        return self.cpu if self.is_cuda(value) else value
+        if not self.is_cuda(value):
+            return value
+        index = str(value).rpartition(":")[2]
+        return self.by_index(int(index)) if index.isdecimal() else self.cpu
 
-    def is_index(self, value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool)
+    def by_index(self, value: Any) -> Any:
+        """The CPU, where ``value`` is the number of a device."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        cuda.check_index(value)
+        return self.cpu
+
+    def checked(self, value: Any, device: Any) -> Any:
+        """``value``, where this host has ``device``."""
+        self.convert(self.by_index(device))
+        return value
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function`` with CUDA devices in its arguments replaced by the CPU; a number in ``device=`` is one too."""
 
         @functools.wraps(function)
         def on_the_cpu(*args: Any, **kwargs: Any) -> Any:
-            if "device" in kwargs and self.is_index(kwargs["device"]):
-                kwargs["device"] = self.cpu
+            if "device" in kwargs:
+                kwargs["device"] = self.by_index(kwargs["device"])
             kwargs = {name: self.convert(value) for name, value in kwargs.items()}
             return function(*(self.convert(value) for value in args), **kwargs)
 
@@ -77,7 +89,7 @@ def _patch_tensors(torch: Any, devices: Devices) -> None:
     for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"):
         setattr(torch.Tensor, name, devices.wrap(getattr(torch.Tensor, name)))
     torch.Tensor.to = _tensor_to(torch.Tensor.to, devices)
-    torch.Tensor.cuda = lambda self, *args, **kwargs: self
+    torch.Tensor.cuda = lambda self, device=None, *args, **kwargs: devices.checked(self, device)
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     torch.Tensor.record_stream = lambda self, stream: None
     cast = torch.Tensor.type
@@ -96,8 +108,7 @@ def _tensor_to(to: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
 
     @functools.wraps(to)
     def to_the_cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and devices.is_index(args[0]):
-            args = (devices.cpu, *args[1:])
+        args = (*map(devices.by_index, args[:1]), *args[1:])
         return wrapped(self, *args, **kwargs)
 
     return to_the_cpu
@@ -128,8 +139,7 @@ def _patch_modules(torch: Any, devices: Devices) -> None:
 
     @functools.wraps(module_to)
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and devices.is_index(args[0]):
-            args = (devices.cpu, *args[1:])
+        args = (*map(devices.by_index, args[:1]), *args[1:])
         return devices.wrap(module_to)(self, *args, **kwargs)
 
     torch.nn.Module.to = to

@@ -1,0 +1,121 @@
+"""Command lines of launchers, also behind ``env``, ``nice``, a shell's ``-c`` and the like: one reading for all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Sequence
+
+from musterpoint.base.kinds import LAUNCHERS
+from musterpoint.base.records import NamedTuple
+
+_PYTHON = re.compile(r"python[0-9.]*")
+_ASSIGNMENT = re.compile(r"\w+=")
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
+_BEFORE = frozenset({"cd", "export", "set", "source", ".", "ulimit", "module", "echo", "mkdir", "unset"})
+"""Commands of a shell that only prepare the one behind them."""
+
+
+class _Wrapper(NamedTuple):
+    """A program that runs the command behind its own words.
+
+    ``valued``: its options that have a value of their own. ``operands``: words before the command.
+    """
+
+    valued: tuple[str, ...] = ()
+    operands: int = 0
+
+
+_WRAPPERS: dict[str, _Wrapper] = {
+    "env": _Wrapper(("-u", "--unset", "-C", "--chdir")),
+    "nice": _Wrapper(("-n", "--adjustment")),
+    "timeout": _Wrapper(("-k", "--kill-after", "-s", "--signal"), 1),
+    "stdbuf": _Wrapper(("-i", "--input", "-o", "--output", "-e", "--error")),
+    "nohup": _Wrapper(),
+    "setsid": _Wrapper(),
+    "exec": _Wrapper(("-a",)),
+    "time": _Wrapper(("-f", "--format", "-o", "--output")),
+    "ionice": _Wrapper(("-c", "--class", "-n", "--classdata")),
+    "chrt": _Wrapper(operands=1),
+    "taskset": _Wrapper(operands=1),
+    "numactl": _Wrapper(("-i", "-m", "-N", "-C", "-p", "--interleave", "--membind", "--cpunodebind", "--physcpubind")),
+    "unshare": _Wrapper(),
+    "sudo": _Wrapper(("-u", "--user", "-g", "--group")),
+    "gosu": _Wrapper(operands=1),
+    "tini": _Wrapper(("-p",)),
+    "dumb-init": _Wrapper(),
+    "uv": _Wrapper(("--python", "-p", "--with", "--project", "--directory", "--extra"), 1),
+    "conda": _Wrapper(("-n", "--name", "-p", "--prefix", "--cwd"), 1),
+}
+_MODULE = re.compile(r"-[bBdEiIOPqsSuv]*m(.*)")
+_VALUED_BY_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
+
+
+def launching(words: Sequence[str]) -> str:
+    """The command, or Python's module, of a launcher that ``words`` run; empty: they run none."""
+    for _ in words:  # each turn takes words away
+        name = os.path.basename(words[0]) if words else ""
+        if name in SHELLS:
+            words = _of_shell(words[1:])
+        elif name in _WRAPPERS:
+            words = _behind(words[1:], _WRAPPERS[name])
+        elif _PYTHON.fullmatch(name):
+            return _of_python(words[1:])
+        else:
+            return _named(name, words[1:])
+    return ""
+
+
+def _of_python(words: Sequence[str]) -> str:
+    """The launcher's module, or its command's script, that a Python with these ``words`` runs; empty: none."""
+    while words and words[0].startswith("-"):
+        module = _MODULE.fullmatch(words[0])
+        if module is not None:
+            named = (module[1], *words[1:]) if module[1] else words[1:]
+            return _named(named[0], named[1:]) if named else ""
+        words = words[1 + (words[0] in _VALUED_BY_PYTHON) :]
+    return _named(os.path.basename(words[0]), words[1:]) if words else ""
+
+
+def _named(name: str, behind: Sequence[str]) -> str:
+    """``name`` where it is a launcher's command: some are one only with a word that follows."""
+    called = {name, f"{name} {behind[0]}" if behind else name}
+    return name if any(not called.isdisjoint(row.commands) for row in LAUNCHERS.values()) else ""
+
+
+def _behind(words: Sequence[str], wrapper: _Wrapper) -> Sequence[str]:
+    """The command behind a wrapper's own ``words``."""
+    operands, at = wrapper.operands, 0
+    while at < len(words):
+        word = words[at]
+        if word in wrapper.valued:
+            at += 1
+        elif not (word.startswith("-") or _ASSIGNMENT.match(word)):
+            if not operands:
+                break
+            operands -= 1
+        at += 1
+    return words[at:]
+
+
+def _of_shell(words: Sequence[str]) -> Sequence[str]:
+    """The command that a shell's ``-c`` runs in the end, where its text is no more than a line of commands."""
+    at = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
+    if not at or at == len(words) or not any("c" in word.strip("-") for word in words[:at]):
+        return ()
+    lexer = shlex.shlex(words[at], posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        commands: list[list[str]] = [[]]
+        for word in lexer:
+            if word in ("&&", ";"):
+                commands.append([])
+            else:
+                commands[-1].append(word)
+    except ValueError:  # no closing quotation
+        return ()
+    *before, last = [command for command in commands if command] or [[]]
+    if any(command[0] not in _BEFORE and not _ASSIGNMENT.match(command[0]) for command in before):
+        return ()
+    return _behind(last, _Wrapper())

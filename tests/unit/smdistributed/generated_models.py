@@ -47,10 +47,12 @@ REFUSALS = (
     Refusal("has a hook, which would get", SHARDS, ("bounded", "masked")),
     Refusal("it was set here for the first time", PARTS, ("setting",)),
     Refusal("call another one or with other shapes", TENSORS, ("selecting",)),
+    Refusal("has another tensor in its place (torch.func.functional_call)", TENSORS, ("functional", "hyper")),
+    Refusal("has another tensor in its place (torch.func.functional_call)", SHARDS, ("functional", "hyper")),
     Refusal(
         "so this would compute something else than in one",
         TENSORS,
-        ("borrowing", "functional", "momentum"),
+        ("borrowing", "functional", "momentum", "stacked", "hyper", "parametrized"),
         ("penalty", "weighted"),
     ),
     Refusal("is asked for gradients of parameters that modules on another rank use", PARTS, (), ASKING),
@@ -65,7 +67,8 @@ KINDS = (
     "assigning", "transient", "spectral", "frozenstats", "drawing", "skipping", "configured", "momentum", "queued",
     "oldnorm", "remembering", "experts", "selecting", "reentrant", "segmented", "offloaded", "functional", "mapping",
     "forcing", "calling", "passed", "sides", "overlapping", "fourier", "slicing", "stopping", "token", "records",
-    "pulled", "bounded", "patching", "reversing", "masked",
+    "pulled", "bounded", "patching", "reversing", "masked", "auxiliary", "crossing", "unrolled", "parental", "growing",
+    "stored", "listed", "hyper", "parametrized", "stacked",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
 CHOOSING = ("experts",)

@@ -7,17 +7,17 @@ write it. Of what it can't look into it takes the type's name.
 from __future__ import annotations
 
 import collections
-import copy
 import enum
 import hashlib
 import random
 import types
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol
+from typing import Any, Iterable, Mapping, Protocol
 
 import torch
 from torch import nn
 
 from . import absent
+from .effects import OF_TORCH, VALUES, Place, alike, content, elements, fill, is_array, objects, plain, same, vars_of
 from .scheduler import current
 
 
@@ -37,9 +37,6 @@ class Asked(Protocol):
     def dictionary(self, module: nn.Module) -> None: ...
 
 
-_get = object.__getattribute__
-
-
 def guarded(kind: type[nn.Module], guard: Asked) -> type[nn.Module]:
     """The class of a module that is elsewhere.
 
@@ -55,7 +52,7 @@ def guarded(kind: type[nn.Module], guard: Asked) -> type[nn.Module]:
             if name == "__dict__":
                 guard.dictionary(self)
             return value
-        if guard.quiet or name not in _get(self, "__dict__"):
+        if guard.quiet or name not in vars_of(self):
             return value
         return guard.read(self, name, value)
 
@@ -82,11 +79,6 @@ def guarded(kind: type[nn.Module], guard: Asked) -> type[nn.Module]:
     return type(kind.__name__, (kind,), inside)
 
 
-OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
-    "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
-}  # fmt: skip
-"""What torch itself keeps in a module's ``__dict__``."""
-_VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _CONFIGURATIONS = frozenset({"PretrainedConfig", "PreTrainedConfig"})
 _BOOKKEEPING = frozenset({
     "architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
@@ -95,23 +87,6 @@ _BOOKKEEPING = frozenset({
 _DEEPEST = 6
 _LARGEST = 1 << 16
 """Elements of a tensor whose values are looked at."""
-
-
-class Place(NamedTuple):
-    """An attribute of a module, by the module's name."""
-
-    module: str
-    attribute: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.attribute}" if self.module else self.attribute
-
-
-def plain(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """A module's own attributes: no parameters, buffers and modules, and nothing of torch's."""
-    for name, value in vars(module).items():
-        if name not in OF_TORCH and not name.startswith("_smp_") and not isinstance(value, (nn.Module, nn.Parameter)):
-            yield name, value
 
 
 def digest(value: Any) -> bytes:
@@ -128,7 +103,7 @@ def _write(value: Any, into: Any, deep: int, seen: set[int]) -> None:
     into.update(type(value).__name__.encode())
     if isinstance(value, enum.Enum):
         into.update(value.name.encode())
-    elif isinstance(value, _VALUES):
+    elif isinstance(value, VALUES):
         into.update(repr(value).encode())
     elif isinstance(value, torch.Tensor):
         _write_tensor(value, into)
@@ -151,7 +126,7 @@ def _write(value: Any, into: Any, deep: int, seen: set[int]) -> None:
             _write(one, into, deep - 1, seen | {id(value)})
     elif isinstance(value, bytearray):
         into.update(bytes(value))
-    elif hasattr(value, "__array__") and hasattr(value, "tobytes"):
+    elif is_array(value):
         into.update(value.tobytes())
     elif isinstance(getattr(value, "__dict__", None), dict):
         inside = vars(value)
@@ -173,7 +148,7 @@ def is_fixed(value: Any) -> bool:
     """Whether nobody can change the value itself."""
     if isinstance(value, (tuple, frozenset)):
         return all(is_fixed(each) for each in value)
-    return isinstance(value, (*_VALUES, enum.Enum, type, types.ModuleType, types.FunctionType))
+    return isinstance(value, (*VALUES, enum.Enum, type, types.ModuleType, types.FunctionType))
 
 
 class Record:
@@ -191,6 +166,14 @@ class Record:
         self._digests = now
         return sorted(found)
 
+    def take(self, places: Iterable[Place]) -> None:
+        """These attributes count as they are now."""
+        for place in places:
+            held = vars_of(self._modules[place.module]) if place.module in self._modules else {}
+            self._digests.pop(place, None)
+            if place.attribute in held:
+                self._digests[place] = digest(held[place.attribute])
+
     def same_objects(self) -> dict[Place, bytes]:
         """The digest of each attribute."""
         return self._digests
@@ -199,76 +182,43 @@ class Record:
         known: dict[int, bytes] = {}  # modules share one configuration
         found = {}
         for name, module in self._modules.items():
-            for attribute, value in plain(module):
+            for attribute, value in plain(vars_of(module)):
                 if id(value) not in known:
                     known[id(value)] = digest(value)
                 found[Place(name, attribute)] = known[id(value)]
         return found
 
 
+_TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+
+
 class Copies:
-    """Attributes as they are now, to put them back: what runs meanwhile leaves nothing behind."""
+    """Attributes of modules as they are now, to put them back: what runs meanwhile leaves nothing behind."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._kept = [(module, {name: _copied(value, {}) for name, value in plain(module)}) for module in modules]
-        self._were = [(module, dict(plain(module))) for module, _ in self._kept]
+        held = [vars_of(each) for each in modules]
+        tables = [each[name] for each in held for name in _TABLES if each.get(name)]
+        self._dicts = [(each, dict(each)) for each in (*held, *tables)]
+        values = [value for each in held for _, value in plain(each)]
+        found = {key: each for value in values for key, (each, _) in objects(value).items()}
+        self._contents = [(each, inside) for each in found.values() if (inside := content(each)) is not None]
+        values += [each for _, inside in self._contents for _, each in elements(inside)]
+        self._tensors = [
+            (each, each.detach().clone())
+            for each in values
+            if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
+        ]
 
     def restore(self) -> None:
-        for (module, kept), (_, were) in zip(self._kept, self._were):
-            for name in [name for name, _ in plain(module) if name not in kept]:
-                vars(module).pop(name, None)
-            for name, value in were.items():
-                vars(module)[name] = _put_back(value, kept[name])
-
-
-class _State(NamedTuple):
-    """Of an object that stays: what is in it."""
-
-    inside: Any
-
-
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """What is needed to have ``value`` again as it is now."""
-    if isinstance(value, torch.Generator):
-        return _State(value.get_state())
-    if isinstance(value, torch.Tensor):
-        return _State(None if value.requires_grad or value.is_meta else value.detach().clone())
-    if type(value) in (list, dict, set, bytearray, collections.deque):
-        return _State(copy.copy(value))
-    if isinstance(value, random.Random):
-        return _State(value.getstate())
-    inside = getattr(value, "__dict__", None)
-    if isinstance(inside, dict) and not isinstance(value, (type, types.ModuleType, nn.Module)) and not callable(value):
-        return _State({name: (each, _shallow(each)) for name, each in inside.items()})
-    return _State(None)
-
-
-def _shallow(value: Any) -> Any:
-    return copy.copy(value) if type(value) in (list, dict, set, bytearray, collections.deque) else None
-
-
-def _put_back(value: Any, kept: _State) -> Any:
-    inside = kept.inside
-    if inside is None:
-        return value
-    if isinstance(value, torch.Generator):
-        value.set_state(inside)
-    elif isinstance(value, torch.Tensor):
-        if not torch.equal(value, inside):
-            with torch.no_grad():
-                value.copy_(inside)
-    elif isinstance(value, random.Random):
-        value.setstate(inside)
-    elif isinstance(value, (dict, set)):
-        value.clear()
-        value.update(inside)
-    elif isinstance(value, (list, bytearray)):
-        value[:] = inside
-    elif isinstance(value, collections.deque):
-        value.clear()
-        value.extend(inside)
-    else:
-        vars(value).clear()
-        for name, (each, content) in inside.items():
-            vars(value)[name] = each if content is None else _put_back(each, _State(content))
-    return value
+        for now, before in self._dicts:
+            if not alike(now, before):
+                now.clear()
+                now.update(before)
+        for value, inside in self._contents:
+            found = content(value)
+            if found is None or not same(found, inside):
+                fill(value, inside)
+        with torch.no_grad():
+            for tensor, kept in self._tensors:
+                if not torch.equal(tensor, kept):
+                    tensor.copy_(kept)

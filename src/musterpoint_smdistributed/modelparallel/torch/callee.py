@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from . import aliases, part_reads, passes, randomness
+from .effects import Attribute, Changed, Known
 from .errors import SMPStepError
 from .messages import Backward, Call, CallId, Context, Forward, Gradients, Result
-from .packing import Names, pack, unpack
+from .packing import Names, Packed, Routing, pack, unpack
 from .scheduler import current
 
 
@@ -37,10 +38,14 @@ class Saved(NamedTuple):
 
 
 class Received:
-    """A tensor that arrived, and after the backward pass its gradient."""
+    """A tensor that arrived with a call of ``what``, and after the backward pass its gradient.
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    expected: a backward pass of that call runs.
+    """
+
+    def __init__(self, tensor: torch.Tensor, what: str) -> None:
         self.tensor: torch.Tensor | None = tensor
+        self.what, self.expected = what, False
         self.gradient: torch.Tensor | None = None
 
 
@@ -59,6 +64,12 @@ class Entry(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        if not ctx.received.expected:
+            raise SMPStepError(
+                f"a backward pass has come to a call of {ctx.received.what} by another way than its results: what it "
+                "left on its rank of the pipeline, as in an attribute, was used there by another module, and gradients "
+                "would be lost. Return it, and hand it on as an argument"
+            )
         known = ctx.received.gradient
         ctx.received.gradient = gradient if known is None else known + gradient
         return None, None
@@ -71,6 +82,22 @@ class Exchange:
         self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
         self.what = what
         self.result: Result
+        self.results: Sequence[torch.Tensor] = ()
+        self.passed: set[int] = set()
+        """Results through which a backward pass has come that doesn't keep the graph."""
+
+    @torch.no_grad()
+    def ask(self, tensors: Sequence[torch.Tensor], brought: int) -> list[torch.Tensor]:
+        """Has the call run; the tensors to which gradients may go back from it.
+
+        Args:
+            brought: the number of tensors that aren't arguments: the others of them mustn't be linked to the graph,
+                since torch frees what a backward pass comes to.
+        """
+        need = tuple(self.context.grad and tensor.requires_grad for tensor in tensors)
+        request = Forward(self.call, 0, self.seed, self.context, self.arguments, need, brought)
+        self.result, self.results = self.server.ask(self.call.links[0].rank, self.call.id, request, tensors)
+        return [each.detach() if index in self.result.unused else each for index, each in enumerate(tensors)]
 
 
 class RemoteCall(torch.autograd.Function):
@@ -80,11 +107,8 @@ class RemoteCall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, exchange: Exchange, *tensors: torch.Tensor) -> Any:
         ctx.set_materialize_grads(False)
-        ctx.exchange = exchange
-        need = tuple(exchange.context.grad and tensor.requires_grad for tensor in tensors)
-        first = exchange.call.links[0].rank
-        request = Forward(exchange.call, 0, exchange.seed, exchange.context, exchange.arguments, need)
-        exchange.result, results = exchange.server.ask(first, exchange.call.id, request, tensors)
+        ctx.exchange, ctx.count = exchange, len(tensors)
+        results, exchange.results = exchange.results, ()
         fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
         ctx.mark_non_differentiable(*fixed)
         return tuple(results)
@@ -106,10 +130,32 @@ class RemoteCall(torch.autograd.Function):
         needed = exchange.result.need_gradient
         present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
         keeps, some = passes.keeps_graph(), passes.some()
+        if not any(present):
+            return (None,) * (2 + ctx.count)
+        through = {index for index, here in enumerate(present) if here}
+        if through & exchange.passed:
+            raise SMPStepError(_second_time(f"{exchange.what}, which is on another rank of the pipeline,"))
+        if not keeps:
+            exchange.passed |= through
         request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
         sent = [_dense(gradient) for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
         answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
         return (None, None, *_spread(answer.present, received))
+
+
+def _second_time(what: str) -> str:
+    return (
+        f"Trying to backward through {what} a second time: two losses, or a loss and torch.autograd.grad(), share the "
+        "call, and its graph was freed by the first one. Pass retain_graph=True there, or add the losses"
+    )
+
+
+def named(target: tuple[Any, ...]) -> str:
+    """What a link runs, for errors."""
+    if target[0] == "stage":
+        return f"module {target[1].name}" if target[1].name else "the model"
+    name = ", ".join(target[1]) if target[0] == "again" else target[1]
+    return f"{'module' if target[0] in ('with', 'again') else target[0]} {name}" if name else "the model"
 
 
 def _dense(gradient: torch.Tensor) -> torch.Tensor:
@@ -127,20 +173,16 @@ class Callee:
     """Runs links of calls, each under its own autograd graph, and sends on what comes out.
 
     Args:
-        names: the model's, by which its parameters and modules travel.
-        function: what a link runs, by its target.
+        routing: of the model; the names by which its parameters and modules travel, and what a link runs.
         send: sends a message and tensors to a rank of the pipeline.
         device: this rank's GPU.
     """
 
     def __init__(
-        self,
-        names: Names,
-        function: Callable[[tuple[Any, ...]], Callable[..., Any]],
-        send: Callable[[int, Any, Sequence[torch.Tensor]], None],
-        device: torch.device | None,
+        self, routing: Routing, send: Callable[[int, Any, Sequence[torch.Tensor]], None], device: torch.device | None
     ) -> None:
-        self._names, self._function, self._send, self._device = names, function, send, device
+        self._routing, self._names, self._send, self._device = routing, routing.names, send, device
+        self._left: dict[tuple[int, int], dict[int, tuple[torch.Tensor, Known]]] = {}
         self._anchor = torch.zeros((), requires_grad=True)
         self._saved: dict[tuple[CallId, int], Saved] = {}
 
@@ -150,19 +192,32 @@ class Callee:
         recorded = request.context.grad
         randomness.begin(request.seed + position, self._device)
         with request.context.entered():
-            arguments = [Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
+            what = named(call.links[position].target)
+            arguments = [Received(each, what) if need else None for each, need in zip(tensors, request.need_gradient)]
             entered = [
                 tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
                 for tensor, received in zip(tensors, arguments)
             ]
             entries = [get_gradient_edge(each) if received else None for each, received in zip(entered, arguments)]
             versions = [_version(tensor) for tensor in entered]
-            args, kwargs = unpack(request.arguments, entered, self._names)
+            args, kwargs, given, effects, brought = unpack(request.arguments, entered, self._names)
+            task = current()
+            if task is not None:
+                task.caller = call.id.rank
+            self._routing.bring(brought)
+            function = self._routing.function(call.links[position].target)
+            look = self._routing.look(call.links[position].target, given)
             with part_reads.refused():
-                value = self._function(call.links[position].target)(*args, **kwargs)
+                value = function(*args, **kwargs)
+            effects = [*effects, *self._routing.effects(look)]
         last = position + 1 == len(call.links)
-        value = value if last else ((value,), {})
-        packed = pack(value, self._names, f"the result of {call.links[position].target}", results=last)
+        left = self._left.get((call.id.rank, call.microbatch), {})
+        known = look.known | {key: each for key, (_, each) in left.items()}
+        first = len(entered) - request.brought
+        known |= {id(each): Known("sent", index) for index, each in enumerate(entered[first:], first)}
+        packed = _packed(value, effects, last, self._names, what, known)
+        if effects and last:
+            self._note(call, packed.tensors, effects)
         views = aliases.found(packed.tensors, [] if position else entered) if last else ()
         changed: tuple[int, ...] = ()
         if position == 0 and last:
@@ -173,7 +228,8 @@ class Callee:
             edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
             self._saved[call.id, position] = Saved(edges, arguments, entries)
         if last:
-            self._send(call.id.rank, Result(call.id, packed.data, need, changed, views), packed.tensors)
+            unused = _unused(packed.tensors, entries, request.brought) if request.brought else ()
+            self._send(call.id.rank, Result(call.id, packed.data, need, changed, views, unused), packed.tensors)
         else:
             following = Forward(call, position + 1, request.seed, request.context, packed.data, need)
             self._send(call.links[position + 1].rank, following, packed.tensors)
@@ -184,10 +240,7 @@ class Callee:
         saved = self._saved.get((call.id, position))
         roots = [] if saved is None else [saved.results[index] for index, here in enumerate(request.present) if here]
         if saved is None or any(edge is None for edge in roots):
-            raise RuntimeError(
-                f"Trying to backward through {call.links[position].target} a second time: its graph was freed by the "
-                "first backward pass or torch.autograd.grad(). Pass retain_graph=True there"
-            )
+            raise SMPStepError(_second_time(named(call.links[position].target)))
         if not request.keeps:
             saved.results[:] = [None if here else edge for here, edge in zip(request.present, saved.results)]
             if all(edge is None for edge in saved.results):
@@ -205,6 +258,52 @@ class Callee:
     def clear(self) -> None:
         """Drops what never got a backward pass."""
         self._saved.clear()
+        self._left.clear()
+
+    def _note(self, call: Call, results: Sequence[torch.Tensor], effects: Sequence[Changed | Attribute]) -> None:
+        """Tensors in attributes may be effects of a later call as well; the caller has them then."""
+        left = self._left.setdefault((call.id.rank, call.microbatch), {})
+        for index, each in enumerate(results):
+            if each.requires_grad:
+                left[id(each)] = each, Known("left", (call.id.number, index))
+
+
+def _unused(results: Sequence[torch.Tensor], entries: Sequence[GradientEdge | None], brought: int) -> tuple[int, ...]:
+    """Which of the last tensors of a call no gradient of a result comes to."""
+    waiting = [each.grad_fn for each in results if each.grad_fn is not None]
+    reached = set(waiting)
+    while waiting:
+        new = {node for node, _ in waiting.pop().next_functions if node is not None} - reached
+        reached |= new
+        waiting += new
+    last = list(enumerate(entries))[-brought:]
+    return tuple(index for index, edge in last if edge is not None and edge.node not in reached)
+
+
+def _packed(
+    value: Any, effects: list[Changed | Attribute], last: bool, names: Names, what: str, known: Mapping[int, Known]
+) -> Packed:
+    """The result of a link and its effects, for the next link or the caller.
+
+    Raises:
+        SMPStepError: something can't be sent. Attributes needn't be: nobody can read them elsewhere then.
+    """
+
+    def packed() -> Packed:
+        given: tuple[Any, ...] = (value, effects) if last else ((value,), {}, (), effects, ())
+        return pack(given, names, f"the result of {what}", results=last, known=known)
+
+    try:
+        return packed()
+    except SMPStepError:
+        for index, each in enumerate(effects):
+            try:
+                pack(each, names, f"what {what} has put into {each.place}", known=known)
+            except SMPStepError:
+                if isinstance(each, Changed):
+                    raise
+                effects[index] = each._replace(value=None, is_there=None)
+        return packed()
 
 
 def _run(
@@ -219,11 +318,18 @@ def _run(
             found = torch.autograd.grad(roots, entries, tensors, retain_graph=request.keeps, allow_unused=True)
         following = iter(found)
         return [None if edge is None else next(following) for edge in saved.entries]
-    for received in saved.arguments:
-        if received is not None:
-            received.gradient = None
+    received = [each for each in saved.arguments if each is not None]
+    for each in received:
+        each.gradient, each.expected = None, True
     if roots:
-        torch.autograd.backward(roots, tensors, retain_graph=request.keeps)
+        try:
+            torch.autograd.backward(roots, tensors, retain_graph=request.keeps)
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise SMPStepError(_second_time(named(request.call.links[request.position].target))) from error
+    for each in received:
+        each.expected = False
     return [None if received is None else received.gradient for received in saved.arguments]
 
 

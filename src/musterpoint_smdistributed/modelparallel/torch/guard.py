@@ -23,7 +23,25 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree
 
 from . import absent, log
-from .attributes import Place, Record, digest, guarded, is_fixed
+from .attributes import Record, digest, guarded, is_fixed
+from .effects import (
+    GONE,
+    Attribute,
+    Changed,
+    Look,
+    Place,
+    Step,
+    at,
+    buffer_elsewhere,
+    content,
+    elements,
+    fill,
+    in_graph,
+    objects,
+    plain,
+    poured,
+    vars_of,
+)
 from .errors import SMPStepError
 from .packing import Names, Packed, pack, unpack
 from .scheduler import current
@@ -60,7 +78,7 @@ class Guard:
     """Of one model, on one rank.
 
     Args:
-        owner: the rank that has each module.
+        owner: the rank that runs each module.
         stateless: whether a module has no parameters and buffers, and runs wherever it is called.
         ranks: the global ranks of the pipeline, in its order.
         microbatches: of a step, that may be under way at once.
@@ -101,6 +119,10 @@ class Guard:
         self._watched: list[tuple[torch.Tensor, Callable[[], bool]]] = []
         self._values: list[_Value] = []
         self._names_of = {id(module): name for name, module in modules.items()}
+        self._looked: dict[tuple[str, ...], tuple[Mapping[str, nn.Module], dict[int, tuple[Any, Any]]]] = {}
+        self._reached: dict[tuple[str, ...], set[str]] = {}
+        self._usual: set[Place] = set()
+        self._open: list[int] = []
 
     def install(self, gather: Gather) -> None:
         """Modules of other ranks are guarded from now on. What ranks have differently now isn't compared."""
@@ -128,8 +150,11 @@ class Guard:
         key = (step, grad)
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
-        self._changed, self._foreign, self._written, self._fetched = {}, {}, {}, set()
+        self._written, self._fetched = {}, set()
         self._handed, self._watched, self._values = {}, [], []
+        self._looked.clear()
+        self._reached.clear()
+        self._open.clear()
         self.look_anew()
 
     def look_anew(self) -> None:
@@ -163,17 +188,20 @@ class Guard:
                     absent.refuse(tensor, "a copy of it was changed here")
 
     def _look(self, microbatch: int) -> None:
+        """Looks what has changed, here and in copies."""
         assert self._record is not None and self._copies is not None
         for place in self._record.changed():
             self._changed[place] = max(microbatch, self._changed.get(place, 0))
         for (module, name), (value, before) in list(self._handed.items()):
-            if digest(value) != before:
-                self._refuse(Place(module, name), "its value was changed here in place")
+            if (found := digest(value)) != before:
+                if not self._reaches(Place(module, name)):
+                    self._refuse(Place(module, name), "its value was changed here in place")
+                self._handed[module, name] = value, found
         for place in self._copies.changed():
             if self._stateless(place.module):
                 self._foreign[place] = digest(vars(self._others[place.module]).get(place.attribute))
                 self._changed[place] = max(microbatch, self._changed.get(place, 0))
-            elif place not in self._changed:
+            elif place not in self._changed and not self._reaches(place):
                 self._refuse(place, "it was changed here past the module, as by vars() or in place")
         now = self._now()
         for name, version in now.items():
@@ -203,7 +231,7 @@ class Guard:
         if not compares and not self.live:
             return
         said = gather(self._say(compares))
-        self._learning = False
+        self._learning, self._changed, self._foreign = False, {}, {}
         for rank, each in enumerate(said):
             self._take(rank, each)
         self._settle_stateless(said)
@@ -228,9 +256,9 @@ class Guard:
 
     def _say(self, compares: bool) -> Said:
         first = self._steps <= 1
-        own = {place for place in self._changed if place.module in self._own and place not in self._computed}
+        own = {place for place in self._changed if self._is_own(place) and place not in self._computed}
         live = {place for place in own if not (first and self._changed[place] == 0)} | {
-            place for place in self.live if place.module in self._own
+            place for place in self.live if self._is_own(place)
         }
         values = {place: self._packed(place) for place in own | live}
         together = self._together
@@ -244,16 +272,20 @@ class Guard:
         digests = Record(self._names.modules).same_objects() if compares else {}
         return Said(values, dict(self._foreign), together, digests)
 
+    def _is_own(self, place: Place) -> bool:
+        """Whether what counts is here; a module that runs wherever it is called may have moved."""
+        return self._owner[place.module] == self._rank
+
     def _packed(self, place: Place) -> Packed | None:
-        value = vars(self._names.modules[place.module]).get(place.attribute, _GONE)
-        if value is _GONE:
+        value = vars(self._names.modules[place.module]).get(place.attribute, GONE)
+        if value is GONE:
             return Packed(b"", [])
         try:
             packed = pack(value, self._names, str(place))
         except (SMPStepError, ValueError):
             return None
         small = sum(each.numel() for each in packed.tensors) <= LARGEST
-        return packed if small and not any(each.requires_grad for each in packed.tensors) else None
+        return packed._replace(tensors=[each.detach() for each in packed.tensors]) if small else None
 
     def _take(self, rank: int, said: Said) -> None:
         """Has the copies of another rank's attributes that have changed."""
@@ -269,7 +301,9 @@ class Guard:
             elif not value.data:
                 vars(module).pop(place.attribute, None)
             else:
-                vars(module)[place.attribute] = unpack(value.data, value.tensors, self._names)
+                held = vars(module)
+                new = unpack(value.data, value.tensors, self._names)
+                held[place.attribute] = poured(held.get(place.attribute), new)
 
     def _settle_stateless(self, said: Sequence[Said]) -> None:
         """A module that runs wherever it is called may keep something on one rank, or the same on all."""
@@ -309,6 +343,175 @@ class Guard:
         finally:
             self.quiet -= 1
 
+    # ---- what calls change
+
+    def look(self, names: Sequence[str], given: Sequence[Any]) -> Look:
+        """Before a call of these modules runs here, in a task. Behind the first steps of a step function only what it
+        can reach is looked at, and of that only the script's own classes and what has hooks: torch's own keep nothing.
+        """
+        others = [each for each in given if isinstance(each, nn.Module)]
+        key = (*names, *(self._names_of.get(id(each), "") for each in others))
+        self._open.append(_caller())
+        if not names:
+            return Look({}, (), {})
+        if self._learning:
+            return self.all_of_it(given)
+        if key not in self._looked:
+            reached = self._reach(names, others)
+            kept = {name: each for name, each in self._names.modules.items() if name in reached and _keeps(each)}
+            self._looked[key] = kept, _ways(kept)
+        modules, ways = self._looked[key]
+        return Look(modules, given, ways)
+
+    def changed(self, look: Look) -> str:
+        """What has changed since, for a log; empty: nothing."""
+        try:
+            found = look.found(self._computed.__contains__, strictly=True)
+        except SMPStepError as error:
+            return str(error)
+        return f"forward passes change the attribute {found[0].place}" if found else ""
+
+    def all_of_it(self, given: Sequence[Any] = ()) -> Look:
+        """All modules as they are."""
+        return Look(self._names.modules, given, _ways(self._names.modules))
+
+    def effects(self, look: Look, microbatch: int) -> list[Changed | Attribute]:
+        """What the call has changed, for the caller to hear of.
+
+        Raises:
+            SMPStepError: it wouldn't reach the rank that has the module; or it is in the graph, and new.
+        """
+        found, task = look.found(self._computed.__contains__), current()
+        for each in found:
+            place = each.place
+            if not isinstance(place, Place):
+                continue
+            module = place.module
+            follows = any(in_graph(value) for value in _values_of(each))
+            if follows and not self.one_by_one and self._microbatches > 1:
+                self._refuse(place, f"it has a gradient, {_LATE}")
+            if module in self._own:
+                if follows or not (self._learning or place in self._usual):
+                    self._changed[place] = max(1, microbatch)
+            elif self._stateless(module):
+                if not self._learning:
+                    self._foreign[place] = digest(vars_of(self._others[module]).get(place.attribute))
+            elif (task is None or place not in task.fresh) and not (  # else the rank that has it has told
+                self._reaches(place) and (self._learning or place in self._usual)
+            ):
+                self._refuse(place, "it was changed here past the module, as by vars() or in place")
+            if self._learning:
+                self._usual.add(place)
+        if found:
+            self._looked.clear()
+            if self._learning:
+                self._look(microbatch)
+        self._open.remove(_caller())
+        return found
+
+    def _reaches(self, place: Place) -> bool:
+        """Whether effects of calls that run here reach the rank that has the module: the leader, or who has called."""
+        owner = self._owner[place.module]
+        return owner in self._open or (owner == 0 and bool(self._open))
+
+    def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:
+        """A call has changed this elsewhere, so it is here: the object, or the attribute, as it is in this graph."""
+        task = current()
+        assert task is not None
+        for each in effects:
+            if isinstance(each, Changed):
+                _fill(each, what)
+                if isinstance(each.place, Place) and each.place.module not in self._own:
+                    task.fresh[each.place] = vars_of(self._names.modules[each.place.module]).get(each.place.attribute)
+            elif each.buffer is not None:
+                self._take_buffer(each)
+            elif each.is_there:
+                vars_of(self._names.modules[each.place.module])[each.place.attribute] = each.value
+                if each.place.module not in self._own:
+                    task.fresh[each.place] = each.value
+            else:
+                vars_of(self._names.modules[each.place.module]).pop(each.place.attribute, None)
+                task.fresh.pop(each.place, None)
+            if isinstance(each, Attribute) and each.is_there is None:
+                self._unreadable.add(each.place)
+        self._looked.clear()
+        self._handed = {key: (value, digest(value)) for key, (value, _) in self._handed.items()}
+        if self._learning and self._copies is not None and self._record is not None:
+            self._copies.changed()
+            places = (each.place for each in effects if isinstance(each.place, Place))
+            self._record.take(place for place in places if self._stateless(place.module))
+
+    def brought(self, names: Sequence[str], given: Sequence[nn.Module]) -> list[Attribute]:
+        """Attributes in the current task's graph, of modules that a call of ``names`` can reach, or of these."""
+        task, key = current(), tuple(names)
+        if task is None:
+            return []
+        if given:
+            reached = self._reach(names, given)
+        elif key in self._reached and not self._learning:
+            reached = self._reached[key]
+        else:
+            reached = self._reached[key] = self._reach(names, ())
+        values = {
+            Place(name, each): value
+            for name in reached & self._own.keys()
+            for each, value in plain(vars_of(self._own[name]))
+        }
+        fresh = {place: value for place, value in task.fresh.items() if place.module in reached}
+        values |= {place: value for place, value in fresh.items() if content(value) is None}
+        found = [Attribute(place, value) for place, value in values.items() if in_graph(value, task.since)]
+        return found + [Attribute(place, value) for place, value in fresh.items() if content(value) is not None]
+
+    def _reach(self, names: Sequence[str], given: Sequence[nn.Module]) -> set[str]:
+        """The names of modules in these, and of those that they refer to in attributes, with all in them."""
+        modules = self._names.modules
+        named = [self._names_of[id(each)] for each in given if id(each) in self._names_of]
+        new = {name for name in modules if any(_is_in(name, above) for above in names)}
+        found = set(new)
+        while new or named:
+            for name in new:
+                for _, value in plain(vars_of(modules[name])):
+                    named += [self._names_of[key] for key in objects(value) if key in self._names_of]
+            new = {name for name in modules if any(_is_in(name, above) for above in named)} - found
+            found, named = found | new, []
+        return found
+
+    def bring(self, brought: Sequence[Attribute]) -> None:
+        """A call has taken along attributes, in the graph that it is in here."""
+        task = current()
+        for each in brought:
+            held = vars_of(self._names.modules[each.place.module])
+            value = held[each.place.attribute] = poured(held.get(each.place.attribute), each.value)
+            if task is not None and each.place.module not in self._own:
+                task.fresh[each.place] = value
+        if brought:
+            self._looked.clear()
+        if brought and self._learning and self._copies is not None:
+            self._copies.changed()
+
+    def _take_buffer(self, new: Attribute) -> None:
+        """Another buffer has taken the place of one. Its values stay there, but for one that is in the graph."""
+        place, task = new.place, current()
+        module = self._names.modules[place.module]
+        if place.module in self._own and new.value is None:
+            return
+        if not new.is_there:
+            module._buffers.pop(place.attribute, None)
+        elif new.dtype is None:
+            module._buffers[place.attribute] = None
+        elif place.module in self._own:
+            module._buffers[place.attribute] = new.value
+        else:
+            module._buffers[place.attribute] = buffer_elsewhere(new.shape, new.dtype)
+            if new.value is not None and task is not None:
+                task.fresh[place] = new.value
+        (set.discard if new.buffer else set.add)(module._non_persistent_buffers_set, place.attribute)
+        self._names.find_buffers()
+
+    def held(self, place: Place, way: Sequence[Step]) -> Any:
+        """The object that is there, in the attribute or in what is in it."""
+        return at(vars_of(self._names.modules[place.module])[place.attribute], way)
+
     # ---- attributes of modules elsewhere
 
     def read(self, module: nn.Module, name: str, value: Any) -> Any:
@@ -319,6 +522,8 @@ class Guard:
             if place in self._unreadable:
                 self._refuse(place, "it was changed there and can't be sent, so it can't be read here")
             return value
+        if place in task.fresh:
+            return task.fresh[place]
         if place not in self.live and place not in self._unreadable and not self._learning:
             return value
         if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self._others:
@@ -332,6 +537,8 @@ class Guard:
             self._keep(module, place, value)
         if not is_fixed(value) and not isinstance(value, torch.Tensor):
             self._handed[place.module, name] = value, digest(value)
+            if task.caller is not None and self._reaches(place):
+                task.fresh[place] = value
         elif isinstance(value, torch.Tensor):
             self.received(value, value)
         return value
@@ -352,22 +559,27 @@ class Guard:
         held = vars(module)
         if isinstance(value, (nn.Parameter, nn.Module)) or name in held["_parameters"] or name in held["_modules"]:
             self._refuse(place, "it can't be replaced here in a step")
+        task = current()
+        if task is not None and task.caller is not None and in_graph(value) and self._reaches(place):
+            if not self.one_by_one and self._microbatches > 1:
+                self._refuse(place, f"it was set here {_LATE}")
+            task.fresh[place] = value
+            self._changed[place] = max(1, self._changed.get(place, 1))
+            return True
         if any(isinstance(each, torch.Tensor) and each.requires_grad for each in _pytree.tree_leaves(value)):
             self._refuse(place, "its gradient wouldn't come back if it were set here: hand it on as an argument")
         if name == "training":
             if held.get(name) != value:
                 self._refuse(place, "train() and eval() are for all ranks, outside of steps; in a step it was set here")
             return True
-        known = held.get(name, _GONE)
+        if task is not None:
+            task.fresh.pop(place, None)
+        known = held.get(name, GONE)
         if isinstance(value, _SIMPLE) and type(known) is type(value) and known == value and place not in self.live:
             if not self._learning:
                 return True
         elif not self.one_by_one and self._microbatches > 1:
-            self._refuse(
-                place,
-                "it was set here for the first time, while other microbatches were under way; set "
-                '"active_microbatches": 1 or "microbatches": 1, with which it is sent there',
-            )
+            self._refuse(place, f"it was set here {_LATE}")
         self.ask(self._owner[place.module], ("set", place.module, name), (value,), f"attribute {place}")
         self._changed[place] = max(1, self._changed.get(place, 1))
         return name not in held["_buffers"]
@@ -407,8 +619,8 @@ class Guard:
         Raises:
             AttributeError: there is no such attribute.
         """
-        value = vars(self._names.modules[module]).get(name, _GONE)
-        if value is _GONE:
+        value = vars(self._names.modules[module]).get(name, GONE)
+        if value is GONE:
             raise AttributeError(f"{type(self._names.modules[module]).__name__!r} object has no attribute {name!r}")
         return (True, None) if digest(value) == known else (False, value)
 
@@ -440,4 +652,53 @@ class _Value(NamedTuple):
     microbatch: int
 
 
-_GONE: Any = object()
+_LATE = (
+    "for the first time, while other microbatches were under way, which would see it; set "
+    f'"active_microbatches": 1 or "microbatches": 1, or do it in the first {LEARNING} steps of this step function too'
+)
+
+
+def _is_in(name: str, above: str) -> bool:
+    return not above or name == above or name.startswith(f"{above}.")
+
+
+def _fill(new: Changed, what: str) -> None:
+    """Has an object here contain what it contains there.
+
+    Raises:
+        SMPStepError: it is another kind of object here.
+    """
+    now = content(new.owner)
+    if now is None or type(now.items) is not type(new.inside.items):
+        raise SMPStepError(
+            f"{what}, which is on another rank of the pipeline, has changed {new.place}, which is another object here. "
+            "Return what it makes, and hand it on as an argument"
+        )
+    fill(new.owner, new.inside)
+
+
+def _values_of(effect: Changed | Attribute) -> Iterable[Any]:
+    if isinstance(effect, Attribute):
+        return (effect.value,)
+    return (each for _, each in elements(effect.inside))
+
+
+def _caller() -> int:
+    """The rank that has called, of the current task; -1: none."""
+    task = current()
+    return -1 if task is None or task.caller is None else task.caller
+
+
+def _ways(modules: Mapping[str, nn.Module]) -> dict[int, tuple[Any, Any]]:
+    """The objects in attributes, by their ids, each with its attribute and the way from there."""
+    ways: dict[int, tuple[Any, Any]] = {}
+    for name, each in modules.items():
+        for attribute, value in plain(vars_of(each)):
+            for found, way in objects(value).values():
+                ways.setdefault(id(found), (found, (Place(name, attribute), way)))
+    return ways
+
+
+def _keeps(module: nn.Module) -> bool:
+    """Whether a call may leave something on it: it is of the script's own class, or has hooks."""
+    return bool(not type(module).__module__.startswith("torch.nn.") or module._forward_hooks)

@@ -189,6 +189,7 @@ class Forward(NamedTuple):
     """Run link ``position`` of the call. The tensors of ``arguments`` follow; those marked need a gradient.
 
     seed: of the random numbers there.
+    brought: how many of the last tensors are in attributes that the call takes along.
     """
 
     call: Call
@@ -197,6 +198,7 @@ class Forward(NamedTuple):
     context: Context
     arguments: bytes
     need_gradient: tuple[bool, ...]
+    brought: int = 0
 
 
 class Result(NamedTuple):
@@ -204,6 +206,7 @@ class Result(NamedTuple):
 
     changed: which of the call's own tensors were changed in place; their new values are the last tensors.
     views: of each tensor, what it is a view of; empty: none is one.
+    unused: which of the tensors that it was brought no result depends on.
     """
 
     call: CallId
@@ -211,6 +214,7 @@ class Result(NamedTuple):
     need_gradient: tuple[bool, ...]
     changed: tuple[int, ...]
     views: tuple[View | None, ...] = ()
+    unused: tuple[int, ...] = ()
 
 
 class Backward(NamedTuple):

@@ -38,25 +38,26 @@ def full_state(
     """
     full: OrderedDict[str, Any] = OrderedDict()
     sent: dict[int, torch.Tensor] = {}  # tied parameters have several keys
-    others: dict[str, Any] = {}
+    values = module.state_dict(keep_vars=True)
+    told = {
+        key: torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value
+        for key, value in values.items()
+        if holder(key) == rank and not isinstance(value, nn.Parameter)
+    }
+    gathered: list[dict[str, Any]] = [{} for _ in ranks]
+    if not all(isinstance(each, nn.Parameter) for each in values.values()):
+        dist.all_gather_object(gathered, told, group=group)  # forward passes may give buffers other shapes
     with torch.no_grad():
-        for key, value in module.state_dict(keep_vars=True).items():
-            mine = holder(key) == rank
-            if not isinstance(value, torch.Tensor):
-                full[key] = None
-                if mine:
-                    others[key] = value
+        for key, value in values.items():
+            mine, there = holder(key) == rank, gathered[holder(key)].get(key, value)
+            if not isinstance(there, torch.Tensor):
+                full[key] = there
                 continue
             if id(value) not in sent:
-                tensor = value.detach().clone(memory_format=torch.contiguous_format) if mine else _room(value)
+                tensor = value.detach().clone(memory_format=torch.contiguous_format) if mine else _room(value, there)
                 dist.broadcast(tensor, ranks[holder(key)], group=group)
                 sent[id(value)] = tensor
             full[key] = sent[id(value)]
-    gathered: list[dict[str, Any]] = [{} for _ in ranks]
-    if any(value is None for value in full.values()):
-        dist.all_gather_object(gathered, others, group=group)
-    for part in gathered:
-        full.update(part)
     return full
 
 
@@ -129,5 +130,5 @@ def _plain(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def _room(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+def _room(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(like.shape, dtype=like.dtype, device=tensor.device)

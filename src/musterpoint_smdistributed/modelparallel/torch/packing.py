@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 
 from . import absent
+from .effects import Attribute, Changed, Known, Look, Place, Step
 from .errors import SMPStepError
+
+Find = Callable[[Known], Any]
 
 
 class Routing:
@@ -49,6 +53,28 @@ class Routing:
 
     def ended(self, gather: Callable[[Any], Sequence[Any]]) -> None:
         """A step has ended; ``gather`` gives what all ranks of the pipeline say. All of them come here."""
+
+    def look(self, target: tuple[Any, ...], given: Sequence[Any]) -> Look:
+        """What the objects and modules are like before a link runs."""
+        return Look({}, given, {})
+
+    def effects(self, look: Look) -> list[Changed | Attribute]:
+        """What a link has changed, for its caller."""
+        return look.found(lambda place: False)
+
+    def held(self, place: Place, way: Sequence[Step]) -> Any:
+        """What is there in an attribute."""
+        raise LookupError(place)
+
+    def brought(self, target: tuple[Any, ...], given: Sequence[nn.Module]) -> Sequence[Attribute]:
+        """Attributes in the graph of the current task that a call takes along. ``given``: modules in its arguments."""
+        return ()
+
+    def bring(self, brought: Sequence[Attribute]) -> None:
+        """A call has taken these along."""
+
+    def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:
+        """A call has changed this elsewhere; it is so here."""
 
     @property
     def one_by_one(self) -> bool:
@@ -104,13 +130,17 @@ class Names:
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, names: Names | None, results: bool) -> None:
+    def __init__(self, file: io.BytesIO, names: Names | None, results: bool, known: Mapping[int, Known]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._names, self._results = names, results
+        self._names, self._results, self._elsewhere = names, results, known
         self._index: dict[int, int] = {}
         self.tensors: list[torch.Tensor] = []
 
     def persistent_id(self, value: Any) -> Any:
+        if self._elsewhere and id(value) in self._elsewhere:
+            return self._elsewhere[id(value)]
+        if isinstance(value, Known):
+            return value  # of a link before this one
         if not isinstance(value, (torch.Tensor, nn.Module)):
             return None
         known = self._names.of(value) if self._names is not None else None
@@ -127,26 +157,33 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor], names: Names | None) -> None:
+    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find) -> None:
         super().__init__(io.BytesIO(data))
-        self._tensors = tensors
-        self._names = names
+        self._tensors, self._names, self._find = tensors, names, find
 
     def persistent_load(self, pid: Any) -> Any:
         if isinstance(pid, int):
             return self._tensors[pid]
+        if isinstance(pid, Known):
+            return self._find(pid)
         assert self._names is not None
         return self._names.find(*pid)
 
 
-def pack(value: Any, names: Names | None, what: str, results: bool = False) -> Packed:
-    """Takes an object apart. ``results``: of a module; a buffer among them stays the one that its module has.
+def pack(
+    value: Any, names: Names | None, what: str, results: bool = False, known: Mapping[int, Known] = MappingProxyType({})
+) -> Packed:
+    """Takes an object apart.
+
+    Args:
+        results: it is of a module; a buffer among it stays the one that its module has.
+        known: objects by their ids that the other rank has, and what stands for them.
 
     Raises:
         SMPStepError: there is something in it that can't be sent; ``what`` names the object.
     """
     file = io.BytesIO()
-    pickler = _Pickler(file, names, results)
+    pickler = _Pickler(file, names, results, known)
     try:
         pickler.dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
@@ -154,9 +191,20 @@ def pack(value: Any, names: Names | None, what: str, results: bool = False) -> P
             f"{what} can't be sent to another rank of the pipeline: {error}. Pass tensors, and Python values and "
             "containers that pickle takes"
         ) from error
+    for each in pickler.tensors:
+        if each.layout is not torch.strided:
+            raise SMPStepError(
+                f"{what} has a tensor of layout {str(each.layout).removeprefix('torch.')}, which can't be sent to "
+                "another rank of the pipeline. Pass its parts (values and indices) or to_dense(), or put the module "
+                "on the rank that has it (smp.set_partition)"
+            )
     return Packed(file.getvalue(), pickler.tensors)
 
 
-def unpack(data: bytes, tensors: Sequence[torch.Tensor], names: Names | None) -> Any:
-    """The object again, around these tensors."""
-    return _Unpickler(data, tensors, names).load()
+def _itself(known: Known) -> Any:
+    return known
+
+
+def unpack(data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find = _itself) -> Any:
+    """The object again, around these tensors. ``find``: gives what a :class:`.Known` stands for."""
+    return _Unpickler(data, tensors, names, find).load()

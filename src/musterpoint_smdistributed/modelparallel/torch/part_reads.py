@@ -78,6 +78,13 @@ def knowing(forward: Function) -> Function:
     @functools.wraps(forward)
     def called(module: Any, *args: Any, **kwargs: Any) -> Any:
         compare(module, (args, kwargs))
+        for name, each in module._parameters.items():
+            if each is not None and not isinstance(each, nn.Parameter):
+                raise SMPStepError(
+                    f"{name} of a {type(module).__name__} has another tensor in its place "
+                    "(torch.func.functional_call), of which each rank needs a part. Leave the module out of tensor "
+                    "parallelism (smp.set_tensor_parallelism(module, False))"
+                )
         with allowed():
             return forward(module, *args, **kwargs)
 

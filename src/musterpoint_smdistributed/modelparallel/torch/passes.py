@@ -17,7 +17,7 @@ from torch import nn
 
 from . import absent
 from .errors import SMPStepError
-from .scheduler import current
+from .scheduler import current, sequence
 
 _LARGE = 1e6
 """Times a gradient it reaches any bound."""
@@ -136,6 +136,8 @@ def install() -> None:
         try:
             return original(t_outputs, *args, **kwargs)
         finally:
+            if task is not None and not kwargs.get("retain_graph", args[1] if len(args) > 1 else False):
+                task.since = sequence()
             _local.some, _local.number = before, within_it
             if asks and task is not None:
                 _asking.remove(task.microbatch)

@@ -85,6 +85,14 @@ class Slots:
         self._copies = {id(held): held.copy() for held in self._dicts[""]}
         self._before.clear()
 
+    def take(self, held: dict[str, Any], key: str) -> None:
+        """What is there now counts as the module's own."""
+        if id(held) in self._copies:
+            self._copies[id(held)].pop(key, None)
+            self._copies[id(held)].update({key: held[key]} if key in held else {})
+        self._before.clear()
+        self._slots.clear()
+
     def replaced(self, name: str) -> Tensors:
         """What has been put into a module and those in it since the step began; asked for at every call."""
         self._find(name)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import absent, log, passes
-from .attributes import Place, Record
+from .effects import Attribute, Changed, Look, Place, Step
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
@@ -64,6 +64,11 @@ class Places:
         """The rank that has everything of the module, or ANYWHERE or SEVERAL."""
         return self._places[name]
 
+    def runs(self, name: str) -> int:
+        """The rank that runs the module's forward function, or has it if any may: attributes count there."""
+        place = self._places[name]
+        return place if place >= 0 else self.owner[name] if name else 0
+
     def of_parameter(self, name: str) -> int:
         """The rank that has a parameter or a buffer."""
         return self.owner[name.rpartition(".")[0]]
@@ -83,9 +88,8 @@ class ModuleRouting(Routing):
         self.model = model
         self.names = Names(model)
         self._ranks = tuple(ranks)
-        self.guard = Guard(
-            self.names, places.owner, lambda name: places.of(name) == ANYWHERE, rank, self._ranks, microbatches
-        )
+        runs = {name: places.runs(name) for name in self.names.modules}
+        self.guard = Guard(self.names, runs, lambda name: places.of(name) == ANYWHERE, rank, self._ranks, microbatches)
         self._held = {
             name
             for name, _ in itertools.chain(
@@ -212,17 +216,18 @@ class ModuleRouting(Routing):
         try:
             with self.guard.left_alone(), absent.moving(), untouched(self.model, all_of_it=True) as written:
                 args, kwargs = unpack(packed.data, copies, self.names)
-                record = Record(self.names.modules)
+                look = self.guard.all_of_it()
                 self._explore("", args, kwargs)
                 if written():
                     self._refused("", "forward passes change parameters")
                     self._approved.clear()
-                elif record.changed():
+                elif self.guard.changed(look):
                     self._exploring = False
+                    look = self.guard.all_of_it()
                     self._native[""](*args, **kwargs)
-                    changed = record.changed()
+                    changed = self.guard.changed(look)
                     if changed:  # and not only the first time, as what is kept for later calls
-                        self._refused("", f"forward passes change the attribute {changed[0]}")
+                        self._refused("", changed)
                         self._approved.clear()
         except (torch.OutOfMemoryError, MemoryError):
             log.warn("there isn't memory enough to compare stages with the model: modules are called one by one")
@@ -320,6 +325,10 @@ class ModuleRouting(Routing):
         if self._server is None or current() is None:
             absent.out_of_reach(tensor, "its value")
         server = self._in_step(f"{kind} {name}")
+        module, _, key = name.rpartition(".")
+        fresh, task = Place(module, key), current()
+        if task is not None and fresh in task.fresh:
+            return task.fresh[fresh]  # type: ignore[no-any-return]
         value = server.call([Link(self._places.of_parameter(name), known)], (), {}, f"{kind} {name}")
         assert isinstance(value, torch.Tensor)
         self.guard.received(tensor, value)
@@ -383,6 +392,30 @@ class ModuleRouting(Routing):
         with put(self.names.modules[name], tensors):
             return self._native[name](*args, **kwargs)
 
+    def look(self, target: tuple[Any, ...], given: Sequence[Any]) -> Look:
+        names = _called(target)
+        return self.guard.look(names, given)
+
+    def brought(self, target: tuple[Any, ...], given: Sequence[nn.Module]) -> Sequence[Attribute]:
+        names = _called(target)
+        return self.guard.brought(names, given) if names else ()
+
+    def bring(self, brought: Sequence[Attribute]) -> None:
+        self.guard.bring(brought)
+
+    def effects(self, look: Look) -> list[Changed | Attribute]:
+        task = current()
+        return self.guard.effects(look, task.microbatch if task is not None else 0)
+
+    def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:
+        self.guard.arrive(effects, what)
+        for each in effects:
+            if isinstance(each, Attribute) and each.buffer is not None:
+                self._slots.take(self.names.modules[each.place.module]._buffers, each.place.attribute)
+
+    def held(self, place: Place, way: Sequence[Step]) -> Any:
+        return self.guard.held(place, way)
+
     def training(self) -> bytes:
         return _flags(self.names.modules.values())
 
@@ -416,6 +449,14 @@ class ModuleRouting(Routing):
     @property
     def one_by_one(self) -> bool:
         return self.guard.one_by_one
+
+
+def _called(target: tuple[Any, ...]) -> tuple[str, ...]:
+    """The modules that a link runs."""
+    if target[0] not in ("module", "with", "again", "stage"):
+        return ()
+    names: tuple[str, ...] = target[1] if target[0] == "again" else (getattr(target[1], "name", target[1]),)
+    return names
 
 
 def _flags(modules: Iterable[nn.Module]) -> bytes:

@@ -55,6 +55,9 @@ class Task:
     key: what it is or waits for; the same on all ranks whose pipelines are alike.
     paused: it has stopped for others, and waits for nothing.
     result, error: how it ended, once ``done``.
+    caller: the rank of the pipeline that has called, where it serves a call.
+    fresh: attributes and buffers elsewhere that its own calls have changed, as they are in its graph.
+    since: autograd's number of the first node of its graph that hasn't been freed.
     """
 
     def __init__(self, work: Callable[[], Any], microbatch: int, backward: bool = False, goes_on: bool = False) -> None:
@@ -67,6 +70,9 @@ class Task:
         self.done = False
         self.paused = False
         self.result: Any = None
+        self.caller: int | None = None
+        self.fresh: dict[Any, Any] = {}
+        self.since = 0
         self.error: BaseException | None = None
         self._answer: Any = None
         self._thread: _Thread | None = None
@@ -79,6 +85,14 @@ class Task:
 
 
 _local = threading.local()
+_leaf = torch.zeros((), requires_grad=True)
+
+
+def sequence() -> int:
+    """The number that autograd gives its next node in this thread; those of one thread rise."""
+    with torch.enable_grad():
+        node: Any = _leaf.view(()).grad_fn
+    return int(node._sequence_nr())
 
 
 def current() -> Task | None:
@@ -160,6 +174,7 @@ class Scheduler:
         """
         task._others = others
         _local.task = task
+        task.since = sequence()
         try:
             with torch.autograd.set_multithreading_enabled(False):
                 task.result = task.work()
@@ -233,6 +248,7 @@ class _Thread(threading.Thread):
             task = self._task
             assert task is not None
             _local.task = task
+            task.since = sequence()
             # OpenMP has this for each thread: without it a new one takes all cores, whatever the script has set
             if torch.get_num_threads() != self._scheduler.cores:
                 torch.set_num_threads(self._scheduler.cores)

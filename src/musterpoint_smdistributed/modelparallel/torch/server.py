@@ -28,6 +28,7 @@ import torch
 
 from . import aliases, log, passes, randomness
 from .callee import Callee, Exchange, RemoteCall
+from .effects import Given, Known, in_graph
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
 from .messages import (
     Backward,
@@ -116,10 +117,12 @@ class Server(ABC):
         self._active = active if schedule == "interleaved" else sys.maxsize
         self._scheduler = Scheduler(device)
         self._ahead = Ahead(len(self._ranks) - rank + 1)
-        self._callee = Callee(routing.names, routing.function, self._send, device)
+        self._callee = Callee(routing, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
+        self._left: dict[int, dict[tuple[int, int], torch.Tensor]] = {}
+        """By microbatch, tensors that came as effects of calls, by the call's number and theirs."""
         self._step = 0
         self._met = 0
         self._waited: list[Waited] = []
@@ -223,17 +226,53 @@ class Server(ABC):
         task = current()
         assert task is not None, "only tasks call other ranks"
         passes.check_transforms(what)
-        packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
+        given = Given(args, kwargs) if len(links) == 1 else Given((), {})
+        brought = self._routing.brought(links[0].target, given.modules) if len(links) == 1 else ()
+        sent = (args, kwargs, given.objects, (), brought)
+        packed = pack(sent, self._routing.names, f"an argument of {what}")
+        count, originals = 0, list(packed.tensors)
+        if brought:  # tensors of graphs that have been freed are brought as values
+            first = len(pack(sent[:3], self._routing.names, what).tensors)
+            count = len(packed.tensors) - first
+            for index, each in enumerate(packed.tensors[first:], first):
+                packed.tensors[index] = each if in_graph(each, task.since) else each.detach()
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
         exchange = Exchange(self, call, seed, Context.current(), packed.data, what)
-        results = RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
+        inputs = exchange.ask(packed.tensors, count)
+        results = RemoteCall.apply(self._anchor, exchange, *inputs)  # type: ignore[no-untyped-call]
         randomness.begin(seed + len(links), self._scheduler.device)
         result = exchange.result
         kept = len(results) - len(result.changed)
         aliases.write_back(packed.tensors, result.changed, results[kept:], what)
         seen = aliases.made_again(result.views, results[:kept], packed.tensors, what)
-        return unpack(result.value, seen, self._routing.names)
+        find = functools.partial(self._found, given, originals, task, what)
+        value, effects = unpack(result.value, seen, self._routing.names, find)
+        if effects:
+            if self._routing.one_by_one and task.microbatch not in self._left:
+                self._left.clear()
+            left = self._left.setdefault(task.microbatch, {})
+            left.update(((call.id.number, index), each) for index, each in enumerate(seen))
+            self._routing.arrive(effects, what)
+        return value
+
+    def _found(self, given: Given, sent: Sequence[torch.Tensor], task: Task, what: str, known: Known) -> Any:
+        """What an object stands for that a call has sent back."""
+        try:
+            if known.kind == "given":
+                return given.find(known.of, known.step)
+            if known.kind == "sent":
+                return sent[known.of]
+            return (
+                self._left[task.microbatch][known.of]
+                if known.kind == "left"
+                else self._routing.held(known.of, known.step)
+            )
+        except (LookupError, AttributeError, TypeError) as error:
+            raise SMPStepError(
+                f"{what}, which is on another rank of the pipeline, has changed {known.of} by what this rank doesn't "
+                "have. Return it, and hand it on as an argument"
+            ) from error
 
     def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
         """Sends a request of the current task and lets others run until the answer is there: its body and tensors."""
@@ -367,6 +406,7 @@ class Server(ABC):
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
         self._callee.clear()
+        self._left.clear()
         self._ends.pop(self._step, None)
         self._scheduler.end()
         self.in_step = False

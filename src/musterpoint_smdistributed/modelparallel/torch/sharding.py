@@ -237,6 +237,13 @@ class Sharding:
         self._module.register_forward_hook(lambda *_: self.order.next(END))
 
     def _gathers(self, name: str, module: nn.Module, args: Any) -> None:
+        for own, each in module.named_parameters(name if name != "the model" else "", remove_duplicate=False):
+            if not isinstance(each, DTensor) and each not in self._names and self._by_key.get(own) is not each:
+                raise SMPStepError(
+                    f"{own} has another tensor in its place (torch.func.functional_call), and each rank keeps a part "
+                    "of it (sharded_data_parallel_degree): what is gathered would take that place. Compute with the "
+                    "tensor itself (torch.nn.functional), or leave the degree at 1"
+                )
         if any(isinstance(each, DTensor) for each in module.parameters()):  # else it is gathered still
             self.order.next(name)
 

@@ -17,7 +17,8 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
-from .attributes import Copies, Place, Record
+from .attributes import Copies, Record
+from .effects import Place
 from .packing import pack, unpack
 
 Constant = (type(None), bool, int, float, str, torch.dtype, torch.device)

@@ -157,3 +157,115 @@ class Remembering(Block):
         if self.training:
             self.hidden = y.detach().mean(0)
         return y
+
+
+class Leaving(nn.Module):
+    """Leaves a loss and a record of it on itself."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.linear, self.number = nn.Linear(WIDTH, WIDTH), number
+        self.book = {"means": [], "last": Configuration()}
+
+    def forward(self, x):
+        y = torch.tanh(self.linear(x))
+        self.aux = y.pow(2).mean()
+        self.book["means"] = [*self.book["means"][-1:], y.mean(0)]
+        self.book["last"].scale = (y.sum(), [y.detach().mean()])
+        return y
+
+
+class Auxiliary(Block):
+    """Adds what another module has left on itself, behind a weight that both have."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = Leaving(number)
+        if number % 2:
+            self.inner.linear.weight = self.linear.weight
+
+    def forward(self, x, ids, others):
+        y = super().forward(self.inner(x), ids, others)
+        last = self.inner.book["last"].scale
+        self.aux = y.sum() * self.inner.aux
+        return y + self.inner.aux + self.inner.book["means"][-1] + 0.1 * last[0] + last[1][0] + 0.01 * self.aux
+
+
+class Crossing(Block):
+    """Reads what a block before has left, in its graph or without."""
+
+    def forward(self, x, ids, others):
+        self.aux = super().forward(x, ids, others)
+        found = (getattr(others[0], name, None) for name in ("aux", "kept", "hidden")) if others else ()
+        return self.aux + sum(each.mean() for each in found if each is not None)
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.state = nn.Linear(WIDTH, WIDTH), None
+
+    def forward(self, x):
+        self.state = torch.tanh(x + self.linear(self.state))
+        return self.state
+
+
+class Unrolled(Block):
+    """A module that has a state in the graph, from its first to its last call in a pass."""
+
+    parts = {"inner": Cell}
+
+    def forward(self, x, ids, others):
+        self.inner.state = torch.zeros_like(x)
+        for _ in range(3):
+            x = self.inner(super().forward(x, ids, others))
+        return x + self.inner.state
+
+
+class Child(nn.Module):
+    def __init__(self, above):
+        super().__init__()
+        self.linear, self.above = nn.Linear(WIDTH, WIDTH), [above]
+
+    def forward(self, x):
+        y = self.linear(x)
+        self.above[0].losses.append(y.pow(2).mean())
+        self.above[0].total = self.above[0].total + y.mean()
+        return y
+
+
+class Parental(Block):
+    """Its modules add to what it has in attributes."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner, self.other = Child(self), Child(self)
+        self.losses, self.total = [], 0.0
+
+    def forward(self, x, ids, others):
+        self.losses, self.total = [], 0.0
+        y = super().forward(self.other(self.inner(x)), ids, others)
+        return y + sum(self.losses) * self.total
+
+
+class Grown(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("table", torch.zeros(1, WIDTH), persistent=False)
+        self.register_buffer("mean", torch.zeros(WIDTH), persistent=False)
+
+    def forward(self, x):
+        y = self.linear(x)
+        self.table, self.mean = x.detach().clone(), y.mean(0)
+        return y
+
+
+class Growing(Block):
+    """Reads buffers that another module has replaced: by one of another shape, and by one in the graph."""
+
+    parts = {"inner": Grown}
+
+    def forward(self, x, ids, others):
+        y = super().forward(self.inner(x), ids, others)
+        return y + len(self.inner.table) * 0.1 + self.inner.table.mean() + self.inner.mean

@@ -7,7 +7,7 @@ import torch
 from generated_blocks import WIDTH, Block
 from torch import nn
 
-SEEING = ("borrowing", "calling", "reading", "setting", "watching")
+SEEING = ("borrowing", "calling", "crossing", "reading", "setting", "watching")
 """Kinds that are given another block; modules among arguments keep a model from running as stages."""
 CLASSES = {
     name.lower(): each

@@ -1,6 +1,9 @@
 """Blocks that use torch as scripts of users do; see ``generated_blocks.py``."""
 
+import collections
+import copy
 import dataclasses
+import random
 
 import torch
 from generated_blocks import WIDTH, Block, Residual
@@ -326,3 +329,124 @@ class Masked(Block):
 
 def masked(gradient):
     return gradient * torch.eye(WIDTH, dtype=gradient.dtype)
+
+
+class Slotted:
+    __slots__ = ("count", "seen")
+
+    def __init__(self):
+        self.count, self.seen = 0, []
+
+
+class Filling(nn.Module):
+    """Changes what is in the objects that it is given, and returns one of them."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.linear, self.number = nn.Linear(WIDTH, WIDTH), number
+
+    def forward(self, x, store, *, record, slotted, dice=None):
+        y = torch.tanh(self.linear(x))
+        store.setdefault("lists", []).append([y])
+        store["lists"][0][0] = store["lists"][0][0] * 0.5
+        store["recent"].append(y.mean())
+        store["numbers"].add(self.number)
+        record.weights[self.number] = y.sum(), store["lists"]
+        record.hidden = record.hidden + y
+        slotted.count += 1
+        slotted.seen = [*slotted.seen, x, y]
+        y = y * (1 + dice[0].random() + torch.rand((), generator=dice[1], dtype=y.dtype))
+        return y, store
+
+
+class Stored(Block):
+    """Containers in containers that modules fill, one after the other."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner, self.other = Filling(0), Filling(1)
+
+    def forward(self, x, ids, others):
+        store = given = {"recent": collections.deque(maxlen=2), "numbers": set()}
+        record, slotted = Output(x, {}), Slotted()
+        dice = random.Random(self.number), torch.Generator().manual_seed(self.number)
+        x = super().forward(x, ids, others)
+        for each in (self.inner, self.other, self.inner):
+            x, store = each(x, store, record=record, slotted=slotted, dice=dice)
+        assert store is given and store["numbers"] == {0, 1} and record.weights[0][1] is store["lists"], store
+        x = x + sum(each[0] for each in store["lists"]) + sum(store["recent"]) + record.hidden * slotted.count
+        return x + record.weights[1][0] + sum(slotted.seen) + dice[0].random() * 0.01
+
+
+class Listed(Block):
+    """Hidden states in a list, and nothing else that keeps the model from running as stages."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner, self.other = Listing(), Listing()
+
+    def forward(self, x, ids, others):
+        seen = []
+        x = self.other(self.inner(super().forward(x, ids, others), seen), seen)
+        return x + sum(seen) + seen[0]
+
+
+class Listing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, seen):
+        seen.append(self.linear(x))
+        return torch.tanh(seen[-1])
+
+
+class Hyper(Block):
+    """The weights of a module, and of one in it, are what another one has computed."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.other = nn.Linear(WIDTH, WIDTH * WIDTH)
+
+    def forward(self, x, ids, others):
+        weight = torch.tanh(self.other(x.mean(0))).view(WIDTH, WIDTH)
+        given = {"0.weight": weight, "2.bias": x.mean(0)}
+        y = torch.func.functional_call(self.inner, given, (super().forward(x, ids, others),))
+        return y + torch.func.functional_call(self.inner[0], {"weight": weight * 0.5}, (x,)) + self.inner[0](x)
+
+
+class Made(nn.Module):
+    """A weight that a network computes of another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, weight):
+        return torch.tanh(self.linear(weight))
+
+
+class Parametrized(Block):
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.Linear(WIDTH, WIDTH)
+        nn.utils.parametrize.register_parametrization(self.inner, "weight", Made())
+
+    def forward(self, x, ids, others):
+        return super().forward(self.inner(x), ids, others) + self.inner.weight.mean()
+
+
+class Stacked(Block):
+    """One call for several modules, by their weights in a stack."""
+
+    def __init__(self, number, others):
+        super().__init__(number, others)
+        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2))
+        self.base = [copy.deepcopy(self.inner[0]).to("meta")]
+
+    def forward(self, x, ids, others):
+        named = [dict(each.named_parameters()) for each in self.inner]
+        stacked = {name: torch.stack([each[name] for each in named]) for name in named[0]}
+        call = torch.vmap(lambda given, x: torch.func.functional_call(self.base[0], given, (x,)), (0, None))
+        return super().forward(x, ids, others) + call(stacked, x).mean(0)

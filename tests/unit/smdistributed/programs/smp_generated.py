@@ -27,7 +27,8 @@ torch.set_num_threads(1)
 STEPS = 3
 CHANGING = (
     "collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching", "assigning",
-    "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral",
+    "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral", "auxiliary", "crossing",
+    "growing", "parental", "stored", "unrolled",
 )  # fmt: skip
 """Blocks that change what they keep when they are computed again, in plain torch as well."""
 
@@ -162,8 +163,9 @@ def divided(spec, world, seed):
         net = Net(spec["blocks"])
     for block, said in zip(net.blocks, spec["blocks"]):
         smp.set_partition(block, said["part"] % world["partitions"])
-        if isinstance(getattr(block, "inner", None), nn.Module):
-            smp.set_partition(block.inner, said["inner"] % world["partitions"])
+        for index, name in enumerate(("inner", "other")):
+            if isinstance(getattr(block, name, None), nn.Module):
+                smp.set_partition(getattr(block, name), (said["inner"] + index) % world["partitions"])
         if world.get("tensor_parallel_degree") and said["tensor"]:
             smp.set_tensor_parallelism(block)
     made = optimizer_of(spec, net) if spec["made_before"] else None

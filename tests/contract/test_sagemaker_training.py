@@ -194,14 +194,8 @@ TREES: dict[str, Tree] = {
     "a program of another kind that nothing marks as one": Tree(
         program="start", files={"dump.py": (DUMP, 0o644), "start": (SHELL, 0o644)},
     ),
-    "a package": Tree(
-        hyperparameters={"x": "1"},
-        files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},
-    ),
-    "a package's module": Tree(
-        program="dump",
-        files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},
-    ),
+    "a package": Tree(hyperparameters={"x": "1"}, files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)}),
+    "a package's module": Tree(program="dump", files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)}),
     "a source directory elsewhere": Tree(
         files={}, source={"dump.py": (DUMP, 0o644), "lib/part.py": ("", 0o644)},
         hyperparameters={"sagemaker_submit_directory": "{sources}"},

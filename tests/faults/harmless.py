@@ -89,10 +89,7 @@ print(said + RANK, file=sys.stderr, flush=True)
 
 
 HARMLESS = (
-    Fault(
-        "nothing", "nothing goes wrong", BEARS,
-        body="meet()\nif VICTIM:\n    strike()\n",
-    ),
+    Fault("nothing", "nothing goes wrong", BEARS, body="meet()\nif VICTIM:\n    strike()\n"),
     Fault(
         "thread", "an exception ends a thread of a rank, and only that", BEARS, body=THREAD, also=thread_is_in_the_log,
         in_cut=False,

@@ -264,9 +264,7 @@ IN_RANK = (
         "exit-true", "a rank ends with `sys.exit(True)`", Truth(1, "the last line of rank {rank}\n", "exit code 1"),
         body=fails("sys.exit(True)"), in_cut=False,
     ),
-    Fault(
-        "noise", "a rank raises an exception, and prints 200 warnings when it exits", RAISED, body=fails(NOISE),
-    ),
+    Fault("noise", "a rank raises an exception, and prints 200 warnings when it exits", RAISED, body=fails(NOISE)),
     Fault(
         "chained", "a rank raises an exception of two lines that has a cause",
         Truth(1, "LookupError: no such shard: 17\nthere are 16 of them\n", "exit code 1"), body=fails(CHAINED),

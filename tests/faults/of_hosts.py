@@ -248,9 +248,7 @@ OF_HOSTS = (
         Truth(69, "muster: ", words=(VICTIM,), kind="infra", cause="muster", host=ANY), survivors=(LEADER,),
         body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=30,
     ),
-    Fault(
-        "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
-    ),
+    Fault("late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10),
     Fault(
         "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive, act=fill,
         body=fails(FILLS + "raise LookupError('no such shard: 17')"),

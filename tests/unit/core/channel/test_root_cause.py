@@ -107,8 +107,7 @@ HISTORIES: dict[str, tuple[list[tuple[object, ...]], list[Decision]]] = {
         [("cut", "algo-2"), ("failed", RESET, 1.0), ("failed", ABORT, 2.0), ("lost", "algo-2", GONE)],
         [Announce(GONE, Secondary(lost=2))]),
     "a lost host without a failure": ([("cut", "algo-2"), ("lost", "algo-2", GONE), ("tick", 99.0)], []),
-    "a silent host is given up when ranks fail": (
-        [("silent", "algo-2"), ("failed", RESET, 1.0)], [Hurry("algo-2")]),
+    "a silent host is given up when ranks fail": ([("silent", "algo-2"), ("failed", RESET, 1.0)], [Hurry("algo-2")]),
     "a host that falls silent then": ([("failed", RESET, 1.0), ("silent", "algo-2")], [Hurry("algo-2")]),
     "a silent host does not hold up a cause": (
         [("silent", "algo-3"), ("failed", BOOM, 1.0)], [Announce(BOOM, Secondary())]),

@@ -87,8 +87,7 @@ OWN = {
     "a class's that is unpickled": (
         raised([*MAIN, *READS, "data.py:__setstate__"], "EOFError: Ran out of input"), "EOFError: Ran out of input"),
     "a pipe's": (raised(["train.py:<module>", ENDS], "EOFError"), "EOFError\nrank 5"),
-    "a pipe's in a data set": (
-        raised([*MAIN[:3], "data.py:__getitem__", ENDS], RESET), RESET),
+    "a pipe's in a data set": (raised([*MAIN[:3], "data.py:__getitem__", ENDS], RESET), RESET),
     "another error": (raised([*MAIN, *READS], "AttributeError: no attribute 'Batch'"), "AttributeError: no"),
     "an exit code": (read(RESET, RECEIVES, []) + FROM + raised([*MAIN, *HANDLER], EXITED), EXITED),
     "an exit code before": (

@@ -161,8 +161,7 @@ LATER = {
         "echo 'ERROR: no shard in /data' >&2; exit 3",
         "ERROR: no shard in /data\nrank 5 (local rank 1) on algo-3, exit code 3"),
     "a tool": ("cp /no/such/data.tar /tmp/", "cp: cannot stat '/no/such/data.tar': No such file or directory\nrank 5"),
-    "another tool": (
-        "ls /no/such/data", "ls: cannot access '/no/such/data': No such file or directory\nrank 5"),
+    "another tool": ("ls /no/such/data", "ls: cannot access '/no/such/data': No such file or directory\nrank 5"),
     "no tool": ("./no_such_tool --train", "main.sh: line "),
     "a variable": ("set -u; echo $NO_SUCH_VARIABLE", "main.sh: line "),
     "a code": ("echo 'data.tar is elsewhere' >&2; exit 3", "rank 5 (local rank 1) on algo-3, exit code 3"),

@@ -284,8 +284,7 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "a stop after a failure": ([OPEN2, ended(R0), ended(R1), peers.JobFailed(THEIRS), TERM], HERE, 3),
     "a stop while the others finish": (
         [OPEN2, ended(R0, BOOM), ended(R1), peers.JobFailed(BOOM), TERM, STOPPED], FINISH, 143),
-    "stopped, and then a failure, while the others finish": (
-        [OPEN1, TERM, peers.JobFailed(THEIRS)], FINISH, 143),
+    "stopped, and then a failure, while the others finish": ([OPEN1, TERM, peers.JobFailed(THEIRS)], FINISH, 143),
     "a failure when all hosts were done": ([OPEN1, ended(R0), ev.Broken(BOOM), DONE], HERE, 0),
     "outside, signalled to end, then stopped": (
         [OPEN1, peers.Arrived(RANKS_ENDED), peers.StopAll("algo-2", 15), ended(R0), STOPPED], OUTSIDE, 143),

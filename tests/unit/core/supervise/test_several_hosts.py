@@ -86,8 +86,7 @@ KNOWN: dict[str, tuple[History, Ends]] = {
     "a rank fails once more than the job may start again": (
         History((LONG, LONG), (Fails(1, 0, 5.0, kind="infra"), Fails(0, 0, 20.0, 3, kind="infra")), restarts=1),
         {0: (3, "error 3 of algo-1")}),
-    "a program's own error": (
-        History((LONG, LONG), (Fails(1, 0, 5.0),), restarts=1), {0: (1, "error 1 of algo-2")}),
+    "a program's own error": (History((LONG, LONG), (Fails(1, 0, 5.0),), restarts=1), {0: (1, "error 1 of algo-2")}),
     "an attempt gets no further than the one before": (
         History((LONG, LONG), (Fails(1, 0, 5.0, kind="infra"), Fails(1, 0, 9.0, 2, kind="infra")), restarts=3, saves=0),
         {0: (2, "error 2 of algo-2")}),

@@ -89,9 +89,10 @@ def _launched(
 ) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
     by_toolkit = counted(environ)
+    given = (job.name if job.is_named else "") or settings.job_name
     job = job._replace(
-        name=job.name or settings.job_name or os.path.basename(program).partition(".")[0],
-        is_named=bool(job.name or settings.job_name),
+        name=given or job.name or os.path.basename(program).partition(".")[0],
+        is_named=bool(given),
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),

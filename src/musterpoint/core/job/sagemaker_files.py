@@ -108,7 +108,8 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     """
     identity = _training_job(config.files)
     arn = environ.get("TRAINING_JOB_ARN") or identity.get("TrainingJobArn", "")
-    name = _name(environ, config.hyperparameters, identity, arn)
+    given = _name(environ, config.hyperparameters, identity, arn) or settings.job_name
+    name = given or "training-job"
     hyperparameters = with_own_model_dir(config.hyperparameters, name, environ)
     machines = cluster.from_config(config.resources, lambda key: config.where(RESOURCES, key))
     by_name = values(hyperparameters)
@@ -119,6 +120,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     return Job(
         platform=NAME,
         name=name,
+        is_named=bool(given),
         hosts=machines.hosts,
         current_host=machines.current_host,
         group_hosts=choice.hosts,
@@ -213,13 +215,14 @@ def _training_job(files: Mapping[str, Any]) -> dict[str, str]:
 def _name(
     environ: Mapping[str, str], hyperparameters: tuple[Hyperparameter, ...], identity: Mapping[str, str], arn: str
 ) -> str:
-    """The job's name. The variable comes first, because all jobs of a tuning job share one ``sagemaker_job_name``."""
+    """The job's name; empty: nobody says it. The variable comes first, because all jobs of a tuning job share one
+    ``sagemaker_job_name``.
+    """
     return (
         environ.get("TRAINING_JOB_NAME")
         or identity.get("TrainingJobName")
         or text_value(hyperparameters, "sagemaker_job_name")
         or arn.rpartition("/")[2]
-        or "training-job"
     )
 
 

@@ -62,7 +62,6 @@ def test_the_command_makes_faults_beside_the_running_server(account: Account, en
     def ask(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*command, *words, *place], env=environ, capture_output=True, text=True, check=False)
 
-    assert ask("slow", "by-command", "algo-1", "--by", "2").stdout == "by-command: Training\n"
     wrong = ask("interrupt", "by-command")
     assert wrong.returncode == 64 and "isn't a spot job" in wrong.stderr
     assert ask("lose", "by-command", "algo-2").returncode == 0
@@ -106,59 +105,3 @@ def test_a_host_that_isnt_there_cant_fail(account: Account) -> None:
         account.server.lose("one-host", "algo-2")
     account.sagemaker.stop_training_job(TrainingJobName="one-host")
     account.server.wait("one-host")
-
-
-MEASURES = """
-import os, pathlib, time
-def work():
-    began = time.perf_counter()
-    for _ in range(300000): pass
-    return time.perf_counter() - began
-go = pathlib.Path(os.environ["GO"])
-best = min(work() for _ in range(20))
-print("trains", best, flush=True)
-with open(go) as pipe: pipe.read()
-slowed = sum(work() for _ in range(20)) / 20
-pathlib.Path(os.environ["SM_MODEL_DIR"], "factor").write_text(str(slowed / best))
-"""
-
-
-@pytest.mark.lane("sdk")
-def test_a_slow_host(account: Account, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    account.create("slow", MEASURES, Environment={"GO": str(go)})
-    account.until_it_says("slow", "trains")
-    account.server.slow("slow", "algo-1", by=10)
-    go.write_text("")
-    done = account.server.wait("slow")
-    assert done["TrainingJobStatus"] == "Completed", account.log("slow")
-    assert float(account.archive("out/slow/output/model.tar.gz")["factor"]) > 3
-
-
-FILLS = """
-import errno, os, pathlib
-if os.environ["SM_CURRENT_HOST"] == "algo-2": raise SystemExit(0)
-place = pathlib.Path(os.environ["SM_CHECKPOINT_DIR"])
-(place / "before").write_text("kept")
-print("trains", flush=True)
-with open(os.environ["GO"]) as pipe: pipe.read()
-try:
-    (place / "after").write_bytes(bytes(1 << 20))
-except OSError as error:
-    assert (place / "before").read_text() == "kept"
-    raise SystemExit(f"no space: {error.errno == errno.ENOSPC}")
-"""
-
-
-@pytest.mark.lane("sdk")
-@root_only
-def test_a_full_disk(account: Account, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    account.create("full", FILLS, Environment={"GO": str(go)}, **hosts(2))
-    account.until_it_says("full", "trains")
-    account.server.fill_disk("full", "algo-1")
-    go.write_text("")
-    done = account.server.wait("full")
-    assert done["TrainingJobStatus"] == "Failed" and "no space: True" in done["FailureReason"], account.log("full")

@@ -1,4 +1,4 @@
-"""What is asked of training jobs beside their way to the end: search, warm pools, deletion, word of changes."""
+"""What is asked of training jobs beside their way to the end: search, deletion, word of changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_search(account: Account) -> None:
         "search-1"
     ]
     more = {"Name": "HyperParameters.epochs", "Operator": "GreaterThan", "Value": "2"}
-    assert found_by(account, more) == ["search-10"]
+    assert found_by(account, ours, more) == ["search-10"]
     assert found_by(account, {"Name": "Tags.round", "Operator": "Equals", "Value": "2"}) == ["search-2"]
     assert found_by(account, ours, {"Name": "FailureReason", "Operator": "NotExists"}) == ["search-10", "search-2"]
     assert (
@@ -62,27 +62,6 @@ def test_a_job_that_is_over_can_be_deleted_and_its_name_used_again(account: Acco
     with pytest.raises(ClientError, match="Requested resource not found"):
         account.sagemaker.describe_training_job(TrainingJobName="deleted")
     assert account.run("deleted", "", **entry("exit 0"))["TrainingJobStatus"] == "Completed"
-
-
-@pytest.mark.lane("sdk")
-def test_a_warm_pool_keeps_the_cache_for_the_next_job_of_its_kind(account: Account) -> None:
-    resources = {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 10}
-    warm = {"ResourceConfig": {**resources, "KeepAlivePeriodInSeconds": 600}}
-    place = "$SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
-    first = account.run("warm-1", "", **warm, **entry(f"echo kept > {place}/file"))
-    assert first["WarmPoolStatus"]["Status"] == "Available"
-    listed = account.sagemaker.list_training_jobs(WarmPoolStatusEquals="Available")["TrainingJobSummaries"]
-    assert [job["TrainingJobName"] for job in listed] == ["warm-1"]
-    other = {"ResourceConfig": {**warm["ResourceConfig"], "InstanceType": "ml.m5.2xlarge"}}
-    account.run("warm-other", "", **other, **entry(f"test ! -e {place}/file"))
-    second = account.run("warm-2", "", **warm, **entry(f"grep kept {place}/file"))
-    assert second["TrainingJobStatus"] == "Completed", account.log("warm-2")
-    before = account.sagemaker.describe_training_job(TrainingJobName="warm-1")["WarmPoolStatus"]
-    assert before["Status"] == "Reused" and before["ReusedByJob"] == "warm-2"
-    account.sagemaker.update_training_job(TrainingJobName="warm-2", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
-    account.server.wait("warm-2", "Terminated")
-    with pytest.raises(ClientError, match="no warm pool"):
-        account.sagemaker.update_training_job(TrainingJobName="warm-2", ResourceConfig={"KeepAlivePeriodInSeconds": 9})
 
 
 def test_a_command_hears_of_every_change(environ: Mapping[str, str], tmp_path: Path) -> None:

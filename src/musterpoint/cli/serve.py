@@ -16,7 +16,7 @@ from musterpoint.serve.settings import BACKENDS, GPUS, PORT, REGION, Settings
 
 ABOUT = "Answer SageMaker's training API on this machine: a job that is created there really runs, on as many hosts."
 USAGE = """muster serve [--port P] [--backend process|netns|docker] [--image URI=LOCAL ...] [--data DIR]
-       muster serve interrupt JOB | lose JOB HOST | slow JOB HOST [--by N] | fill-disk JOB HOST"""
+       muster serve interrupt JOB | lose JOB HOST"""
 EXAMPLES = """
 Unmodified clients (boto3, the AWS CLI, the SageMaker SDK) need only what it prints: AWS_ENDPOINT_URL, a region, and
 credentials made for this server. S3, IAM, STS and CloudWatch are moto's, at the same address.

@@ -1,4 +1,4 @@
-"""``muster serve interrupt|lose|slow|fill-disk``: faults of a job that a running server has."""
+"""``muster serve interrupt|lose``: faults of a job that a running server has."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ class Fault(NamedTuple):
 FAULTS = {
     "interrupt": Fault("take a spot job's instances back: SIGTERM, 120 s, another start with the checkpoint", False),
     "lose": Fault("take a host away at once, with everything on it"),
-    "slow": Fault("make a host slower, --by times; --by 1: as fast as it was"),
-    "fill-disk": Fault("let nothing more fit onto a host's disk; needs root or containers"),
 }
 
 
@@ -33,8 +31,6 @@ def parser(name: str, data: str) -> Parser:
     made.add_argument("job", metavar="JOB", help="the training job's name")
     if fault.of_host:
         made.add_argument("host", metavar="HOST", help="one of its hosts, such as algo-2")
-    if name == "slow":
-        made.add_argument("--by", type=_factor, default=4.0, metavar="N", help="how many times slower [4]")
     made.add_argument("--data", default=data, metavar="DIR", help=f"the server's directory [./{data}]")
     return made
 
@@ -48,16 +44,7 @@ def run(name: str, argv: Sequence[str], data: str, needs: Callable[[ModuleNotFou
     except ModuleNotFoundError as error:
         raise needs(error) from None
     parameters: dict[str, Any] = {"host": asked.host} if FAULTS[name].of_host else {}
-    if name == "slow":
-        parameters["by"] = asked.by
     variables = running.read_running(os.path.abspath(asked.data))
     found = client.ControlClient(variables).ask(asked.job, name, parameters)
     print(f"{asked.job}: {found['SecondaryStatus']}", flush=True)
     return 0
-
-
-def _factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--by={text!r}: expected how many times slower, such as 4") from None

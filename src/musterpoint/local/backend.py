@@ -16,10 +16,7 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
 class Running(Protocol):
-    """A started host. ``pid``: the process that stands for it on this machine."""
-
-    @property
-    def pid(self) -> int: ...
+    """A started host."""
 
     def poll(self) -> int | None:
         """Its entry point's exit code (negative: a signal), or None while it runs."""

@@ -259,9 +259,6 @@ class Hosts:
         """Calls ``action`` in the thread that looks after the hosts; may be called from any."""
         self._loop.post(action)
 
-    def pid(self, host: str) -> int:
-        return self._handles[host].pid if host in self._running else 0
-
     def wait(self) -> None:
         """Returns when every host has ended and its output is written."""
         self._look_for_ends()

@@ -6,7 +6,6 @@ this process dies.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -313,11 +312,6 @@ class RunningContainer:
             os.close(self._output)
             raise
         self._thread.start()
-
-    @property
-    def pid(self) -> int:
-        with contextlib.closing(docker_engine.connect()) as engine:
-            return int(engine.state(self.identity).get("Pid", 0))
 
     def poll(self) -> int | None:
         return self._code

@@ -16,9 +16,6 @@ class Steered(Protocol):
     def post(self, action: Callable[[], None]) -> None:
         """Calls ``action`` in the thread that looks after the hosts; may be called from any."""
 
-    def pid(self, host: str) -> int:
-        """The process that stands for ``host`` on this machine, its ancestor; 0: it doesn't run."""
-
     def stop(self, why: str) -> None:
         """Stops the job, as StopTrainingJob does."""
 

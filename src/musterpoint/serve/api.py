@@ -123,14 +123,6 @@ class Server:
         """``host`` (``algo-2``) goes away at once, with everything on it."""
         return self._control.ask(job, "lose", {"host": host})
 
-    def slow(self, job: str, host: str, by: float = 4.0) -> dict[str, Any]:
-        """``host`` becomes ``by`` times slower; 1: as fast as it was."""
-        return self._control.ask(job, "slow", {"host": host, "by": by})
-
-    def fill_disk(self, job: str, host: str) -> dict[str, Any]:
-        """Nothing more fits onto the disk of ``host``; needs root, or containers."""
-        return self._control.ask(job, "fill-disk", {"host": host})
-
     def wait_for_output(self, job: str, text: str, timeout: float = 600.0) -> None:
         """Returns once a host of ``job`` has written a line with ``text``.
 

@@ -9,7 +9,6 @@ from musterpoint.serve.notices import Notices
 from musterpoint.serve.runner import Runner
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
-from musterpoint.serve.warm_pool import WarmPools
 
 
 class Context(NamedTuple):
@@ -17,7 +16,7 @@ class Context(NamedTuple):
 
     ``settings``: what it was started with. ``state``: everything it knows. ``runner``: starts jobs and tells them.
     ``notices``: what has changed. ``moto``: S3, IAM, Logs and the like, called inside of this process.
-    ``warm_pools``: what jobs have left for the next. ``say``: prints a line where the server runs.
+    ``say``: prints a line where the server runs.
     """
 
     settings: Settings
@@ -25,7 +24,6 @@ class Context(NamedTuple):
     runner: Runner
     notices: Notices
     moto: MotoServices
-    warm_pools: WarmPools
     say: Callable[[str], None]
 
 

@@ -27,9 +27,6 @@ from musterpoint.serve.transitions import KIND, OVER
 Control = Callable[[Record, Mapping[str, Any], Context], Mapping[str, Any]]
 SERVICE = "muster"
 PATH = "/_muster/jobs/"
-SLOWEST = 1000.0
-_POOL = frozenset(("Available", "InUse", "Reused", "Terminated"))
-"""Statuses of a warm pool, which outlives its job."""
 _PATIENCE = 60.0
 """Seconds that a job's process gets to make a fault."""
 
@@ -61,7 +58,7 @@ def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
         over = found.ended is not None
         if (over and not wanted) or found.status in wanted or _passed(found).intersection(wanted):
             return True
-        if over and not _POOL.intersection(wanted):
+        if over:
             raise ApiError("Timeout", f"{found.name} is {found.status}, and never was {' or '.join(wanted)}", 408)
         return False
 
@@ -97,8 +94,7 @@ def await_change(record: Record, reached: Callable[[Record], bool], timeout: flo
 
 
 def _passed(record: Record) -> set[str]:
-    passed = {each["Status"] for each in record.facts.get("SecondaryStatusTransitions", ())}
-    return {*passed, record.facts.get("WarmPoolStatus", {}).get("Status", "")}
+    return {each["Status"] for each in record.facts.get("SecondaryStatusTransitions", ())}
 
 
 def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -116,38 +112,17 @@ def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -
 
 def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
     """A host goes away at once, with everything on it."""
-    return _fail(record, "lose", parameters, context)
-
-
-def slow(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-    """A host becomes ``by`` times slower; 1: as fast as it was."""
-    by = parameters.get("by", 4.0)
-    if not isinstance(by, (int, float)) or not 1 <= by <= SLOWEST:
-        raise invalid(f"by={by!r}: expected how many times slower, from 1 (as fast as it was) to {SLOWEST:g}")
-    return _fail(record, "slow", {**parameters, "by": by}, context)
-
-
-def fill_disk(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-    """Nothing more fits onto a host's disk."""
-    return _fail(record, "fill-disk", parameters, context)
-
-
-def _fail(record: Record, fault: str, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
     host = parameters.get("host", "")
     hosts = requested.hosts(record.request)
     if host not in hosts:
         raise invalid(f"{record.name} has no host {host!r}: expected one of {', '.join(hosts)}")
     identity = secrets.token_hex(8)
-    _order(record, {**parameters, "order": fault, "host": host, "id": identity}, context)
+    _order(record, {"order": "lose", "host": host, "id": identity}, context)
 
     def made(found: Record) -> bool:
         return any(each["Id"] == identity for each in found.facts.get("_faults", [])) or found.status in OVER
 
-    found = await_change(record, made, _PATIENCE, context)
-    why = next((each["Why"] for each in found.facts.get("_faults", []) if each["Id"] == identity), "")
-    if why:
-        raise invalid(f"{fault}: {why}")
-    return described(found)
+    return described(await_change(record, made, _PATIENCE, context))
 
 
 def wait_for_output(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -189,8 +164,6 @@ CONTROLS: Mapping[str, Control] = {
     "wait-for-output": wait_for_output,
     "interrupt": interrupt,
     "lose": lose,
-    "slow": slow,
-    "fill-disk": fill_disk,
 }
 DESCRIBED: Mapping[str, Callable[[Context, Record], Mapping[str, Any]]] = {
     KIND: lambda context, record: described(record),

@@ -15,7 +15,6 @@ from musterpoint.local.platforms.platform import LocalPlatform
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve.backends import Way, backend_of
-from musterpoint.serve.faults import CannotFail, Slowness, fill_disk
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.telemetry import Telemetry, final_metrics
 
@@ -73,7 +72,6 @@ class JobRun:
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []
         self._timed_out = False
-        self._slow: dict[str, Slowness] = {}
         self._phases: list[Phase] = []
 
     def give_up(self) -> None:
@@ -97,24 +95,6 @@ class JobRun:
             hosts.end_the_rest(f"{host} was lost")
 
         self._steer(take)
-
-    def slow(self, host: str, factor: float) -> None:
-        """Makes ``host`` slower; 1: as fast as it was. Only while its processes run."""
-        before = self._slow.pop(host, None)
-        if before is not None:
-            before.end()
-        if factor > 1:
-            self._slow[host] = Slowness(self._pid(host), factor)
-
-    def fill_disk(self, host: str) -> None:
-        """From now on nothing more fits onto the disk of ``host``."""
-        fill_disk(self._pid(host))
-
-    def _pid(self, host: str) -> int:
-        pid = 0 if self._hosts is None else self._hosts.pid(host)
-        if not pid:
-            raise CannotFail(f"{host} doesn't run")
-        return pid
 
     def _steer(self, action: Callable[[Steered], None]) -> None:
         with self._lock:
@@ -150,9 +130,6 @@ class JobRun:
         self._phases.append(phase)
         if phase.status == "Stopping" and not self.ended_for:
             self._timed_out = True
-        if phase.status == "Uploading":
-            for slow in self._slow.values():
-                slow.end()
         self._entered(phase)
 
     def run(self, environ: Mapping[str, str]) -> Ended:

@@ -13,7 +13,6 @@ from musterpoint.local.results import ALGORITHM_ERROR
 from musterpoint.local.tree import BASE, Layout
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.warm_pool import CACHE, keep_alive
 
 
 def played(
@@ -49,8 +48,6 @@ def played(
         }
         if settings.gpus == "as-type":
             found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
-        if keep_alive(request):
-            found["SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"] = f"{host.tree}/{CACHE}"
         return found
 
     def processes(host: PlayedHost) -> Sequence[HostProcess]:

@@ -28,7 +28,6 @@ from musterpoint.serve.runner import Runner
 from musterpoint.serve.sequels import Sequels
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import State
-from musterpoint.serve.warm_pool import WarmPools
 
 IGNORED = "*\n"
 
@@ -49,8 +48,7 @@ class RunningServer:
         self._notices = Notices(settings.data)
         self._runner = Runner(self.settings, self._state, self._notices)
         moto = MotoServices(self.settings)
-        self._pools = WarmPools(self.settings, self._state, self._notices)
-        context = Context(self.settings, self._state, self._runner, self._notices, moto, self._pools, say)
+        context = Context(self.settings, self._state, self._runner, self._notices, moto, say)
         kept = KeptObjects(settings.data, moto)
         telemetry = KeptTelemetry(settings.data, settings.region, moto)
         credentials = Credentials(settings.data, access_key, secret_key)
@@ -59,12 +57,10 @@ class RunningServer:
             settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler, fd=listening.detach()
         )
         self._on_change = OnChange(self.settings, self._state, say) if settings.on_change else None
-        self._notices.listen(self._pools.changed)
         if self._on_change is not None:
             self._notices.listen(self._on_change.changed)
             self._on_change.start()
         self._notices.start()
-        self._pools.start()
         self._sequels = Sequels(context)
         self._sequels.start()
         self._runner.start()
@@ -91,7 +87,6 @@ class RunningServer:
         serving.join()
 
     def close(self) -> None:
-        self._pools.close()
         self._sequels.close()
         if self._on_change is not None:
             self._on_change.close()

@@ -10,12 +10,11 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.metrics import Point
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
-from musterpoint.serve import notices, transitions, warm_pool
+from musterpoint.serve import notices
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.backends import Way
 from musterpoint.serve.checkpoints import Checkpoints
 from musterpoint.serve.early_stops import MOST_EPOCHS
-from musterpoint.serve.faults import CannotFail
 from musterpoint.serve.job_process import INTERNAL_ERROR, SERVER_ENDED, JobProcess
 from musterpoint.serve.job_run import END, INTERRUPT, Ended, GivenUp, JobRun
 from musterpoint.serve.played import played
@@ -48,8 +47,6 @@ class TrainingProcess(JobProcess):
         files = TrainingFiles(self._transfers, request, self._directory, lambda: self._enter("Downloading"))
 
         def bring(host: str, tree: str) -> None:
-            if warm_pool.keep_alive(request):
-                warm_pool.bring_cache(self._settings, record.facts.get("_warm_from", ""), host, tree)
             files.bring(host, tree)
             checkpoints.bring(host, tree)
 
@@ -128,10 +125,7 @@ class TrainingProcess(JobProcess):
         except TransferError as error:
             self._enter("Failed", FailureReason=f"ClientError: Artifact upload failed:{error}", **facts)
             return False
-        last = self._last_status(record, ended)
-        for host in requested.hosts(request):
-            warm_pool.keep_cache(self._directory, host, layout.tree(host))
-        self._enter(last, **facts, **self._reason(ended), _warms=last == "Completed")
+        self._enter(self._last_status(record, ended), **facts, **self._reason(ended))
         return False
 
     def _last_status(self, record: Record, ended: Ended) -> str:
@@ -161,28 +155,15 @@ class TrainingProcess(JobProcess):
         known = dict(facts)
         if known.pop("_trains", False) and "TrainingStartTime" not in record.facts:
             known["TrainingStartTime"] = time.time()
-        if known.pop("_warms", False):
-            known.update(warm_pool.available(record))
-        elif status in transitions.PRIMARY and "WarmPoolStatus" in record.facts and status != "Stopping":
-            known["WarmPoolStatus"] = {"Status": "Terminated"}
         known["_interruptions"] = record.facts.get("_interruptions", 0) + known.get("_interruptions", 0)
         return known
 
     def _fail(self, run: JobRun, order: Mapping[str, Any]) -> None:
-        """Makes a fault, and keeps whether that worked, for who ordered it."""
-        host, why = order["host"], ""
-        try:
-            if order["order"] == "lose":
-                if self._checkpoints is not None:
-                    self._checkpoints.lose(host)
-                run.lose(host)
-            elif order["order"] == "slow":
-                run.slow(host, float(order["by"]))
-            else:
-                run.fill_disk(host)
-        except CannotFail as error:
-            why = str(error)
-        made = {"At": time.time(), "Fault": order["order"], "Host": host, "Why": why, "Id": order["id"]}
+        """A host is lost; keeps that it is, for who ordered it."""
+        if self._checkpoints is not None:
+            self._checkpoints.lose(order["host"])
+        run.lose(order["host"])
+        made = {"At": time.time(), "Fault": order["order"], "Host": order["host"], "Id": order["id"]}
 
         def change(record: Record) -> Record:
             return record._replace(facts={**record.facts, "_faults": [*record.facts.get("_faults", []), made]})

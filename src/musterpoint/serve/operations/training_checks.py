@@ -169,6 +169,8 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
         names = [each["ChannelName"] for each in channels if requested.input_mode(parameters, each) == mode]
         if names:
             said.append(f"{mode}: {', '.join(names)} is taken as File, and {text}")
+    if parameters["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        said.append("KeepAlivePeriodInSeconds: there are no instances to keep, and no warm pool")
     if parameters["OutputDataConfig"].get("KmsKeyId") or parameters["ResourceConfig"].get("VolumeKmsKeyId"):
         said.append("KmsKeyId: nothing is encrypted")
     return said

@@ -12,7 +12,6 @@ from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_checks import check, unfollowed
 from musterpoint.serve.state import Record
 from musterpoint.serve.transitions import KIND, OVER
-from musterpoint.serve.warm_pool import keep_alive
 
 _ECHOED = (
     "TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig",
@@ -41,9 +40,6 @@ def add_job(request: Request, parameters: Mapping[str, Any], tags: Mapping[str, 
     """The new job, checked already, as it stands in the state; it is run from now on."""
     context, name = request.context, parameters["TrainingJobName"]
     job = begun(context, KIND, name, parameters, parent)
-    pool = context.warm_pools.take(name, parameters)
-    if keep_alive(parameters):
-        job = job._replace(facts={**job.facts, "WarmPoolStatus": {"Status": "InUse"}, "_warm_from": pool})
     taken = (
         "Training job names must be unique within an AWS account and region, and a training job with this name "
         "already exists"
@@ -74,11 +70,10 @@ def described(record: Record) -> dict[str, Any]:
 
 
 def list_(request: Request) -> Mapping[str, Any]:
-    wanted = request.parameters.get("WarmPoolStatusEquals")
-    where = ["json_extract(facts, '$.WarmPoolStatus.Status') = ?"] if wanted else []
+    where = ["0"] if request.parameters.get("WarmPoolStatusEquals") else []  # no job has a warm pool
     if "TrainingPlanArnEquals" in request.parameters:
         raise not_here("ListTrainingJobs", "training plans (TrainingPlanArnEquals)")
-    page = listed(request.context.state, KIND, request.parameters, where, [wanted] if wanted else [])
+    page = listed(request.context.state, KIND, request.parameters, where, [])
     return page.answer("TrainingJobSummaries", [summary(record) for record in page.records])
 
 
@@ -97,21 +92,9 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def update(request: Request) -> Mapping[str, Any]:
-    """Changes how long the warm pool is kept; nothing else of a job can be changed here."""
-    record, parameters = job_of(request), request.parameters
-    for name in parameters:
-        if name not in ("TrainingJobName", "ResourceConfig"):
-            raise not_here("UpdateTrainingJob", f"an update of {name}")
-    seconds = parameters.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
-    if seconds is None:
-        raise invalid("No update was requested: expected ResourceConfig.KeepAlivePeriodInSeconds")
-    status = record.facts.get("WarmPoolStatus", {}).get("Status")
-    if status in (None, "Terminated", "Reused"):
-        raise invalid(f"The request was rejected because the job has no warm pool: its status is {status}")
-    context = request.context
-    context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, "_keep_alive": seconds}))
-    context.warm_pools.changed(record.name)
-    return {"TrainingJobArn": record.arn}
+    """Refuses: only a warm pool can be changed, and no job has one."""
+    record = job_of(request)
+    raise invalid(f"The request was rejected because the job {record.name} has no warm pool")
 
 
 def delete(request: Request) -> Mapping[str, Any]:
@@ -119,8 +102,6 @@ def delete(request: Request) -> Mapping[str, Any]:
     record = job_of(request)
     if record.status not in OVER:
         raise in_use(f"The training job is in status {record.status}: stop it first")
-    if record.facts.get("WarmPoolStatus", {}).get("Status") == "Available":
-        raise in_use("The training job has a warm pool: set its KeepAlivePeriodInSeconds to 0 first")
     request.context.runner.forget(record.name)  # first: a new job of that name finds nothing of this one
     request.context.state.remove(KIND, record.name)
     return {}

@@ -60,7 +60,7 @@ class ProgramsBelow:
         """A Python below a rank tells of the exception that ends it, and waits until it was heard."""
         if (script := self._scripts.get(rank)) is not None:
             self._look(script)
-            known = script.programs.get(pid) or ProgramEnd(pid, tree.command_of(pid, self._proc), runs=True)
+            known = script.programs.get(pid) or self._begun(script, pid)
             script.programs[pid] = known._replace(error=error)
 
     def ended(self, rank: int) -> tuple[tuple[ProgramEnd, ...], str]:

@@ -66,7 +66,7 @@ def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(local, own: tuple[st
         assert (ran.outcome(host)["code"], ran.outcome(host)["class"]) == (143, "stopped")
 
 
-SUMS = "import torch.distributed as d\nd.init_process_group('gloo')\nprint('of', d.get_world_size(), flush=True)\n"
+SUMS = "import torch.distributed as d\nd.init_process_group('gloo')\nprint('size', d.get_world_size(), flush=True)\n"
 
 
 @pytest.mark.lane("hosts")
@@ -76,7 +76,7 @@ def test_worlds_of_its_own_beside_others_are_told(local, ranks: str) -> None:  #
     own = f"exec {local.python} -m torch.distributed.run --master-port $((29000 + RANK)) --nproc-per-node 2 sums.py\n"
     run = local.program(f"#!/bin/bash\n{own}", "run.sh")
     ran = local.run("--hosts", "2", "--slots", "2", ranks, run)
-    assert (ran.code, ran.stdout.count("of 2")) == (0, 8)
+    assert (ran.code, ran.stdout.count("size 2")) == (0, 8)
     for host in ("algo-1", "algo-2"):
         (warning,) = ran.outcome(host)["warnings"]
         assert warning.startswith("torch.distributed.run in the place of rank ") and "--launcher script" in warning

@@ -68,19 +68,22 @@ class HiddenWork:
         if not well or not (programs or self._are_scripts):
             return
         from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
-        from musterpoint.core.diagnosis.program_failures import ends_with_exception, failure_of_rank
+        from musterpoint.core.diagnosis.program_failures import failure_of_rank
+        from musterpoint.core.diagnosis.program_output import ends_with_error
 
         unknown = not programs or any(one.status is None and not one.runs for one in programs)
-        if unknown and ends_with_exception(end, self._context.diagnosis):
-            last = programs[-1] if programs else ProgramEnd(0, "a program in the background")
-            programs = (*programs[:-1], last._replace(status=last.status or 1, runs=False))
+        if unknown and ends_with_error(end.tail or end.stdout_tail, self._context.diagnosis.files.read):
+            last = programs[-1] if programs else ProgramEnd(0, "a program")
+            said = last.error or failure_of_rank(end, self._context.diagnosis).reason.partition("\n")[0]
+            programs = (*programs[:-1], last._replace(error=said, runs=False))
         if (one := hidden_end(programs, script)) is None:
             return
         status = one.status or 1
-        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
         how = f"exit code {status}" if status > 0 else signal_name(-status)
+        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
         error, name = self._context.mask(said.partition("\n")[0]), self._context.mask(one.name)
-        error = how if error.startswith("rank ") else f"{error} ({how})"
+        if one.status is not None:
+            error = how if error.startswith("rank ") else f"{error} ({how})"
         self._context.record("exception-hidden", rank=end.rank, error=error)
         self.warnings.append(f"rank {end.rank} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
 

@@ -64,3 +64,19 @@ def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(local, own: tuple[st
     assert ("rank 2 has saved" in ran.log("algo-2")) == saved, ran.log("algo-2")
     for host in ("algo-1", "algo-2"):
         assert (ran.outcome(host)["code"], ran.outcome(host)["class"]) == (143, "stopped")
+
+
+MEETS = "import torch.distributed as d\nd.init_process_group('gloo')\n"
+
+
+@pytest.mark.lane("hosts")
+@pytest.mark.parametrize("ranks", ["--launcher=ranks", "--launcher=torchrun"])
+def test_worlds_of_its_own_beside_others_are_told(local, ranks: str) -> None:  # type: ignore[no-untyped-def]
+    local.program(MEETS, "meets.py")
+    own = f"exec {local.python} -m torch.distributed.run --master-port $((29000 + RANK)) --nproc-per-node 2 meets.py\n"
+    run = local.program(f"#!/bin/bash\n{own}", "run.sh")
+    ran = local.run("--hosts", "2", "--slots", "2", ranks, run)
+    assert ran.code == 0, ran.stderr
+    for host in ("algo-1", "algo-2"):
+        (warning,) = ran.outcome(host)["warnings"]
+        assert warning.startswith("torch.distributed.run in the place of rank ") and "--launcher script" in warning

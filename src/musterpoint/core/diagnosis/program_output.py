@@ -217,6 +217,15 @@ def ends_with_exception(tail: bytes, source: Callable[[str], str | None] = lambd
     return not any(line.text.strip() for line in lines if line.number > raised[-1].end)
 
 
+def ends_with_error(tail: bytes, source: Callable[[str], str | None] = lambda file: None) -> bool:
+    """Whether the last that a program printed is an exception that nothing caught, a crash, or of a wrong option."""
+    said = [line for line in lines_of(tail) if line.text.strip()]
+    if said and _PARSER.match(said[-1].text):
+        return True
+    crashed = [one for one in parse(said) if one.fatal and not one.timed_out]
+    return ends_with_exception(tail, source) or bool(crashed and lines_after(said, crashed[-1]) == 0)
+
+
 def raised_aside(tail: bytes) -> str:
     """The first line of an exception that ended a thread or a child shortly before a program fell silent; or empty."""
     lines = lines_of(tail)

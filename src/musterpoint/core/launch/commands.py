@@ -8,46 +8,33 @@ import shlex
 from typing import Sequence
 
 from musterpoint.base.kinds import LAUNCHERS
-from musterpoint.base.records import NamedTuple
 
 _PYTHON = re.compile(r"python[0-9.]*")
 _ASSIGNMENT = re.compile(r"\w+=")
-SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
 _BEFORE = frozenset({"cd", "export", "set", "source", ".", "ulimit", "module", "echo", "mkdir", "unset"})
 """Commands of a shell that only prepare the one behind them."""
 
 
-class _Wrapper(NamedTuple):
-    """A program that runs the command behind its own words.
-
-    ``valued``: its options that have a value of their own. ``operands``: words before the command.
-    """
-
-    valued: tuple[str, ...] = ()
-    operands: int = 0
-
-
-_WRAPPERS: dict[str, _Wrapper] = {
-    "env": _Wrapper(("-u", "--unset", "-C", "--chdir")),
-    "nice": _Wrapper(("-n", "--adjustment")),
-    "timeout": _Wrapper(("-k", "--kill-after", "-s", "--signal"), 1),
-    "stdbuf": _Wrapper(("-i", "--input", "-o", "--output", "-e", "--error")),
-    "nohup": _Wrapper(),
-    "setsid": _Wrapper(),
-    "exec": _Wrapper(("-a",)),
-    "time": _Wrapper(("-f", "--format", "-o", "--output")),
-    "ionice": _Wrapper(("-c", "--class", "-n", "--classdata")),
-    "chrt": _Wrapper(operands=1),
-    "taskset": _Wrapper(operands=1),
-    "numactl": _Wrapper(("-i", "-m", "-N", "-C", "-p", "--interleave", "--membind", "--cpunodebind", "--physcpubind")),
-    "unshare": _Wrapper(),
-    "sudo": _Wrapper(("-u", "--user", "-g", "--group")),
-    "gosu": _Wrapper(operands=1),
-    "tini": _Wrapper(("-p",)),
-    "dumb-init": _Wrapper(),
-    "uv": _Wrapper(("--python", "-p", "--with", "--project", "--directory", "--extra"), 1),
-    "conda": _Wrapper(("-n", "--name", "-p", "--prefix", "--cwd"), 1),
+_WRAPPERS: dict[str, tuple[int, str]] = {
+    "env": (0, "-u --unset -C --chdir"),
+    "nice": (0, "-n --adjustment"),
+    "timeout": (1, "-k --kill-after -s --signal"),
+    "stdbuf": (0, "-i --input -o --output -e --error"),
+    "nohup": (0, ""),
+    "setsid": (0, ""),
+    "exec": (0, "-a"),
+    "time": (0, "-f --format -o --output"),
+    "ionice": (0, "-c --class -n --classdata"),
+    "chrt": (1, ""),
+    "taskset": (1, ""),
+    "numactl": (0, "-i -m -N -C -p --interleave --membind --cpunodebind --physcpubind"),
+    "tini": (0, "-p"),
+    "dumb-init": (0, ""),
+    "uv": (1, "--python -p --with --project --directory --extra"),
+    "conda": (1, "-n --name -p --prefix --cwd"),
 }
+"""Programs that run the command behind their own words: how many stand before it, and the options with a value."""
 _MODULE = re.compile(r"-[bBdEiIOPqsSuv]*m(.*)")
 _VALUED_BY_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
 
@@ -56,10 +43,10 @@ def launching(words: Sequence[str]) -> str:
     """The command, or Python's module, of a launcher that ``words`` run; empty: they run none."""
     for _ in words:  # each turn takes words away
         name = os.path.basename(words[0]) if words else ""
-        if name in SHELLS:
+        if name in _SHELLS:
             words = _of_shell(words[1:])
         elif name in _WRAPPERS:
-            words = _behind(words[1:], _WRAPPERS[name])
+            words = _behind(words[1:], *_WRAPPERS[name])
         elif _PYTHON.fullmatch(name):
             return _of_python(words[1:])
         else:
@@ -84,19 +71,17 @@ def _named(name: str, behind: Sequence[str]) -> str:
     return name if any(not called.isdisjoint(row.commands) for row in LAUNCHERS.values()) else ""
 
 
-def _behind(words: Sequence[str], wrapper: _Wrapper) -> Sequence[str]:
+def _behind(words: Sequence[str], operands: int = 0, valued: str = "") -> Sequence[str]:
     """The command behind a wrapper's own ``words``."""
-    operands, at = wrapper.operands, 0
-    while at < len(words):
-        word = words[at]
-        if word in wrapper.valued:
-            at += 1
-        elif not (word.startswith("-") or _ASSIGNMENT.match(word)):
+    while words:
+        if words[0] in valued.split():
+            words = words[1:]
+        elif not (words[0].startswith("-") or _ASSIGNMENT.match(words[0])):
             if not operands:
                 break
             operands -= 1
-        at += 1
-    return words[at:]
+        words = words[1:]
+    return words
 
 
 def _of_shell(words: Sequence[str]) -> Sequence[str]:
@@ -118,4 +103,4 @@ def _of_shell(words: Sequence[str]) -> Sequence[str]:
     *before, last = [command for command in commands if command] or [[]]
     if any(command[0] not in _BEFORE and not _ASSIGNMENT.match(command[0]) for command in before):
         return ()
-    return _behind(last, _Wrapper())
+    return _behind(last)

@@ -62,6 +62,7 @@ class HostProcesses:
         self._once = SignalOnce(context.loop)
         self._others = ServicesAndLaunchers(self._once)
         self._ranks = Ranks(context, self._others, self._once, self._rank_ended)
+        self.hidden = self._ranks.hidden
         self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
@@ -77,7 +78,8 @@ class HostProcesses:
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._ranks.expect(keys, plan.world_size, plan.independent, session.runs_script)
+        self._ranks.expect(keys, plan.world_size)
+        self.hidden.expect(session.number, 0 if plan.independent else plan.world_size, session.runs_script)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.under_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
@@ -156,20 +158,6 @@ class HostProcesses:
     def cut_off(self) -> bool:
         """See :attr:`Ranks.cut_off`."""
         return self._ranks.cut_off
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """See :attr:`Ranks.hidden`."""
-        return tuple(self._ranks.hidden)
-
-    @property
-    def told(self) -> str:
-        """The warning of :attr:`hidden` that was said when it was found."""
-        return self._ranks.nested
-
-    def note_left(self, left: list[int]) -> None:
-        """Keeps that programs which a script had left in the background, ``left`` by pid, were cut off at its end."""
-        self._ranks.note_left(left)
 
     def unstarted(self, session: int) -> list[tuple[int, int]]:
         """The ranks of a session (global, local) whose program doesn't run yet."""
@@ -322,8 +310,8 @@ class HostProcesses:
         """Passes the end of a rank on, behind what its last end says about all of them."""
         if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
             last = not self._ranks.untold(event.key[0])
-            explained = last and self._ranks.has_hidden(self.left_running)
-            nested = self._ranks.nested_worlds(event.key[0]) if last else ""
+            explained = last and self.hidden.explains(not self._ranks.own_children().issuperset(self.left_running))
+            nested = self.hidden.worlds(event.key[0]) if last else ""
             failure = meeting.rank_ended(event.failure is None and not self.is_ending, last, explained, nested)
             if failure is not None:
                 self._emit(Broken(failure))

@@ -15,7 +15,7 @@ from musterpoint.core.diagnosis.hidden_ends import NestedWorld, ProgramEnd
 from musterpoint.core.launch.commands import launching
 from musterpoint.core.processes import tree
 
-SOONEST, LATEST, SLOWER = 0.005, 2.0, 1.5
+SOONEST, LATEST, SLOWER = 0.005, 0.5, 1.2
 """Seconds from one look at a script to the next: after a start or an end the first, then each time longer."""
 TAKEN = 0.002
 """Seconds to the first question for the status of a program that its parent hasn't taken yet."""
@@ -60,7 +60,7 @@ class ProgramsBelow:
         """A Python below a rank tells of the exception that ends it, and waits until it was heard."""
         if (script := self._scripts.get(rank)) is not None:
             self._look(script)
-            known = script.programs.get(pid) or ProgramEnd(pid, tree.command_of(pid, self._proc), runs=True)
+            known = script.programs.get(pid) or self._begun(script, pid)
             script.programs[pid] = known._replace(error=error)
 
     def ended(self, rank: int) -> tuple[tuple[ProgramEnd, ...], str]:

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Callable, Sequence
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import RankEnd
-from musterpoint.core.diagnosis.failures import signal_name
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
+from musterpoint.core.supervise.hidden_work import HiddenWork
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
-    from musterpoint.core.supervise.programs_below import ProgramsBelow
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
 """Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
@@ -29,8 +27,6 @@ TO_TELL = 0.3
 """Seconds of its grace that a rank's output leaves for telling its end."""
 ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
-UNTIL_LOOKED = 0.02
-"""Seconds from a rank's start to the first look at what it runs; a script's programs may end soon."""
 
 
 class Rank:
@@ -121,9 +117,6 @@ class Ranks:
         self._oom_before = context.oom_kills()
         self._expected: set[Key] = set()
         self._worlds: dict[int, int] = {}
-        self._below: dict[int, ProgramsBelow] = {}
-        self._joint: dict[int, int] = {}
-        self._are_scripts = False
         self._ended_well: dict[int, set[int]] = {}
         self._cut_off = False
         self._ranks: dict[Key, Rank] = {}
@@ -138,12 +131,7 @@ class Ranks:
         self._last_end = 0.0
         self._orphans_had_time = False
         self._reported: Failure | None = None
-        self.hidden: list[str] = []
-        """What ranks that ended with 0 have hidden, in sentences."""
-        self.programs: list[ProgramEnd] = []
-        """The Pythons that scripts in the place of ranks have started."""
-        self.nested = ""
-        """Another launcher's worlds in the place of ranks, in a sentence."""
+        self.hidden = HiddenWork(context)
 
     def oom_struck(self, status: int | None) -> bool:
         """Whether ``status`` is an error, and the kernel has OOM-killed a process since the start."""
@@ -151,13 +139,9 @@ class Ranks:
 
     # -- which ranks exist --
 
-    def expect(self, keys: Sequence[Key], world: int = 1, independent: bool = False, are_scripts: bool = False) -> None:
-        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before.
-
-        ``independent``: they needn't be one world; ``are_scripts``: their program is none of Python's.
-        """
-        self._reported, self._are_scripts = None, are_scripts
-        self._joint.update((session, 0 if independent else world) for session, _local in keys)
+    def expect(self, keys: Sequence[Key], world: int = 1) -> None:
+        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
+        self._reported = None
         self._expected.update(keys)
         self._worlds.update((session, world) for session, _local in keys)
 
@@ -184,38 +168,7 @@ class Ranks:
         """The program was started, by us or by its stub."""
         rank.pid = pid
         self._by_pid[pid] = rank
-        self._context.loop.call_later(0 if self._are_scripts else UNTIL_LOOKED, lambda: self._watch_below(rank))
-
-    def _watch_below(self, rank: Rank) -> None:
-        """Begins to look at the programs below a rank, once it was started: the start needn't wait for it."""
-        if rank.key not in self._expected:
-            return
-        from musterpoint.core.supervise.programs_below import ProgramsBelow
-
-        if rank.session not in self._below:
-            loop, world = self._context.loop, self._joint.get(rank.session, 0)
-            self._below[rank.session] = ProgramsBelow(loop, world, lambda: self._found_world(rank.session))
-        self._below[rank.session].watch(rank.number, rank.pid)
-
-    def _found_world(self, session: int) -> None:
-        """Another launcher has made worlds below ranks: says so where they can't be the job's one."""
-        from musterpoint.core.diagnosis.hidden_ends import are_separate
-
-        if not self.nested and are_separate(self._below[session].worlds, self._joint[session]):
-            self.nested = self.nested_worlds(session)
-            world = next(iter(self._below[session].worlds.values()))
-            self._context.record("worlds-apart", launcher=world.launcher, size=world.size, world=self._joint[session])
-            self._context.say(f"warning: {self.nested}")
-            self.hidden.append(self.nested)
-
-    def nested_worlds(self, session: int) -> str:
-        """What there is of other launchers' worlds below a session's ranks, in a sentence; empty: nothing."""
-        found = self._below[session].worlds if session in self._below else {}
-        if not found:
-            return ""
-        from musterpoint.core.diagnosis.hidden_ends import nested_words
-
-        return nested_words(found, self._joint[session], self._context.diagnosis.job.once_per_host)
+        self.hidden.started(rank.session, rank.number, pid)
 
     @property
     def live(self) -> dict[int, int]:
@@ -370,9 +323,7 @@ class Ranks:
             rank = self._by_pid.get(tree.behind_shells(facts.pid, self._by_pid))
             if rank is not None:
                 rank.below = facts  # the shell may go on after it, so that is told only if it is asked
-                self._watch_below(rank)
-                error = facts.chain[-1].text.partition("\n")[0]
-                self._below[rank.session].raised(rank.number, facts.pid, error)
+                self.hidden.raised(rank.session, rank.number, rank.pid, facts.pid, facts.chain[-1].text)
         elif rank.raised is None and rank.key in self._expected:
             rank.raised = facts
             self._context.record("rank-raised", rank=rank.number)
@@ -465,7 +416,7 @@ class Ranks:
             first = self._ended[0]
             if self._wait_for_orphans and not self._expected and len(self._ended) == 1:
                 left = self._once.signal_orphans(
-                    self._own_children(), self._signal, self._last_end, readers=first.rest.is_over
+                    self.own_children(), self._signal, self._last_end, readers=first.rest.is_over
                 )
                 self._orphans_had_time |= left
                 if left:
@@ -473,49 +424,10 @@ class Ranks:
             if not first.rest.is_over:
                 return
             del self._ended[0]
-            self._note_hidden(first)
+            rank, well = first.rank, not first.failed and first.rank.key not in self._signalled
+            end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *self._tails_of(rank))
+            self.hidden.ended(rank.session, end, well)
             self._emit(RankEnded(first.rank.key, self._failure_at_end(first), self._cut_short(first)))
-
-    def _note_hidden(self, ended: EndedRank) -> None:
-        """Keeps what failed in a rank's script where the rank ended with 0, and the script did nothing about it."""
-        rank = ended.rank
-        below = self._below.get(rank.session)
-        programs, script = below.ended(rank.number) if below is not None else ((), "")
-        self.programs += programs
-        if ended.failed or rank.key in self._signalled or not (programs or self._are_scripts):
-            return
-        from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
-        from musterpoint.core.diagnosis.program_failures import ends_with_exception, failure_of_rank
-
-        end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *self._tails_of(rank))
-        unknown = not programs or any(one.status is None for one in programs)
-        if unknown and ends_with_exception(end, self._context.diagnosis):
-            last = programs[-1] if programs else ProgramEnd(0, "a program in the background")
-            programs = (*programs[:-1], last._replace(status=last.status or 1, runs=False))
-        if (one := hidden_end(programs, script)) is None:
-            return
-        status = one.status or 1
-        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
-        how = f"exit code {status}" if status > 0 else signal_name(-status)
-        error = self._context.mask(said.partition("\n")[0])
-        error = how if error.startswith("rank ") else f"{error} ({how})"
-        self._context.record("exception-hidden", rank=rank.number, error=error)
-        name = self._context.mask(one.name)
-        self.hidden.append(f"rank {rank.number} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
-
-    def has_hidden(self, left: Sequence[int]) -> bool:
-        """Whether a script hid something, also by what it ``left`` running (our children, by pid)."""
-        return bool(self.hidden) or (self._are_scripts and not self._own_children().issuperset(left))
-
-    def note_left(self, left: Sequence[int]) -> None:
-        """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
-        from musterpoint.core.diagnosis.hidden_ends import WAIT, left_behind
-
-        names = {pid: tree.command_of(pid) for pid in left if tree.is_python(pid)}
-        if cut_off := [self._context.mask(name) for name in left_behind(names, self.programs, self._are_scripts)]:
-            programs = ", ".join(cut_off)
-            self._context.record("left-cut-off", programs=programs)
-            self.hidden.append(f"the program's end cut off what it had left running: {programs}: {WAIT}")
 
     def _failure_at_end(self, ended: EndedRank) -> Failure | None:
         """The failure that a rank's end is, by all that was written for it; None if it is none."""
@@ -547,7 +459,7 @@ class Ranks:
         tails = self._tails_of(rank)
         return failure_as_printed(end._replace(tail=tails[0], stdout_tail=tails[1]), self._context.diagnosis)
 
-    def _own_children(self) -> set[int]:
+    def own_children(self) -> set[int]:
         """Pids of our children that are no orphans."""
         return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *self.stubs}
 
@@ -605,7 +517,6 @@ class Ranks:
                 rank.connection.close()
 
     def close(self) -> None:
-        for below in self._below.values():
-            below.close()
+        self.hidden.close()
         for ended in self._ended:
             ended.rest.close()

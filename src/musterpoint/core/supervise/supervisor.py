@@ -132,7 +132,7 @@ class Supervisor:
         log ends with the reason.
         """
         for warning in outcome.warnings:
-            if warning not in self._processes.told:
+            if warning != self._processes.hidden.told:
                 self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
             self._context.say(f"what ended the job: {first_line(outcome.failure)}")
@@ -192,7 +192,7 @@ class Supervisor:
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
             cut_off=self._processes.cut_off,
-            warnings=self._processes.hidden,
+            warnings=tuple(self._processes.hidden.warnings),
         )
 
     def _record_silence(self) -> None:
@@ -282,7 +282,7 @@ class Supervisor:
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
             if code_of(self._state, self._rules) == 0 and not self._state.stop_signal:
-                self._processes.note_left(left)
+                self._processes.hidden.note_left(left)
             for _ in range(MOST_ROUNDS):
                 if self._processes.end_left_running():
                     self._wait_while(self._left_with_orphans, LEFT_TIME)

@@ -1,0 +1,128 @@
+"""Keeps what ranks that end with 0 hide: what failed or was cut off in their scripts, and worlds of other launchers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence
+
+from musterpoint.core.diagnosis.facts import RankEnd
+from musterpoint.core.diagnosis.failures import signal_name
+from musterpoint.core.processes import tree
+from musterpoint.core.supervise.context import SupervisorContext
+
+if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd
+    from musterpoint.core.supervise.programs_below import ProgramsBelow
+
+UNTIL_LOOKED = 0.02
+"""Seconds from a rank's start to the first look at what it runs; a script's programs may end soon."""
+
+
+class HiddenWork:
+    """``warnings`` are sentences; ``told``: that of them which was said when it was found."""
+
+    def __init__(self, context: SupervisorContext) -> None:
+        self._context = context
+        self.warnings: list[str] = []
+        self.told = ""
+        self._programs: list[ProgramEnd] = []
+        self._below: dict[int, ProgramsBelow] = {}
+        self._joint: dict[int, int] = {}
+        self._are_scripts = False
+
+    def expect(self, session: int, world: int, are_scripts: bool) -> None:
+        """A session's ranks will come up, of ``world`` in all (0: they needn't be one world).
+
+        ``are_scripts``: their program is none of Python's.
+        """
+        self._joint[session], self._are_scripts = world, are_scripts
+
+    def started(self, session: int, rank: int, pid: int) -> None:
+        """A rank's program runs: looks at what is below it once it was started, as the start needn't wait for that."""
+
+        def watch() -> None:
+            if tree.read_stat(pid) is not None:
+                self._of(session).watch(rank, pid)
+
+        self._context.loop.call_later(0 if self._are_scripts else UNTIL_LOOKED, watch)
+
+    def _of(self, session: int) -> ProgramsBelow:
+        if session not in self._below:
+            from musterpoint.core.supervise.programs_below import ProgramsBelow
+
+            loop, world = self._context.loop, self._joint.get(session, 0)
+            self._below[session] = ProgramsBelow(loop, world, lambda: self._found_world(session))
+        return self._below[session]
+
+    def raised(self, session: int, rank: int, rank_pid: int, pid: int, text: str) -> None:
+        """A Python below a rank tells of the exception that ends it."""
+        self._of(session).watch(rank, rank_pid)
+        self._of(session).raised(rank, pid, text.partition("\n")[0])
+
+    def ended(self, session: int, end: RankEnd, well: bool) -> None:
+        """A rank has ended, ``well`` or not: keeps what failed in its script where that did nothing about it.
+
+        ``end``: with what the rank has printed.
+        """
+        programs, script = self._below[session].ended(end.rank) if session in self._below else ((), "")
+        self._programs += programs
+        if not well or not (programs or self._are_scripts):
+            return
+        from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
+        from musterpoint.core.diagnosis.program_failures import failure_of_rank
+        from musterpoint.core.diagnosis.program_output import ends_with_error
+
+        unknown = not programs or any(one.status is None and not one.runs for one in programs)
+        if unknown and ends_with_error(end.tail or end.stdout_tail, self._context.diagnosis.files.read):
+            last = programs[-1] if programs else ProgramEnd(0, "a program")
+            said = last.error or failure_of_rank(end, self._context.diagnosis).reason.partition("\n")[0]
+            programs = (*programs[:-1], last._replace(error=said, runs=False))
+        if (one := hidden_end(programs, script)) is None:
+            return
+        status = one.status or 1
+        how = f"exit code {status}" if status > 0 else signal_name(-status)
+        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
+        error, name = self._context.mask(said.partition("\n")[0]), self._context.mask(one.name)
+        if one.status is not None:
+            error = how if error.startswith("rank ") else f"{error} ({how})"
+        self._context.record("exception-hidden", rank=end.rank, error=error)
+        self.warnings.append(f"rank {end.rank} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
+
+    def note_left(self, left: Sequence[int]) -> None:
+        """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
+        from musterpoint.core.diagnosis.hidden_ends import WAIT, left_behind
+
+        names = {pid: tree.command_of(pid) for pid in left if tree.is_python(pid)}
+        if cut_off := left_behind(names, self._programs, self._are_scripts):
+            programs = self._context.mask(", ".join(cut_off))
+            self._context.record("left-cut-off", programs=programs)
+            self.warnings.append(f"the program's end cut off what it had left running: {programs}: {WAIT}")
+
+    def explains(self, orphans: bool) -> bool:
+        """Whether scripts hid something, also by ``orphans`` that they left: their ranks are not to be judged."""
+        return bool(self.warnings) or (self._are_scripts and orphans)
+
+    def _found_world(self, session: int) -> None:
+        """Another launcher has made worlds below ranks: says so where they can't be the job's one."""
+        from musterpoint.core.diagnosis.hidden_ends import are_separate
+
+        worlds, world = self._below[session].worlds, self._joint[session]
+        if not self.told and are_separate(worlds, world):
+            self.told = self.worlds(session)
+            launcher, size, _ranks = min(worlds.items())[1]
+            self._context.record("worlds-apart", launcher=launcher, size=size, world=world)
+            self._context.say(f"warning: {self.told}")
+            self.warnings.append(self.told)
+
+    def worlds(self, session: int) -> str:
+        """The worlds of other launchers below a session's ranks, in a sentence; empty: there are none."""
+        found = self._below[session].worlds if session in self._below else {}
+        if not found:
+            return ""
+        from musterpoint.core.diagnosis.hidden_ends import nested_words
+
+        return nested_words(found, self._joint[session], self._context.diagnosis.job.once_per_host)
+
+    def close(self) -> None:
+        """Ends all looks."""
+        for below in self._below.values():
+            below.close()

@@ -17,7 +17,21 @@ import torch
 from torch import nn
 
 from . import absent
-from .effects import OF_TORCH, VALUES, Place, alike, content, elements, fill, is_array, objects, plain, same, vars_of
+from .effects import (
+    GONE,
+    OF_TORCH,
+    VALUES,
+    Place,
+    alike,
+    content,
+    elements,
+    fill,
+    is_array,
+    objects,
+    plain,
+    same,
+    vars_of,
+)
 from .scheduler import current
 
 
@@ -193,32 +207,43 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pr
 
 
 class Copies:
-    """Attributes of modules as they are now, to put them back: what runs meanwhile leaves nothing behind."""
+    """Modules' attributes as they are now, to put them back: what runs meanwhile leaves nothing behind."""
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        held = [vars_of(each) for each in modules]
-        tables = [each[name] for each in held for name in _TABLES if each.get(name)]
-        self._dicts = [(each, dict(each)) for each in (*held, *tables)]
-        values = [value for each in held for _, value in plain(each)]
-        found = {key: each for value in values for key, (each, _) in objects(value).items()}
-        self._contents = [(each, inside) for each in found.values() if (inside := content(each)) is not None]
-        values += [each for _, inside in self._contents for _, each in elements(inside)]
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        held = {name: vars_of(each) for name, each in modules.items()}
+        tables = [(name, each[key]) for name, each in held.items() for key in _TABLES if each.get(key)]
+        self._dicts = [(name, each, dict(each)) for name, each in (*held.items(), *tables)]
+        values = [(Place(name, key), value) for name, each in held.items() for key, value in plain(each)]
+        found = {key: (place, each) for place, value in values for key, (each, _) in objects(value).items()}
+        self._contents = [(place, each, inside) for place, each in found.values() if (inside := content(each))]
+        values += [(place, each) for place, _, inside in self._contents for _, each in elements(inside)]
         self._tensors = [
-            (each, each.detach().clone())
-            for each in values
+            (place, each, each.detach().clone())
+            for place, each in values
             if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
         ]
 
-    def restore(self) -> None:
-        for now, before in self._dicts:
+    def restore(self) -> list[Place]:
+        """Puts them back; those that had changed."""
+        changed = []
+        for name, now, before in self._dicts:
             if not alike(now, before):
+                keys = [key for key in {**before, **now} if now.get(key, GONE) is not before.get(key, GONE)]
+                changed += [Place(name, str(key)) for key in keys if not _equal(now.get(key, GONE), before.get(key))]
                 now.clear()
                 now.update(before)
-        for value, inside in self._contents:
+        for place, value, inside in self._contents:
             found = content(value)
             if found is None or not same(found, inside):
+                changed.append(place)
                 fill(value, inside)
         with torch.no_grad():
-            for tensor, kept in self._tensors:
+            for place, tensor, kept in self._tensors:
                 if not torch.equal(tensor, kept):
+                    changed.append(place)
                     tensor.copy_(kept)
+        return changed
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return isinstance(one, VALUES) and type(one) is type(two) and bool(one == two)

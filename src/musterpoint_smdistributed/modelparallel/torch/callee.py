@@ -134,20 +134,15 @@ class RemoteCall(torch.autograd.Function):
             return (None,) * (2 + ctx.count)
         through = {index for index, here in enumerate(present) if here}
         if through & exchange.passed:
-            raise SMPStepError(_second_time(f"{exchange.what}, which is on another rank of the pipeline,"))
+            raise SMPStepError(passes.second_time(exchange.what))
         if not keeps:
             exchange.passed |= through
+            if task is not None:
+                task.passed.append(exchange.what)
         request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
         sent = [_dense(gradient) for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
         answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
         return (None, None, *_spread(answer.present, received))
-
-
-def _second_time(what: str) -> str:
-    return (
-        f"Trying to backward through {what} a second time: two losses, or a loss and torch.autograd.grad(), share the "
-        "call, and its graph was freed by the first one. Pass retain_graph=True there, or add the losses"
-    )
 
 
 def named(target: tuple[Any, ...]) -> str:
@@ -240,7 +235,7 @@ class Callee:
         saved = self._saved.get((call.id, position))
         roots = [] if saved is None else [saved.results[index] for index, here in enumerate(request.present) if here]
         if saved is None or any(edge is None for edge in roots):
-            raise SMPStepError(_second_time(named(call.links[position].target)))
+            raise SMPStepError(passes.second_time(named(call.links[position].target)))
         if not request.keeps:
             saved.results[:] = [None if here else edge for here, edge in zip(request.present, saved.results)]
             if all(edge is None for edge in saved.results):
@@ -325,9 +320,9 @@ def _run(
         try:
             torch.autograd.backward(roots, tensors, retain_graph=request.keeps)
         except RuntimeError as error:
-            if "backward through the graph a second time" not in str(error):
+            if not passes.is_second(error):
                 raise
-            raise SMPStepError(_second_time(named(request.call.links[request.position].target))) from error
+            raise SMPStepError(passes.second_time(named(request.call.links[request.position].target))) from error
     for each in received:
         each.expected = False
     return [None if received is None else received.gradient for received in saved.arguments]

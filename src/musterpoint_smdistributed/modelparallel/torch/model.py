@@ -614,6 +614,12 @@ def _device() -> torch.device | None:
 
 def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Sharding:
     cfg, replicas = state.cfg, state.group("dp")
+    for name, each in module.named_modules():
+        if cfg.sdp_gradient_clipping and getattr(each, "sparse", False) and isinstance(each, sharding.EMBEDDINGS):
+            raise SMPStepError(
+                f"module {name} has sparse gradients (sparse=True), which torch doesn't clip, and "
+                f"{cfg.shown('sdp_gradient_clipping')} says to: set it to 0, or leave sparse out"
+            )
     mesh = sharding.mesh_of(device, replicas.size, cfg.sharded_data_parallel_degree)
     limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
 

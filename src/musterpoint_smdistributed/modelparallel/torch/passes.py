@@ -111,6 +111,20 @@ _around: list[ContextManager[Any]] = []
 """What passes run in; see :func:`within`."""
 
 
+def is_second(error: RuntimeError) -> bool:
+    """Whether torch says that a graph has been freed."""
+    return "backward through the graph a second time" in str(error) and not isinstance(error, SMPStepError)
+
+
+def second_time(what: str) -> str:
+    """The error for a graph that goes through calls on other ranks and has been freed."""
+    return (
+        f"Trying to backward through the graph a second time, in {what}: two losses, or a loss and "
+        "torch.autograd.grad(), share the call, and its graph was freed by the first one. Pass retain_graph=True "
+        "there, or add the losses"
+    )
+
+
 def install() -> None:
     """Has passes noted from now on, once."""
     original = getattr(torch.autograd, _RUN)
@@ -135,6 +149,10 @@ def install() -> None:
             _asking.append(task.microbatch)
         try:
             return original(t_outputs, *args, **kwargs)
+        except RuntimeError as error:
+            if not is_second(error) or task is None or not task.passed:
+                raise
+            raise SMPStepError(second_time(", ".join(dict.fromkeys(task.passed)))) from error
         finally:
             if task is not None and not kwargs.get("retain_graph", args[1] if len(args) > 1 else False):
                 task.since = sequence()

@@ -57,6 +57,7 @@ class Task:
     result, error: how it ended, once ``done``.
     caller: the rank of the pipeline that has called, where it serves a call.
     fresh: attributes and buffers elsewhere that its own calls have changed, as they are in its graph.
+    passed: its calls, by their modules, whose graph a backward pass has freed.
     since: autograd's number of the first node of its graph that hasn't been freed.
     """
 
@@ -73,6 +74,7 @@ class Task:
         self.caller: int | None = None
         self.fresh: dict[Any, Any] = {}
         self.since = 0
+        self.passed: list[str] = []
         self.error: BaseException | None = None
         self._answer: Any = None
         self._thread: _Thread | None = None

@@ -100,6 +100,8 @@ def _different(orders: dict[int, list[str]]) -> str:
 
 _FREED = "out of bounds for storage of size 0"
 """What torch says of a gathered parameter that has been given up."""
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+"""Modules whose gradients may be sparse."""
 LARGEST = 0.3
 """A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
 
@@ -402,7 +404,7 @@ def unfit(module: nn.Module) -> set[nn.Parameter]:
     most = sizes.most_common(1)[0][0] if sizes else None
     unfit: set[nn.Parameter] = {each for each in parameters if not each.dim() or each.dtype != most}
     for inner in module.modules():
-        if getattr(inner, "sparse", False) and isinstance(inner, nn.Embedding | nn.EmbeddingBag):
+        if getattr(inner, "sparse", False) and isinstance(inner, EMBEDDINGS):
             unfit.update(inner.parameters())
     return unfit
 

@@ -17,8 +17,8 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
-from .attributes import Copies, Record
-from .effects import Place
+from .attributes import Copies
+from .effects import plain, vars_of
 from .packing import pack, unpack
 
 Constant = (type(None), bool, int, float, str, torch.dtype, torch.device)
@@ -79,9 +79,7 @@ def trace(
     tracer = _Tracer(name, arguments, count, is_leaf, native)
     noise = torch.get_rng_state(), random.getstate()
     inner = dict(container.named_modules(prefix=name))
-    attributes, record = Copies(inner.values()), Record(inner)
-    flags = {path: each.training for path, each in inner.items()}
-    held = [(now, dict(now)) for each in inner.values() for now in (each._buffers, each._parameters, each._modules)]
+    attributes = Copies(inner)
     try:
         with _refusing():
             graph = tracer.trace(container)
@@ -90,21 +88,9 @@ def trace(
     except Exception as error:  # any code of the model's may fail in any way on stand-ins
         raise Untraceable(tracer.inside[-1], f"{type(error).__name__}: {error}") from error
     finally:
-        changed = [module for module, before in tracer.opened if _restore(module, before)]
-        others = record.changed()
-        others += [Place(path, "training") for path, each in inner.items() if each.training is not flags[path]]
-        attributes.restore()
-        for path, each in inner.items():
-            each.training = flags[path]
-        for now, before_it in held:
-            if len(now) != len(before_it) or any(now.get(key) is not each for key, each in before_it.items()):
-                now.clear()
-                now.update(before_it)
-                others.append(Place(name, "a parameter, buffer or module"))
+        changed = attributes.restore()
     if changed:
-        raise Untraceable(name, f"{type(changed[0]).__name__} changes its own attributes")
-    if others:
-        raise Untraceable(name, f"it changes {others[0]}")
+        raise Untraceable(name, f"it changes {changed[0]}")
     if not torch.equal(noise[0], torch.get_rng_state()) or noise[1] != random.getstate():
         torch.set_rng_state(noise[0])
         random.setstate(noise[1])
@@ -224,39 +210,10 @@ def _refusing() -> Iterator[None]:
         function.apply, torch.is_grad_enabled, torch.is_autocast_enabled = before
 
 
-_OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {"forward"}
-
-
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module's Python may set; lists and dicts as copies."""
-    return {
-        name: type(value)(value) if type(value) in (list, dict, set) else value
-        for name, value in vars(module).items()
-        if name not in _OF_TORCH
-    }
-
-
-def _restore(module: nn.Module, before: dict[str, Any]) -> bool:
-    """Puts attributes back; whether any had changed."""
-    now = _attributes(module)
-    changed = now.keys() != before.keys() or any(
-        now[name] is not value and not _same(now[name], value) for name, value in before.items()
-    )
-    if changed:
-        for name in now.keys() - before.keys():
-            delattr(module, name)
-        vars(module).update(before)
-    return changed
-
-
-def _same(one: Any, two: Any) -> bool:
-    if type(one) is not type(two):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(one[key] is two[key] for key in one)
-    if isinstance(one, (list, set)):
-        return len(one) == len(two) and all(a is b for a, b in zip(one, two))
-    return _is_plain(one) and bool(one == two)
+    """What a module's Python may decide by; lists and dicts as copies."""
+    held = plain(vars_of(module))
+    return {name: type(value)(value) if type(value) in (list, dict, set) else value for name, value in held}
 
 
 def _is_plain(value: Any) -> bool:

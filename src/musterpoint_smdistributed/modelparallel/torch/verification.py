@@ -125,14 +125,8 @@ def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[
         function that says whether any was.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    places: list[tuple[Any, dict[Any, Any]]] = [
-        (held, dict(held))
-        for each in module.modules()
-        for held in (each._buffers, each._parameters, each._modules, each._forward_hooks, each._forward_pre_hooks)
-    ]
-    flags = [(each, each.training) for each in module.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    attributes = Copies(module.modules())
+    attributes = Copies(dict(module.named_modules()))
     written = _Written(module.parameters()) if all_of_it else None
     dice = random.getstate()
     try:
@@ -140,18 +134,12 @@ def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[
             yield lambda: written is not None and written.any()
     finally:
         random.setstate(dice)
+        attributes.restore()  # buffers among them, which the values go into
         with torch.no_grad():
-            for now, before_it in places:
-                if len(now) != len(before_it) or any(now.get(key) is not each for key, each in before_it.items()):
-                    now.clear()
-                    now.update(before_it)
             for buffer, before in buffers:
                 buffer.copy_(before)
         if written is not None:
             written.put_back()
-        for each, flag in flags:
-            each.training = flag
-        attributes.restore()
 
 
 class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -44,6 +44,9 @@ TABLES = {
     }),
     "smp_replaced.py": Table(13, {
         "functional_call for the first time late": "(torch.func.functional_call), for the first time and while other",
+        "a loss that is left for the first time late": "attribute there.aux of a module that rank 1 has, on rank 1: it",
+        "a sparse argument": "an argument of module there has a tensor of layout sparse_csr, which can't be sent",
+        "sparse gradients in shards": "module there has sparse gradients (sparse=True), which torch doesn't clip",
         "an attribute with a gradient": "attribute there.given of a module that rank 1 has, on rank 0: its gradient",
         "weights that follow others, in shards": "parameter there.key.weight is changed in a forward pass, but each",
         "gradients of gradients of shared tensors": "create_graph=True through a module whose tensors several ranks",

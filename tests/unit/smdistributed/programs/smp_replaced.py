@@ -132,6 +132,34 @@ def choosing(*each):
     return run
 
 
+class Leaving(nn.Module):
+    """Leaves a loss on itself, once it is asked to."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, leaves=True):
+        y = self.linear(x)
+        if leaves:
+            self.aux = y.pow(2).mean()
+        return y
+
+
+def left_late(model, net, x, backward):
+    loss = net.there(model(x)[:, :1].expand(-1, WIDTH)).mean() + net.there.aux
+    backward(loss)
+    return loss
+
+
+def quiet(there, x):
+    return there(x, False)
+
+
+def sparse(there, x):
+    return there(torch.eye(len(x)).to_sparse_csr()) + x
+
+
 def evaluating(model, net, x, backward):
     with torch.no_grad():
         return choosing((0, 1), (2, 1))(model, net, x, lambda loss: None)
@@ -174,6 +202,9 @@ leave(
     refused=table({
         "functional_call for the first time late": made(called, Scaled, PARTS, *(usual,) * 3, adapted),
         "an attribute with a gradient": made(set_there),
+        "a loss that is left for the first time late": made(quiet, Leaving, PARTS, *(usual,) * 3, left_late),
+        "a sparse argument": made(sparse),
+        "sparse gradients in shards": made(called, lambda: nn.Embedding(4, WIDTH, sparse=True), SHARDS),
         "weights that follow others, in shards": made(called, Following, SHARDS),
         "gradients of gradients of shared tensors": made(forced, world=TENSORS),
         "torch.func through shared tensors": made(mapped, world=TENSORS),

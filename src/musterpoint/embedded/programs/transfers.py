@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -302,6 +301,8 @@ def scratch(place: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[bool]:
     """Whether the folder's lock could be had; a process holds it as long as it lives."""
+    import fcntl  # which Windows lacks
+
     fd = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -25,8 +25,8 @@ from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
-from musterpoint.embedded.programs.checkpoint_look import write_owned
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
+from musterpoint.embedded.programs.checkpoint_restore import write_owned
 from musterpoint.embedded.programs.registry import KEEPER, Texts
 
 DYING = """

@@ -28,7 +28,7 @@ from musterpoint.base.errors import FetchError
 from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Share
-from musterpoint.embedded.programs.checkpoint_look import write_owned
+from musterpoint.embedded.programs.checkpoint_restore import write_owned
 
 WRITER = """
 import hashlib, json, os, pickle, random, shutil, sys, time

@@ -98,7 +98,7 @@ def main(asked: dict[str, Any]) -> None:
     )
     target, access = Target(asked["uri"], "j", asked["keep"]), Access(os.environ)
     peers: Any = SimpleNamespace(topic=lambda _: half)
-    keeping = Keeping(runtime, peers, target, asked["directory"], Share(place, 2), access, 30.0, False, 0)
+    keeping = Keeping(runtime, peers, target, asked["directory"], Share(place, 2), access, 30.0, False)
     words: list[str] = []
 
     def word(line: str) -> None:

@@ -10,6 +10,8 @@ from typing import Iterable, Mapping
 
 from musterpoint.base.posix import resource
 
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
+
 
 def find(command: str, environ: Mapping[str, str]) -> str:
     """The path of ``command`` on ``environ``'s PATH; empty where it isn't. A name with a slash isn't looked up."""

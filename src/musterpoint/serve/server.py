@@ -73,9 +73,7 @@ class RunningServer:
         serving = threading.Thread(target=self._server.serve_forever, name="http")
         ended, end = os.pipe()
         os.set_blocking(end, False)
-        signal.set_wakeup_fd(
-            end
-        )  # any thread may get the signal: that doesn't wake a main thread that waits for a lock
+        signal.set_wakeup_fd(end)  # another thread may get the signal, which wakes no main thread that waits for a lock
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, lambda number, frame: None)
         if self.settings.end_with_stdin:

@@ -12,13 +12,15 @@ Which = Literal["all", "own", "leader"]
 class Target(NamedTuple):
     """A place for checkpoints: its URI or path, the job whose they are, and how many are kept there.
 
-    ``marks``: globs of files that mark a whole checkpoint; empty: the known kinds' own marks.
+    ``marks``: globs of files that mark a whole checkpoint; empty: the known kinds' own marks. ``owner``: the number of
+    this start of the job there; 0: the place isn't claimed yet.
     """
 
     uri: str
     job: str
     keep: int = 3
     marks: tuple[str, ...] = ()
+    owner: int = 0
 
 
 class Newest(NamedTuple):

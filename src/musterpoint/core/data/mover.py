@@ -7,7 +7,6 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.data.places import is_path
 from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_of
 
 EVERY = 10.0
@@ -199,8 +198,3 @@ def move(
     finally:
         texts.close()
     raise FetchError(f"{what}: {advice(str(request['uri']), lacking, takes)}")
-
-
-def is_local(uri: str) -> bool:
-    """Whether no library is needed for it."""
-    return is_path(uri)

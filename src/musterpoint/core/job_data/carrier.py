@@ -55,13 +55,12 @@ class Carrier:
             self._keeping = Keeping(
                 self._runtime,
                 self._peers,
-                plan.target,
+                plan.target._replace(owner=bringing.owner),
                 plan.directory,
                 plan.share,
                 self._access,
                 self._grace,
                 bringing.shares_checkpoints,
-                bringing.owner,
             )
             self._runtime.use_keeping(self._keeping)
         self._asked = self._asked._replace(job=with_channels(self._asked.job, plan))
@@ -90,8 +89,8 @@ class Carrier:
             kept = self._keeping.finish(self._left(outcome), not outcome.code, outcome.cut_off)
             data["checkpoints"] = kept._asdict()
         if plan.upload is not None:
-            job, left = self._asked.job, self._left(outcome)
-            data["uploads"] = _upload(runtime, job, plan.upload, self._access, self._sources, left, self._grace)
+            sender = _Sender(runtime, self._left(outcome), self._grace)
+            data["uploads"] = _upload(sender, self._asked.job, plan.upload, self._access, self._sources)
         runtime.kept.update(data)
 
     def _left(self, outcome: Outcome) -> float | None:
@@ -107,33 +106,25 @@ def _results(job: Job) -> tuple[str, ...]:
 
 
 def _upload(
-    runtime: Runtime,
-    job: Job,
-    asked: Upload,
-    access: Access,
-    sources: Mapping[str, str],
-    seconds: float | None,
-    grace: float,
+    sender: "_Sender", job: Job, asked: Upload, access: Access, sources: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Sends the model, of the first host, and every host's output data; what became of it, for ``outcome.json``.
 
-    ``sources``: where each directory really was before the ranks; a link that has come since isn't followed.
-    ``seconds``: how long it may take after a stop (None: no stop limits it). ``grace``: how long a stop leaves that
-    comes meanwhile. Nothing here raises.
+    ``sources``: where each directory really was before the ranks; a link that has come since isn't followed. Nothing
+    here raises.
     """
+    say = sender.runtime.console.say
     leads = job.current_host == job.leader
     wanted = [("model", job.paths.model, "model")] if leads else []
     wanted.append(("output", job.paths.output_data, "output" if leads else f"output-{job.current_host}"))
-    until = None if seconds is None else runtime.loop.clock() + max(SHORTEST_UPLOAD, seconds - UPLOAD_RESERVE)
-    sender = _Sender(runtime, until, grace)
-    runtime.signals.route_to(sender.on_signal)
+    sender.runtime.signals.route_to(sender.on_signal)
     found = []
     for what, directory, name in wanted:
         if not directory or not os.path.lexists(directory):
             continue
         if (now := os.path.realpath(directory)) != sources.get(directory, now):
             problem = f"{directory} isn't sent: it was {sources[directory]} before the ranks, and leads to {now} now"
-            runtime.console.say(f"warning: {problem}")
+            say(f"warning: {problem}")
             found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": problem})
             continue
         if not _has_files(now):
@@ -141,31 +132,37 @@ def _upload(
         archive = "" if asked.as_files else f"{name}.tar.gz"
         uri = below(asked.uri, name) if asked.as_files else asked.uri
         try:
-            sent = send(now, uri, access, archive, None, runtime.console.say, sender.run)
+            sent = send(now, uri, access, archive, None, say, sender.run)
         except MusterError as error:
-            runtime.console.say(f"warning: {error}")
+            say(f"warning: {error}")
             found.append({"what": what, "uri": uri, "bytes": 0, "problem": str(error)})
             continue
-        runtime.console.say(f"{what}: {sent.size.sentence} went to {below(uri, archive) if archive else uri}")
+        say(f"{what}: {sent.size.sentence} went to {below(uri, archive) if archive else uri}")
         found.append({"what": what, "uri": uri, "bytes": sent.size.bytes, "problem": ""})
     return found
 
 
 class _Sender:
-    """Runs a program in the loop, no longer than a stop allows."""
+    """Runs programs in the loop, no longer than a stop allows.
 
-    def __init__(self, runtime: Runtime, until: float | None, grace: float) -> None:
-        self._runtime, self._until, self._grace = runtime, until, grace
+    ``seconds``: how long they may take after a stop (None: no stop limits it). ``grace``: how long a stop leaves that
+    comes meanwhile.
+    """
+
+    def __init__(self, runtime: Runtime, seconds: float | None, grace: float) -> None:
+        self.runtime, self._grace = runtime, grace
+        left = None if seconds is None else max(SHORTEST_UPLOAD, seconds - UPLOAD_RESERVE)
+        self._until = None if left is None else runtime.loop.clock() + left
 
     def on_signal(self, signo: int) -> None:
         if signo in STOPPING:
-            until = self._runtime.loop.clock() + self._grace - UPLOAD_RESERVE
+            until = self.runtime.loop.clock() + self._grace - UPLOAD_RESERVE
             self._until = until if self._until is None else min(self._until, until)
 
     def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
-        loop, ended = self._runtime.loop, list[int]()
+        loop, ended = self.runtime.loop, list[int]()
         try:
-            sidecar = self._runtime.sidecars.start(argv, environ, on_line, ended.append)
+            sidecar = self.runtime.sidecars.start(argv, environ, on_line, ended.append)
         except CannotStart as error:
             raise error.error from None
         while not ended:

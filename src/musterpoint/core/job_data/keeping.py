@@ -102,10 +102,9 @@ class Keeping:
         access: Access,
         grace: float,
         is_shared: bool,
-        owner: int,
     ) -> None:
         self._runtime, self._target, self._directory, self._share = runtime, target, directory, share
-        self._access, self._grace, self._is_shared, self._owner = access, grace, is_shared, owner
+        self._access, self._grace, self._is_shared = access, grace, is_shared
         self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
         self._texts = Texts()
         self._sidecar: Sidecar | None = None
@@ -143,7 +142,7 @@ class Keeping:
             "place": self._share.place,
             "hosts": self._share.hosts,
             "job": self._target.job,
-            "owner": self._owner,
+            "owner": self._target.owner,
             "keep": self._target.keep,
             "marks": list(self._target.marks),
             "attempt": attempt,

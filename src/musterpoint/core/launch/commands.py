@@ -7,11 +7,11 @@ import re
 import shlex
 from typing import Sequence
 
+from musterpoint.base.executables import SHELLS
 from musterpoint.base.kinds import LAUNCHERS
 
 _PYTHON = re.compile(r"python[0-9.]*")
 _ASSIGNMENT = re.compile(r"\w+=")
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
 _BEFORE = frozenset({"cd", "export", "set", "source", ".", "ulimit", "module", "echo", "mkdir", "unset"})
 """Commands of a shell that only prepare the one behind them."""
 
@@ -43,7 +43,7 @@ def launching(words: Sequence[str]) -> str:
     """The command, or Python's module, of a launcher that ``words`` run; empty: they run none."""
     for _ in words:  # each turn takes words away
         name = os.path.basename(words[0]) if words else ""
-        if name in _SHELLS:
+        if name in SHELLS:
             words = _of_shell(words[1:])
         elif name in _WRAPPERS:
             words = _behind(words[1:], *_WRAPPERS[name])

@@ -9,6 +9,7 @@ import stat as stat_module
 import sys
 from typing import Collection, Container, Iterable, Iterator, Mapping
 
+from musterpoint.base import executables
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular, printable
 
@@ -17,7 +18,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40
 """The kernel's flag of a process that was forked and has called no exec (include/linux/sched.h)."""
 
-SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
+SHELLS = executables.SHELLS | {"busybox"}
 
 
 def _prctl(option: int, value: int) -> bool:

@@ -13,7 +13,7 @@ import stat
 import zlib
 from typing import Mapping, NamedTuple
 
-from musterpoint.base.below import RESERVED, notes_of
+from musterpoint.base.below import RESERVED, leads_out, notes_of
 
 OWN = "own"
 """The file among our notes with what was in the directory before the job's first start, which stays the user's."""
@@ -150,7 +150,7 @@ def look_at(
 
 def _is_inside(root: str, link: str) -> bool:
     end = os.path.realpath(link)
-    return end != root and os.path.commonpath((root, end)) == root and os.path.exists(end)
+    return end != root and not leads_out(link, root) and os.path.exists(end)
 
 
 def owned(directory: str) -> dict[str, tuple[int, int]]:
@@ -162,34 +162,6 @@ def owned(directory: str) -> dict[str, tuple[int, int]]:
             return {name: (size, changed) for name, size, changed in json.load(file)}
     except (OSError, ValueError):
         return {}
-
-
-def write_owned(directory: str) -> dict[str, tuple[int, int]]:
-    """The same; what is there now is written down first, unless it was."""
-    state = notes_of(directory)
-    os.makedirs(state, exist_ok=True)
-    if not os.path.exists(os.path.join(state, OWN)):
-        found = []
-        for folder, folders, names in os.walk(directory):
-            folders[:] = [name for name in folders if not name.startswith(RESERVED)]
-            for name in (*folders, *names):
-                path = os.path.join(folder, name)
-                facts = os.lstat(path)
-                size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
-                if not name.startswith(RESERVED):
-                    found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
-        part = os.path.join(state, f"{OWN}-{os.urandom(4).hex()}")
-        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(found, file)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(part, os.path.join(state, OWN))  # another host of the same disk may have been quicker
-        except FileExistsError:
-            pass
-        finally:
-            os.unlink(part)
-    return owned(directory)
 
 
 def is_temporary(path: str) -> bool:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import time
-from typing import Any, Iterable, NamedTuple
+from typing import Any, NamedTuple
 
 from musterpoint.base.below import ForeignName, link_target, parts_of
 from musterpoint.embedded.programs.store_s3 import open_store
@@ -22,8 +22,8 @@ VERSION = 2
 _OLDEST = 1
 """The oldest version that is read: without links and owners."""
 _NAME, _OWNER = re.compile(r"(\d{12})\.json"), re.compile(r"(\d{7})\.json")
-FILES = "files/"
-"""Begins the keys of all files; a manifest that names another key isn't read."""
+FILES = "files"
+"""The folder of all files; a manifest that names a key elsewhere isn't read."""
 _MOST_CLAIMS = 100
 
 
@@ -49,8 +49,10 @@ class Entry(NamedTuple):
             raise TypeError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
         if self.link:
             link_target(self.path, self.link)
-        elif not self.key.startswith(FILES) or parts_of(self.key)[0] not in FILES:
-            raise ForeignName(f"{self.key!r} isn't below {FILES}")
+            return
+        folder, *names = parts_of(self.key)
+        if folder != FILES or not names:
+            raise ForeignName(f"{self.key!r} isn't below {FILES}/")
 
 
 class Part(NamedTuple):
@@ -208,7 +210,7 @@ class Shelf:
         except (ValueError, AttributeError):
             owner = job
         if owner != job:
-            raise not_its(self.uri, (owner,), job)
+            raise not_its(self.uri, owner, job)
 
     def owner_after(self, number: int) -> str:
         """Who has taken the place after the start ``number``; empty: nobody."""
@@ -253,11 +255,10 @@ class Shelf:
         return len(gone)
 
 
-def not_its(uri: str, names: Iterable[str], job: str) -> StoreError:
-    """What is said where a place has only other jobs' checkpoints."""
-    whose = ", ".join(map(repr, sorted(names)))
+def not_its(uri: str, owner: str, job: str) -> StoreError:
+    """What is said where a place has another job's checkpoints."""
     return StoreError(
-        f"{uri} has checkpoints of the job {whose}, and this is {job!r}: name another place, or this job as that one "
+        f"{uri} has checkpoints of the job {owner!r}, and this is {job!r}: name another place, or this job as that one "
         "(--job-name, where the platform gives no name)"
     )
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
+import stat
 import time
 from typing import Any, BinaryIO, Callable, Container, Mapping
 
 from musterpoint.base.below import RESERVED, Below, notes_of
-from musterpoint.embedded.programs.checkpoint_look import write_owned
+from musterpoint.embedded.programs.checkpoint_look import OWN, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host, not_its
 from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell, patiently
-from musterpoint.embedded.programs.stores import Item, StoreError
+from musterpoint.embedded.programs.stores import DirectoryStore, Item, StoreError
 from musterpoint.embedded.programs.transfers import free
 
 _PIECE = 4 << 20
@@ -42,7 +44,7 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     """
     began, directory = time.monotonic(), request["directory"]
     os.makedirs(directory, exist_ok=True)
-    own = write_owned(directory)
+    write_owned(directory)
     said = os.path.join(notes_of(directory), os.path.dirname(SAID))
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
@@ -51,34 +53,48 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     if request["claims"]:  # before the newest is looked for: an earlier start keeps nothing more from then on
         before = patiently(shelf.newest, note)
         if before is not None and before.job != request["job"]:
-            raise not_its(request["uri"], (before.job,), request["job"])
+            raise not_its(request["uri"], before.job, request["job"])
         owner = patiently(lambda: shelf.claim(request["job"], request["claims"]), note)
-    found = _restored_from(shelf, request, said, own, tell, note)
+    found = _restored_from(shelf, request, tell, note)
     return {**found, "owner": owner, "seconds": time.monotonic() - began}
 
 
-def _restored_from(
-    shelf: Shelf, request: dict[str, Any], said: str, own: Mapping[str, tuple[int, int]], tell: Tell, note: Note
-) -> dict[str, Any]:
+def write_owned(directory: str) -> None:
+    """Writes down which files are there before the job's first start, unless that was done: the user's own."""
+    if os.path.exists(os.path.join(notes_of(directory), OWN)):
+        return
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(RESERVED)]
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            facts = os.lstat(path)
+            size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
+            if not name.startswith(RESERVED):
+                found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
+    DirectoryStore(notes_of(directory)).create(OWN, json.dumps(found).encode())  # another host may have been quicker
+
+
+def _restored_from(shelf: Shelf, request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     directory, number = request["directory"], request["number"]
     manifest = patiently(lambda: shelf.newest() if number is None else shelf.read(number) if number else None, note)
     if number and manifest is None:
         raise StoreError(f"{shelf.uri}: checkpoint {number}, which the hosts have agreed on, is gone", missing=True)
     if manifest is None:
-        moved = _move_away(directory, set(), own) if number == 0 else 0
+        moved = _move_away(directory, set(), owned(directory)) if number == 0 else 0
         return _restored(0, (), [], moved)
     if manifest.job != request["job"]:
-        raise not_its(request["uri"], (manifest.job,), request["job"])
+        raise not_its(request["uri"], manifest.job, request["job"])
     entries = for_host(manifest, request["place"], request["hosts"], request["which"])
     if request["which"] == "leader" and request["place"]:
         return _restored(manifest.number, (), [], 0)
     try:
-        moved = _bring(shelf, manifest, entries, directory, request["place"], said, own, tell, note)
+        moved = _bring(shelf, manifest, entries, request, tell, note)
     except StoreError as error:
         if not error.missing or number is not None or shelf.newest() in (None, manifest):
             raise
         note(f"{error}; there is a newer one")
-        return _restored_from(shelf, request, said, own, tell, note)
+        return _restored_from(shelf, request, tell, note)
     return _restored(manifest.number, manifest.names, entries, moved)
 
 
@@ -89,20 +105,13 @@ def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: 
 
 
 def _bring(
-    shelf: Shelf,
-    manifest: Manifest,
-    entries: list[Entry],
-    directory: str,
-    place: int,
-    said: str,
-    own: Mapping[str, tuple[int, int]],
-    tell: Tell,
-    note: Note,
+    shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict[str, Any], tell: Tell, note: Note
 ) -> int:
-    """Makes the directory have ``entries`` and nothing else but the user's ``own``; returns how many other files were
+    """Makes the directory have ``entries`` and nothing else but the user's own files; returns how many other files were
     moved away.
     """
-    tree, parts = Below(directory), os.path.join(notes_of(directory), f"restore-{place}")
+    directory, notes = request["directory"], notes_of(request["directory"])
+    own, tree, parts = owned(directory), Below(directory), os.path.join(notes, f"restore-{request['place']}")
     shutil.rmtree(parts, ignore_errors=True)
     os.makedirs(parts)
     try:
@@ -127,7 +136,9 @@ def _bring(
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
             tree.put(part, path)
-        with open(os.path.join(said, "restored"), "w", encoding="utf-8", errors="surrogateescape") as file:
+        with open(
+            os.path.join(notes, os.path.dirname(SAID), "restored"), "w", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
         return moved
     finally:

@@ -6,6 +6,7 @@ when stdin does. :data:`ACTIONS` has what it can do.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -179,15 +180,13 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
     store, began = open_store(request["uri"], request["access"]), time.monotonic()
     until = None if request["seconds"] is None else began + request["seconds"]
     directory, name = request["directory"], request["archive"]
-    if not name:
-        files = _files_of(directory, request["names"]) or files_below(directory, note)
-        totals = send_all(store, files, tell, note, until)
-        check_sent(store, files)
-        return {**totals._asdict(), "seconds": time.monotonic() - began}
-    with scratch(request["scratch"]) as folder:
-        path = os.path.join(folder, "archive")
-        pack(directory, path)
-        files = [Outgoing(path, name, os.path.getsize(path))]
+    with contextlib.ExitStack() as kept:
+        if name:
+            path = os.path.join(kept.enter_context(scratch(request["scratch"])), "archive")
+            pack(directory, path)
+            files = [Outgoing(path, name, os.path.getsize(path))]
+        else:
+            files = _files_of(directory, request["names"]) or files_below(directory, note)
         totals = send_all(store, files, tell, note, until)
     check_sent(store, files)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
@@ -199,10 +198,8 @@ def check_sent(store: Store, files: Sequence[Outgoing]) -> None:
     Raises:
         StoreError: another has written under the same name.
     """
-    few = len(files) <= MOST_ASKED
-    there = {
-        item.name: item for item in (filter(None, (store.item(file.name) for file in files)) if few else store.items())
-    }
+    asked = (store.item(file.name) for file in files)
+    there = {item.name: item for item in (asked if len(files) <= MOST_ASKED else store.items()) if item is not None}
     for file in files:
         found = there.get(file.name)
         if found is None or found.size not in (UNKNOWN, file.size):

@@ -59,9 +59,9 @@ PLANNED: tuple[Program, ...] = (
 )
 """Those that a launch plan may name."""
 _S3: tuple[Program, ...] = ("below", "stores", "aws_client", "store_s3", "crowd")
-UPLOADER: tuple[Program, ...] = (*_S3, "file_leases", "directory_watch", "uploader")
-"""The parts of the uploader, each after those that it imports; the last one is started."""
 _STORES: tuple[Program, ...] = (*_S3, "transfers")
+UPLOADER: tuple[Program, ...] = (*_STORES, "file_leases", "directory_watch", "uploader")
+"""The parts of the uploader, each after those that it imports; the last one is started."""
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""

@@ -214,7 +214,7 @@ class S3Store(Store):
                 max_request_concurrency=self._requests,
                 max_io_queue_size=QUEUE,
             )
-            self._threads = self._manager.TransferManager(self._client, config, _file_access(self._utils, _name_of))
+            self._threads = self._manager.TransferManager(self._client, config, _file_access(self._utils))
         return self._threads
 
     def _listener(self, on_bytes: OnBytes, over: Callable[[BaseException | None], None], item: Item | None) -> Any:
@@ -275,21 +275,17 @@ class S3Store(Store):
         return None
 
 
-def _name_of(file: Any) -> str:
-    return str(getattr(file, "name", "it"))
-
-
-def _file_access(utils: Any, name_of: Callable[[Any], str] = lambda file: "it") -> Any:
+def _file_access(utils: Any) -> Any:
     """s3transfer's file access; a file that becomes shorter fails at once, instead of S3 waiting for the rest.
 
-    ``utils``: ``s3transfer.utils``. ``name_of`` an open file is what the error calls it.
+    ``utils``: ``s3transfer.utils``.
     """
 
     class Chunk(utils.ReadFileChunk):  # type: ignore[misc]
         def read(self, amount: Any = None) -> Any:
             data = super().read(amount)
             if not data and amount != 0 and self.tell() < len(self):
-                raise OSError(f"{name_of(self._fileobj)} became shorter")
+                raise OSError(f"{getattr(self._fileobj, 'name', 'it')} became shorter")
             return data
 
     class Files(utils.OSUtils):  # type: ignore[misc]

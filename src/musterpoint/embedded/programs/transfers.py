@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
-from musterpoint.base.below import RESERVED, Below, ForeignName, notes_of, parts_of
+from musterpoint.base.below import RESERVED, Below, ForeignName, leads_out, notes_of, parts_of
 from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell
 from musterpoint.embedded.programs.stores import UNKNOWN, Item, Store, StoreError
 
@@ -34,40 +34,27 @@ class Totals(NamedTuple):
 
 
 class Record:
-    """Which versions of which files are here, in a file that is written as they come."""
+    """What is known of files, by their names; it stands in a file that is written as they come, or go."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self.known: dict[str, tuple[str, int, int]] = {}
+        self.known: dict[str, tuple[Any, ...]] = {}
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 for line in file:
                     try:
-                        name, tag, size, changed = json.loads(line)
+                        name, *facts = json.loads(line)
                     except ValueError:  # the last line of a run that was killed
                         continue
-                    self.known[name] = (tag, size, changed)
+                    self.known[name] = tuple(facts)
         except FileNotFoundError:
             pass
         self._file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
         self._file.write("\n")
 
-    def add(self, name: str, tag: str, path: str) -> None:
-        facts = os.stat(path)
-        self.known[name] = (tag, facts.st_size, facts.st_mtime_ns)
-        self._file.write(json.dumps([name, *self.known[name]]) + "\n")
+    def add(self, name: str, *facts: Any) -> None:
+        self.known[name] = facts
+        self._file.write(json.dumps([name, *facts]) + "\n")
         self._file.flush()
-
-    def has(self, item: Item, path: str) -> bool:
-        """Whether ``path`` is this version of ``item``, as it came."""
-        found = self.known.get(item.name)
-        if not item.tag or found is None or found[:2] != (item.tag, item.size):
-            return False
-        try:
-            facts = os.stat(path)
-        except OSError:
-            return False
-        return (facts.st_size, facts.st_mtime_ns) == found[1:]
 
     def close(self) -> None:
         self._file.close()
@@ -75,7 +62,7 @@ class Record:
 
 class Target:
     """A directory into which files are brought. What is half there lies in a folder beside it, or inside of it where
-    it is a mount; a record of what came is kept there.
+    it is a mount; a record of what came is kept there: of each file its tag, size and time.
     """
 
     def __init__(self, directory: str) -> None:
@@ -87,16 +74,25 @@ class Target:
         os.makedirs(self.parts)
         self.record = Record(os.path.join(self.folder, "record"))
 
-    def path(self, name: str) -> str:
-        return self.tree.path(name)
+    def has(self, item: Item) -> bool:
+        """Whether this version of ``item`` is here, as it came."""
+        found = self.record.known.get(item.name)
+        if not item.tag or found is None or found[:2] != (item.tag, item.size):
+            return False
+        try:
+            facts = os.stat(self.tree.path(item.name))
+        except OSError:
+            return False
+        return (facts.st_size, facts.st_mtime_ns) == found[1:]
 
     def part(self, number: int) -> str:
         return os.path.join(self.parts, str(number))
 
-    def place(self, part: str, name: str) -> str:
+    def place(self, part: str, item: Item) -> None:
         """Moves a whole file to where it belongs."""
-        self.tree.put(part, name)
-        return self.path(name)
+        self.tree.put(part, item.name)
+        facts = os.stat(self.tree.path(item.name))
+        self.record.add(item.name, item.tag, facts.st_size, facts.st_mtime_ns)
 
     def forget_others(self, names: Iterable[str]) -> None:
         """Removes what an earlier run brought and the store no longer has."""
@@ -146,10 +142,7 @@ def fetch_all(store: Store, items: Sequence[Item], directory: str, tell: Tell, n
     target = Target(directory)
     try:
         target.forget_others(item.name for item in items)
-        missing: list[Item] = []
-        for item in items:
-            if not target.record.has(item, target.path(item.name)):
-                missing.append(item)
+        missing = [item for item in items if not target.has(item)]
         kept = len(items) - len(missing)
         kept_bytes = size_of(items) - size_of(missing)
         _check_space(target.parts, missing, store.place)
@@ -200,8 +193,7 @@ def _bring(store: Store, items: list[Item], target: Target, tell: Tell, note: No
         item, part = current[job.number], target.part(job.number)
         if item.size not in (UNKNOWN, size := os.path.getsize(part)):
             return f"{store.place}: {item.name} has {item.size:,} bytes in the store's list, and {size:,} came"
-        path = target.place(part, item.name)
-        target.record.add(item.name, item.tag, path)
+        target.place(part, item)
         return ""
 
     jobs = [Job(number, item.name, max(0, item.size)) for number, item in enumerate(items)]
@@ -261,7 +253,7 @@ def _files_of(root: str, folder: str, above: tuple[str, ...], note: Note) -> Ite
     real = os.path.realpath(os.path.join(root, folder))
     for entry in sorted(os.scandir(real), key=lambda each: each.name):
         name = os.path.join(folder, entry.name)
-        if entry.is_symlink() and link_inside(root, entry.path) is None:
+        if entry.is_symlink() and leads_out(entry.path, root):
             note(left_out(root, name, entry.path))
         elif entry.is_file():
             yield Outgoing(os.path.realpath(entry.path), name, entry.stat().st_size)
@@ -271,10 +263,10 @@ def _files_of(root: str, folder: str, above: tuple[str, ...], note: Note) -> Ite
 
 def link_inside(root: str, link: str) -> str | None:
     """The target of ``link``, relative, if it leads to something below ``root`` (a real path); None: it leads out."""
-    target, end = os.readlink(link), os.path.realpath(link)
-    if os.path.commonpath((root, end)) != root:
+    if leads_out(link, root):
         return None
-    return target if not os.path.isabs(target) else os.path.relpath(end, os.path.dirname(link))
+    target = os.readlink(link)
+    return target if not os.path.isabs(target) else os.path.relpath(os.path.realpath(link), os.path.dirname(link))
 
 
 def left_out(root: str, name: str, link: str) -> str:

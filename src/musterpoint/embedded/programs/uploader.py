@@ -7,7 +7,6 @@ a line; ``lacks``, the only one, names what this Python lacks.
 from __future__ import annotations
 
 import collections
-import json
 import os
 import queue
 import signal
@@ -17,11 +16,13 @@ import threading
 import time
 from typing import Any
 
+from musterpoint.base.below import leads_out
 from musterpoint.embedded.programs.crowd import emit
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.file_leases import is_written
 from musterpoint.embedded.programs.store_s3 import S3Store
 from musterpoint.embedded.programs.stores import Lacks
+from musterpoint.embedded.programs.transfers import Record
 
 SETTLE = 1.0
 """Seconds from a change to its upload, so that a file that is rewritten or renamed soon is uploaded once."""
@@ -64,7 +65,7 @@ def main(request: dict[str, Any]) -> int:
     except Exception as error:  # a wrong profile or endpoint
         emit(problem=f"{type(error).__name__}: {' '.join(str(error).split())}")
         store = None
-    Uploader(request["directory"], request["record"], store).run()
+    Uploader(request["directory"], Record(request["record"]), store).run()
     return 0
 
 
@@ -77,32 +78,14 @@ def version_of(path: str) -> Version | None:
     return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def leads_out(path: str, root: str) -> bool:
-    """Whether ``path`` is a link that leads out of the directory ``root``."""
-    top = os.path.realpath(root)
-    return os.path.islink(path) and os.path.commonpath((top, os.path.realpath(path))) != top
-
-
-def read_record(path: str) -> dict[str, Version]:
-    """What an earlier uploader has uploaded. Its last line may be incomplete if it was killed."""
-    found: dict[str, Version] = {}
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                name, size, changed, inode = json.loads(line)
-            except ValueError:
-                continue
-            found[name] = (size, changed, inode)
-    return found
-
-
 class Uploader:
-    """One thread decides; the others send it events through one queue. ``store`` None: it can't be reached at all."""
+    """One thread decides; the others send it events through one queue. ``record``: of each file that has
+    gone up, its version. ``store`` None: it can't be reached at all.
+    """
 
-    def __init__(self, directory: str, record: str, store: S3Store | None) -> None:
+    def __init__(self, directory: str, record: Record, store: S3Store | None) -> None:
         self._directory, self._record, self._store = directory, record, store
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
-        self._up = read_record(record)
         self._sending: dict[str, Version] = {}
         self._sent: dict[str, int] = {}
         self._given_up: dict[str, Version] = {}
@@ -172,7 +155,7 @@ class Uploader:
             for name in files:
                 path = os.path.join(folder, name)
                 relative = os.path.relpath(path, self._directory)
-                if leads_out(path, self._directory):
+                if os.path.islink(path) and leads_out(path, self._directory):
                     if relative not in self._given_up:
                         self._given_up[relative] = (0, 0, 0)
                         self._problem("link", f"{relative} is left out: it is a link to {os.readlink(path)}")
@@ -183,7 +166,7 @@ class Uploader:
     def _look(self, now: float) -> None:
         waiting = []
         for path, version in sorted(self._listing().items(), key=lambda each: each[1][1]):  # the oldest change first
-            if version in (self._up.get(path), self._given_up.get(path)) or path in self._sending:
+            if version in (self._record.known.get(path), self._given_up.get(path)) or path in self._sending:
                 continue
             if self._until is None and (wait := self._half_written_for(path, version)):
                 self._look_at = min(self._look_at, now + wait)
@@ -201,7 +184,7 @@ class Uploader:
     def _begin(self, path: str) -> None:
         file = os.path.join(self._directory, path)
         version = version_of(file)
-        if version is None or leads_out(file, self._directory):
+        if version is None or (os.path.islink(file) and leads_out(file, self._directory)):
             return
         try:
             path.encode()
@@ -225,13 +208,11 @@ class Uploader:
         if version != begun:  # it changed, or is gone
             self._look_at = min(self._look_at, now + (SETTLE if self._until is None else 0.0))
         if error is None:
-            self._up[path] = begun
+            self._record.add(path, *begun)
             self._failures = self._lasting = 0
             self._resume_at = 0.0
             self._tries.pop(path, None)
             self._files, self._bytes = self._files + 1, self._bytes + begun[0]
-            with open(self._record, "a", encoding="utf-8") as file:
-                file.write("\n" + json.dumps([path, *begun]))
             return
         self._tries[path] += 1
         if sent and self._tries[path] <= RESENT:
@@ -285,7 +266,7 @@ class Uploader:
         done = self._files + self._bytes + sum(self._sent.values())
         if done > self._best:
             self._best, self._headway_at = done, now
-        is_going = self._up or any(self._sent.values())  # perhaps only S3's answer is missing
+        is_going = self._record.known or any(self._sent.values())  # perhaps only S3's answer is missing
         still = now - self._headway_at
         if (
             now >= self._until
@@ -309,7 +290,7 @@ class Uploader:
                     self._ended(path, None)
                 elif what == "done":
                     self._sending.pop(path, None)
-        missing = sorted(path for path, version in self._listing().items() if self._up.get(path) != version)
+        missing = sorted(path for path, version in self._listing().items() if self._record.known.get(path) != version)
         named = [path.encode("utf-8", "replace").decode() for path in missing[:NAMED]]
         counts = {"files": self._files, "bytes": self._bytes, "left": len(missing), "named": named}
         emit(over={**counts, "problems": self._problems})

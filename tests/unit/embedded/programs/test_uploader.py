@@ -6,13 +6,14 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 
 from musterpoint.embedded.programs import uploader
 from musterpoint.embedded.programs.stores import StoreError
-from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, Uploader, read_record
+from musterpoint.embedded.programs.transfers import Record
+from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, Uploader
 
 
 class Store:
@@ -47,11 +48,15 @@ class Bench:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files, self.record, self.now = folder / "files", folder / "record", 1000.0
         self.files.mkdir()
-        self.record.touch()
         clock = SimpleNamespace(time=time.time, monotonic=lambda: self.now)
         monkeypatch.setattr(uploader, "time", clock)
         self.store = Store()
-        self.made = Uploader(str(self.files), str(self.record), self.store)  # type: ignore[arg-type]
+        self.records: list[Record] = []
+        self.made = self.uploader()
+
+    def uploader(self) -> Uploader:
+        self.records.append(Record(str(self.record)))
+        return Uploader(str(self.files), self.records[-1], self.store)  # type: ignore[arg-type]
 
     def write(self, name: str, text: str = "x") -> None:
         (self.files / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,8 +78,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    for record in made.records:
+        record.close()
 
 
 def test_a_change_settles_first_and_what_is_up_stays_up(bench: Bench) -> None:
@@ -90,10 +98,11 @@ def test_a_change_settles_first_and_what_is_up_stays_up(bench: Bench) -> None:
     bench.store.end("b")
     bench.turn()
     (bench.files / "b").unlink()
-    successor = Uploader(str(bench.files), str(bench.record), bench.store)  # type: ignore[arg-type]
+    successor = bench.uploader()
     with bench.record.open("a") as record:
         record.write('\n["half')
-    assert sorted(read_record(str(bench.record))) == ["a", "b"]
+    bench.records.append(Record(str(bench.record)))
+    assert sorted(bench.records[-1].known) == ["a", "b"]
     successor.handle("finish", 9.0, None)
     successor.turn()
     assert len(bench.store.begun) == 3, "what had gone up went up again"

@@ -154,8 +154,8 @@ LANES = {
         (CORE + "supervise", CORE + "processes", CORE + "channel", CORE + "diagnosis", EMBEDDED + "programs/rank_stub"),
     ),
     "fuzz": Lane(
-        "fuzzers, generated models, thousands of simulated hosts, culprits",
-        (CORE + "channel", CORE + "rollcall", CORE + "job", CORE + "code", "scripts/fuzz", "scripts/simulate"),
+        "fuzzers, generated models, hundreds of simulated hosts, culprits",
+        (CORE + "channel", CORE + "rollcall", CORE + "job", CORE + "code", "scripts/fuzz"),
         (Command(("scripts/fuzz", "--properties")),),
     ),
     "pythons": Lane(

@@ -1,13 +1,14 @@
 """A job of many hosts from its roll call to its end: the real leader, workers and policy, on a simulated network.
 
-The leader's processor takes time (:mod:`simulated_processor`); each other host has one of its own, which is quick. One
-thing is not as it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
+Connections wait at the port of the leader until it takes them, one by one; all else takes no processor. One thing is not as
+it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+from collections import deque
 from functools import partial
 from typing import Any, Callable, Literal, NamedTuple, cast
 from unittest import mock
@@ -26,9 +27,8 @@ from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.rollcall.seat_columns import read_roster
 from musterpoint.core.rollcall.worker import WorkerCall
 
-from .simulated_hosts import Dies, Fails, Fault, History, Host, Job, Rank, Stops, name_of
-from .simulated_network import TIMEOUTS, Clock, Machine, Network, SimulatedDialer, SimulatedLoop, SimulatedSocket
-from .simulated_processor import BusyLoop, Costs, LeaderSocket, ListeningSocket
+from .simulated_hosts import Dies, Fails, History, Host, Job, Rank, Stops, name_of
+from .simulated_network import TIMEOUTS, Clock, Machine, Network, SimulatedDialer, SimulatedSocket
 
 OFFER = Offer("job", "torchrun", 8, "0.1", 8)
 LEADER_ADDRESS = "10.128.0.1"
@@ -36,6 +36,8 @@ SYN_AGAIN = 1.0
 """Seconds after which the kernel sends a SYN again that nobody has answered."""
 LOST_FOR = 0.2
 """Seconds after which TCP sends again what was lost; twice as long each further time."""
+TAKES = 100e-6
+"""Seconds from one connection that the leader takes at its port to the next."""
 AFTER_ALL = 1e9
 """Ranks don't end by themselves."""
 
@@ -47,8 +49,8 @@ class Conditions(NamedTuple):
     seconds. ``loss``: share of what is sent that is lost on its way and sent again.
     ``lookup``: seconds of a look-up of a name; of ``slow_names``, a share, ``slow_lookup``. ``looked_up``: the leader
     looks all names up (there is no hosts file that has them, and no secret).
-    ``bandwidth``: bytes a second that the leader's network takes. ``spread``: seconds within which the hosts start.
-    ``readers``: how many hosts read the roster themselves. ``backlog``: connections that may wait at the leader's port.
+    ``spread``: seconds within which the hosts start. ``readers``: how many hosts read the roster themselves.
+    ``backlog``: connections that may wait at the leader's port.
     """
 
     hosts: int
@@ -60,33 +62,62 @@ class Conditions(NamedTuple):
     slow_names: float = 0.01
     slow_lookup: float = 1.0
     looked_up: bool = False
-    bandwidth: float = 12.5e9
     spread: float = 0.0
     readers: int = 3
     backlog: int = 4096
     seed: int = 1
 
 
-FIXED = Costs()
+class ListeningSocket:
+    """The port of the roll call: up to ``backlog`` connections wait there to be taken."""
+
+    NUMBER = 1
+
+    def __init__(self, machine: Machine, backlog: int) -> None:
+        self._loop, self._backlog = machine.loop, backlog
+        self._waiting: deque[tuple[SimulatedSocket, str]] = deque()
+        self._takes = self.closed = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= self._backlog
+
+    def arrive(self, end: SimulatedSocket, address: str) -> None:
+        self._waiting.append((end, address))
+        if len(self._waiting) == 1:
+            self._loop.call_later(TAKES, self._ready)
+
+    def _ready(self) -> None:
+        self._takes = True
+        self._loop.ready(self.NUMBER)
+
+    def fileno(self) -> int:
+        return -1 if self.closed else self.NUMBER
+
+    def accept(self) -> tuple[SimulatedSocket, tuple[str, int]]:
+        if not (self._takes and self._waiting):
+            raise BlockingIOError
+        self._takes = False
+        end, address = self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_later(TAKES, self._ready)
+        if end._inbox:
+            self._loop.call_later(0.0, lambda: self._loop.ready(end.fileno()))
+        return end, (address, 0)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class CrowdNetwork(Network):
-    """With loss, and a line of the leader's that takes time."""
+    """With loss, and a port at which connections wait."""
 
     def __init__(self, clock: Clock, leader: Machine, latencies: dict[str, float], given: Conditions) -> None:
         super().__init__(clock, leader, latencies, [], TIMEOUTS)
         self.port = ListeningSocket(leader, given.backlog)
         self._given = given
         self._draw = random.Random(given.seed)
-        self._line_free_at = 0.0
-        self.dropped = self.sent = self.gone_count = 0
-
-    def departure(self, machine: Machine, sent: float, size: int) -> float:
-        if machine is not self._leader:
-            return sent
-        self.sent += size
-        self._line_free_at = max(self._line_free_at, sent) + size / self._given.bandwidth
-        return self._line_free_at
+        self.dropped = self.gone_count = 0
 
     def arrival(self, worker: str, sent: float, opened: float) -> float:
         again, late = LOST_FOR, 0.0
@@ -94,12 +125,6 @@ class CrowdNetwork(Network):
             late += again
             again *= 2
         return super().arrival(worker, sent, opened) + late
-
-    def connect(self, worker: Machine) -> tuple[SimulatedSocket, SimulatedSocket]:
-        near, far = SimulatedSocket(self, worker, worker.name), LeaderSocket(self, self._leader, worker.name)
-        near.other, far.other = far, near
-        self._ends[worker.name].append(near)
-        return near, far
 
     def gone(self, machine: Machine, how: str) -> None:
         super().gone(machine, how)
@@ -219,10 +244,8 @@ class CheapCall(WorkerCall):
 class Crowd(Job):
     """``held``: when each host had the roster."""
 
-    def __init__(
-        self, given: Conditions, costs: Costs = FIXED, faults: tuple[Fault, ...] = (), restarts: int = 0
-    ) -> None:
-        self.given, self._costs = given, costs
+    def __init__(self, given: Conditions, restarts: int = 0) -> None:
+        self.given = given
         self.held: list[float | None] = [None] * given.hosts
         self.here = 0
         self.heard: dict[type, list[float]] = {}
@@ -230,27 +253,13 @@ class Crowd(Job):
         self._draw = random.Random(given.seed)
         self._read: tuple[bytes, dict[str, Any]] | None = None
         self._common: tuple[Roster, frozenset[str]] | None = None
-        self._cheap = False
         ranks = [(Rank(after=AFTER_ALL, stops=0.05 + tenth / 100),) for tenth in range(10)]
         n = given.hosts
         history = History(
-            tuple(ranks[index % len(ranks)] for index in range(n)), faults, (), (0.0,) * n, (0.1,) * n,
+            tuple(ranks[index % len(ranks)] for index in range(n)), (), (), (0.0,) * n, (0.1,) * n,
             restarts=restarts, drains=(0.0,) * n, ahead=(0.0,) * n,
         )  # fmt: skip
         super().__init__(history)
-
-    def machine_of(self, index: int) -> Machine:
-        loop = SimulatedLoop(self.clock) if index else BusyLoop(self.clock, self._costs)
-        return Machine(name_of(index), loop, [], [])
-
-    @property
-    def leaders_loop(self) -> BusyLoop:
-        return cast(BusyLoop, self.hosts[0].loop)
-
-    @property
-    def spent(self) -> float:
-        """Seconds that the leader has worked."""
-        return self.leaders_loop.processor.spent
 
     def _connect(self) -> None:
         given, leader = self.given, self.hosts[0]
@@ -368,38 +377,32 @@ def _nothing() -> None:
 class Played(NamedTuple):
     """Seconds of a simulated job. ``roll_call``: from the first start to the last host that holds the roster.
 
-    ``beats``: share of its time that the leader works while nothing happens. ``told``: from what ends the job until the
-    last host knows. ``begun``: until the ranks of the next attempt have started on the last host. ``over``: until the
-    last host has ended. The others are seconds that the leader has worked in each, and bytes that it has sent.
+    ``told``: from what ends the job until the last host knows. ``begun``: until the ranks of the next attempt have
+    started on the last host. ``over``: until the last host has ended. ``dropped``: how often the port was full.
     """
 
-    hosts: int
     roll_call: float
-    beats: float
     told: float
     begun: float
     over: float
-    work_roll_call: float
-    work_told: float
-    work_over: float
-    sent: int
     dropped: int
     broken: tuple[str, ...] = ()
 
 
 End = Literal["fails", "stops", "restarts", "lost"]
-LONGEST = 900.0
+LONGEST, WATCHED = 900.0, 7.0
+"""Seconds that a job may take, and that it goes on before it ends."""
 
 
-def play_crowd(given: Conditions, costs: Costs = FIXED, end: End = "fails", watched: float = 5.0) -> Played:
-    """A job from its roll call to its end: it goes on for ``watched`` seconds, then a rank of one host fails, or the
-    host is stopped, or it is lost; where it ``restarts``, all start anew once.
+def play_crowd(given: Conditions, end: End = "fails") -> Played:
+    """A job from its roll call to its end: it goes on for some seconds, then a rank of one host fails, or the host is
+    stopped, or it is lost; where it ``restarts``, all start anew once.
     """
     with mock.patch("os.urandom", random.Random(given.seed).randbytes):  # tokens that are the same in each run
-        return _play(Crowd(given, costs, restarts=1 if end == "restarts" else 0), end, watched)
+        return _play(Crowd(given, restarts=1 if end == "restarts" else 0), end)
 
 
-def _play(crowd: Crowd, end: End, watched: float) -> Played:
+def _play(crowd: Crowd, end: End) -> Played:
     clock, n = crowd.clock, crowd.given.hosts
 
     def until(done: Callable[[], bool], longest: float = LONGEST) -> float:
@@ -408,13 +411,8 @@ def _play(crowd: Crowd, end: End, watched: float) -> Played:
         return clock.now - began
 
     until(lambda: crowd.here == n)
-    work, sent = [crowd.spent], crowd.network.sent
     roll_call = max((each for each in crowd.held if each is not None), default=0.0)
-    until(lambda: False, 2.0)
-    before = crowd.spent
-    until(lambda: False, watched)
-    beats = (crowd.spent - before) / watched
-    work.append(crowd.spent)
+    until(lambda: False, WATCHED)
     host = crowd.hosts[n // 2]
     if end == "stops":
         crowd.stops(host, Stops(host.index, clock.now))
@@ -424,15 +422,10 @@ def _play(crowd: Crowd, end: End, watched: float) -> Played:
         crowd.fails(host, Fails(host.index, 0, clock.now, kind="infra" if end == "restarts" else "user"))
     kind, missing = (StopAll, 1) if end == "stops" else (PeerLost, 1) if end == "lost" else (JobFailed, 0)
     told = until(lambda: len(crowd.heard.get(kind, ())) >= n - missing)
-    work.append(crowd.spent)
     begun = 0.0
     if end == "restarts":
         begun = told + until(lambda: len(crowd.began_at.get(1, ())) >= n)
         second = crowd.hosts[n // 3]
         crowd.fails(second, Fails(second.index, 0, clock.now))
     over = told + until(lambda: crowd.network.gone_count >= n)
-    work.append(crowd.spent)
-    return Played(
-        n, roll_call, beats, told, begun, over, work[0], work[2] - work[1], work[3] - work[2], sent,
-        crowd.network.dropped, tuple(crowd.broken[:4]),
-    )  # fmt: skip
+    return Played(roll_call, told, begun, over, crowd.network.dropped, tuple(crowd.broken[:4]))

@@ -172,7 +172,7 @@ class Host:
     def __init__(self, job: Job, index: int) -> None:
         history = job.history
         self.job, self.index, self.name = job, index, name_of(index)
-        self.machine = job.machine_of(index)
+        self.machine = Machine.named(name_of(index), job.clock, history.ahead[index])
         self.loop = self.machine.loop
         self.outside = history.outside and index == len(history.hosts) - 1
         self.rules = Rules(
@@ -411,9 +411,6 @@ class Job:
             host.peers = WorkerChannel(context, cast(Any, dialer), link, member, settings)
         for host, start in zip(self.hosts, history.starts):
             self.clock.at(start, host.start)
-
-    def machine_of(self, index: int) -> Machine:
-        return Machine.named(name_of(index), self.clock, self.history.ahead[index])
 
     def begins(self, host: Host) -> None:
         """``host`` starts the ranks of an attempt: nothing of an earlier one may live."""

@@ -209,7 +209,7 @@ class SimulatedSocket:
 
     def _transmit(self, data: bytes | memoryview) -> None:
         now = self._machine.loop.clock()
-        when = self._network.arrival(self._worker, self._network.departure(self._machine, now, len(data)), self._opened)
+        when = self._network.arrival(self._worker, now, self._opened)
         self._last = when = max(when, self._last)
         sender, other = self._machine, self.other
 
@@ -253,10 +253,6 @@ class Network:
             if cut.host == worker and cut.at <= when < over:
                 when = over
         return when
-
-    def departure(self, _machine: Machine, sent: float, _size: int) -> float:
-        """When what is ``sent`` has left a machine."""
-        return sent
 
     def is_cut(self, worker: str) -> bool:
         now = self.clock.now

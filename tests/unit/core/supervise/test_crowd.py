@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from .simulated_crowd import Conditions, End, play_crowd
@@ -33,16 +29,3 @@ def test_hosts_that_find_the_port_full_call_again_at_different_times() -> None:
     assert not played.broken
     assert played.dropped > FULL.hosts
     assert played.roll_call < SOON
-
-
-def test_the_command_needs_nothing_installed(root: Path) -> None:
-    python = Path(sys.base_prefix, "bin", "python3")
-    done = subprocess.run(
-        [python, "-I", root / "scripts" / "simulate", "--hosts", "20"],
-        env={},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| 20 | " in done.stdout

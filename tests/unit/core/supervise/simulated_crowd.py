@@ -1,7 +1,7 @@
 """A job of many hosts from its roll call to its end: the real leader, workers and policy, on a simulated network.
 
-Connections wait at the port of the leader until it takes them, one by one; all else takes no processor. One thing is not as
-it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
+Connections wait at the port of the leader until it takes them, one by one; all else takes no processor. One thing
+is not as it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def training_env(pair: Pair) -> bool:
     ours, theirs = json.loads(pair.ours or "{}"), json.loads(pair.theirs or "{}")
     assert ours.keys() - theirs.keys() == {"input_data_dir", "master_addr", "master_port"}
     for key, value in theirs.items():
-        allowed = in_order(ours[key], value) or (key in PROPERTIES and PROPERTIES[key](ours, theirs))
+        kept = ours[key] == pair.given.get(f"SM_{key.upper()}")  # a directory's variable that is set already
+        allowed = kept or in_order(ours[key], value) or (key in PROPERTIES and PROPERTIES[key](ours, theirs))
         assert allowed, (key, ours[key], value)
     return True
 

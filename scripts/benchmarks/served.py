@@ -20,8 +20,7 @@ from benchmarks import trial
 from benchmarks.figure import Figure, milliseconds
 from musterpoint.serve import Server
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import State
-from musterpoint.serve.transitions import KIND
+from musterpoint.serve.state import TRAINING, State, listed
 
 MOST_SECONDS, LEAST_THROUGHPUT, MOST_MIB, MOST_LIST, MOST_LATENCY = 1.0, 0.9, 300.0, 0.05, 0.5
 RUNS, QUEUED, FINISHED, LINES = 10, 50, 10_000, 20
@@ -104,18 +103,13 @@ def throughput(folder: Path) -> Figure:
 
 def many_jobs(folder: Path) -> list[Figure]:
     """Memory and lists with many jobs that are over."""
-    data = folder / "many"
-    data.mkdir()
-    settings, state = Settings(str(data)), State(str(data))
+    settings, state = Settings(str(folder)), State(print)
     for number in range(FINISHED):
         name = f"over-{number}"
         facts = {"SecondaryStatus": "Completed", "SecondaryStatusTransitions": []}
-        state.add(KIND, name, settings.arn(KIND, name), "Completed", request(name, 2, *NOTHING), facts)
-        state.change(KIND, name, lambda record: record._replace(ended=record.created))
-    state.close()
-    with serving(data) as (server, sagemaker):
-        took = [seconds(lambda: sagemaker.list_training_jobs()) for _ in range(RUNS)]
-        text = Path(f"/proc/{server.pid}/status").read_text()
+        state.add(TRAINING, name, settings.arn(TRAINING, name), "Completed", request(name, 2, *NOTHING), facts)
+    took = [seconds(lambda: listed(state.select(TRAINING), {})) for _ in range(RUNS)]
+    text = Path("/proc/self/status").read_text()
     memory = int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM"))) / 1024
     found = median(took)
     return [

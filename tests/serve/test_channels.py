@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from musterpoint.serve.instance_types import gpus_of
+
 from .jobs import BUCKET, Account, channel, hosts
 
 LISTS = """
@@ -60,6 +62,30 @@ def test_only_the_groups_that_are_named_have_a_channel(account: Account) -> None
     )  # fmt: skip
     left = account.archive("out/groups/output/model.tar.gz")
     assert left["algo-1"] == b'data ["train"] ml.m5.xlarge' and left["algo-2"] == b"train [] ml.c5.xlarge"
+
+
+def test_channels_name_groups_of_the_job_all_or_none(account: Account) -> None:
+    groups = [{"InstanceGroupName": "data", "InstanceType": "ml.m5.xlarge", "InstanceCount": 1}]
+    plain = channel("plain", f"s3://{BUCKET}/data")
+    for text, wanted in (
+        (
+            "has other, which is no instance group",
+            [channel("train", f"s3://{BUCKET}/data", InstanceGroupNames=["other"])],
+        ),
+        ("these have none: plain", [plain, channel("train", f"s3://{BUCKET}/data", InstanceGroupNames=["data"])]),
+    ):
+        with pytest.raises(ClientError, match=text):
+            resources = {"InstanceGroups": groups, "VolumeSizeInGB": 10}
+            account.create("refused", "pass", ResourceConfig=resources, InputDataConfig=wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus"),
+    [("ml.p3.16xlarge", 8), ("ml.p2.xlarge", 1), ("ml.g5.48xlarge", 8), ("ml.m5.large", 0), ("ml.trn1.32xlarge", 0),
+     ("local", 0), ("ml.p9.48xlarge", None), ("ml.p3.large", None)],
+)  # fmt: skip
+def test_gpus_of_instance_types(kind: str, gpus: int | None) -> None:
+    assert gpus_of(kind) == gpus
 
 
 @pytest.mark.lane("sdk")

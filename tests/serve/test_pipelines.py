@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from musterpoint.serve import Server
 from musterpoint.serve.errors import ApiError
 from musterpoint.serve.pipeline_definition import Scope, Unresolved, awaited, holds, parameters_of, read, resolved
 
@@ -149,26 +145,6 @@ def test_an_execution_is_stopped_with_its_jobs(account: Account) -> None:
     assert {name: row["StepStatus"] for name, row in steps_of(account, arn).items()} == {"Waits": "Stopped"}
     with pytest.raises(ClientError, match="already ended"):
         account.sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn)
-
-
-@pytest.mark.lane("sdk")
-def test_an_execution_goes_on_after_the_server_was_killed(environ: Mapping[str, str], tmp_path: Path) -> None:
-    server = Server(tmp_path / "data", environ=environ)
-    account = Account(server)
-    gate = tmp_path / "gate"
-    ran = tmp_path / "ran"
-    os.mkfifo(gate)
-    appends = f"open({str(ran)!r}, 'a').write"
-    first = arguments(account.request("first", f"open({str(gate)!r}).read()\n{appends}('first\\n')"))
-    then = arguments(account.request("then", f"{appends}('then\\n')"))
-    create(account, "goes-on", [step("First", "Training", first), step("Then", "Training", then, DependsOn=["First"])])
-    arn = begin(account, "goes-on")
-    server.wait(steps_of(account, arn)["First"]["Metadata"]["TrainingJob"]["Arn"], "Training")
-    server.kill()
-    with Server(tmp_path / "data", environ=environ) as again:
-        gate.write_text("")
-        assert again.wait(arn)["PipelineExecutionStatus"] == "Succeeded"
-    assert ran.read_text().split() == ["first", "then"]
 
 
 def test_pipelines_are_kept_changed_and_listed(account: Account) -> None:

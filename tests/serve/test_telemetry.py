@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError
+from moto.logs.models import logs_backends
 
-from musterpoint.serve.news import in_order
-from musterpoint.serve.telemetry import batches
+from musterpoint.serve import moto_services
+from musterpoint.serve.settings import ACCOUNT
 
 from .jobs import IMAGE, Account
 
@@ -18,17 +19,15 @@ def test_an_expression_without_a_group_is_refused(account: Account) -> None:
         account.create("refused", "pass", AlgorithmSpecification=algorithm)
 
 
-def test_logs_are_shown_as_they_were_written() -> None:
-    lines = ["3 b", "5 a", "2 a", "4 b", "1 a"]
-    assert in_order(lines, 100) == [("b", 0, 3), ("a", 0, 7), ("b", 3, 7), ("a", 7, 8)]
-    assert in_order(lines, 2) == [("a", 6, 7), ("b", 5, 7), ("a", 7, 8)]
-
-
-def test_what_one_call_takes() -> None:
-    events = [(number, "x" * 200_000) for number in range(20)]
-    found = list(batches(events))
-    assert [event for batch in found for event in batch] == events
-    assert all(sum(len(text) + 26 for _, text in batch) <= 1 << 20 for batch in found)
-    assert [len(batch) for batch in batches([(1, "x")] * 25_000)] == [10_000, 10_000, 5_000]
-    ((_, cut),) = next(batches([(1, "é" * (1 << 18))]))
-    assert len(cut.encode()) <= (1 << 18) - 26
+def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moto_services, "MOST_LINES", 10)
+    told, heard = moto_services.Telemetry("eu-west-3"), list[tuple[str, int]]()
+    told.listen(lambda key, lines: heard.append((key, len(lines))))
+    for number in range(4):
+        told.lines("job", 1, [moto_services.Line(f"algo-{number % 2}", at, f"{number}.{at}") for at in range(4)])
+    groups = logs_backends[ACCOUNT]["eu-west-3"].groups
+    streams = groups["/aws/sagemaker/TrainingJobs"].streams
+    assert {name: len(stream.events) for name, stream in streams.items()} == {"job/algo-0-1": 4, "job/algo-1-1": 4}
+    assert heard == [("job", 4)] * 4
+    recent, _ = told.listen(print, "job")
+    assert [line.text for line in recent][::15] == ["0.0", "3.3"]

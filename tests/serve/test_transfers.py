@@ -1,17 +1,15 @@
-"""A job's transfers: by the server's own account, and while the server is away."""
+"""A job's transfers."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from musterpoint.core.data.places import Channel
 from musterpoint.serve import Server
+from musterpoint.serve.job_process import TransferError, Transfers, url_of
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.transfers import TransferError, Transfers, access_of, url_of
 
 from .jobs import BUCKET, Account
 
@@ -28,22 +26,6 @@ def settings_of(server: Server) -> Settings:
 
 class GivenUp(Exception):
     pass
-
-
-@pytest.mark.lane("sdk")
-def test_a_transfer_waits_for_the_next_server(environ: Mapping[str, str], tmp_path: Path) -> None:
-    """Whoever has started it may reach AWS otherwise."""
-    first = Server(tmp_path / "data", environ=environ)
-    Account(first)
-    transfers = Transfers(settings_of(first), lambda: None)
-    (tmp_path / "weights").write_bytes(b"w" * 100)
-    first.kill()
-    uploading = threading.Thread(target=transfers.upload, args=(str(tmp_path / "weights"), f"s3://{BUCKET}/out"))
-    uploading.start()
-    with Server(tmp_path / "data", environ=environ) as second:
-        transfers.server_is_back(settings_of(second))
-        uploading.join()
-        assert Account(second, make_bucket=False).get("out/weights") == b"w" * 100
 
 
 def test_what_is_refused_is_told_at_once(account: Account, tmp_path: Path) -> None:
@@ -78,12 +60,3 @@ def test_a_stop_ends_a_transfer_that_has_begun(account: Account, tmp_path: Path)
 )
 def test_a_name_would_have_the_buckets_name_before_it(host: str, seen: str) -> None:
     assert url_of(Settings("/nowhere", host=host, port=1)) == f"http://{seen}:1"
-
-
-def test_whoever_has_started_the_server_reaches_aws_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "https_proxy"):
-        monkeypatch.setenv(name, "theirs")
-    settings = Settings("/nowhere", access_key="a", secret_key="b")
-    access = access_of(settings, settings.url)
-    assert "theirs" not in access.environ.values() and access.environ["AWS_ACCESS_KEY_ID"] == "a"
-    assert (access.region, access.endpoint) == (settings.region, settings.url)

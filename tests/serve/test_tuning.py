@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from musterpoint.serve.drawing import combination, combinations, drawn
-from musterpoint.serve.early_stops import CannotStop, Hyperband, Median, rule_of
+from musterpoint.serve.operations.tuning_jobs import combination, combinations, drawn
 
 from .jobs import BUCKET, IMAGE, ROLE, Account
 
@@ -86,66 +85,7 @@ def test_a_stop_ends_the_jobs_that_run(account: Account) -> None:
     assert done["TrainingJobStatusCounters"]["Stopped"] == len(jobs(account, "stopped")) == 2
 
 
-EPOCHS = """
-import os, signal
-number = int(os.environ["TRAINING_JOB_NAME"].split("-")[1])
-for epoch in range(3):
-    print(f"loss={max(number, 2)};", flush=True)
-if number > 2:
-    signal.pause()
-"""
-"""The first two jobs are good and end themselves; others are worse, and only a stop ends them."""
-
-
-@pytest.mark.lane("sdk")
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("hyperband", {"Strategy": "Hyperband",
-                       "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 2, "MaxResource": 9}}}),
-        ("auto", {"TrainingJobEarlyStoppingType": "Auto"}),
-    ],
-)  # fmt: skip
-def test_what_is_worse_than_others_is_stopped(account: Account, name: str, config: dict[str, Any]) -> None:
-    ranges = {"IntegerParameterRanges": [{"Name": "side", "MinValue": "1", "MaxValue": "9"}]}
-    limits = {"MaxNumberOfTrainingJobs": 4, "MaxParallelTrainingJobs": 1}
-    tune(account, name, EPOCHS, ranges, ResourceLimits=limits, **config)
-    found = wait(account, name)
-    statuses = [job["TrainingJobStatus"] for job in jobs(account, name)]
-    assert statuses == ["Completed", "Completed", "Stopped", "Stopped"]
-    assert found["HyperParameterTuningJobStatus"] == "Completed"
-    assert found["ObjectiveStatusCounters"]["Succeeded"] == 4, "what was stopped early has come to something, too"
-    assert found["BestTrainingJob"]["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == 2
-
-
-def test_rungs_and_medians() -> None:
-    hyperband = Hyperband(1, 9)
-    assert not hyperband.stops([9], 0, [[1]]), "two jobs are too few to compare"
-    assert hyperband.stops([2, 2, 2], 0, [[1], [3]]), "one of three goes on"
-    assert not hyperband.stops([1], 0, [[2], [3]])
-    assert not hyperband.stops([9, 9], 1, [[1, 1], [1, 1]]), "epoch 2 is no rung"
-    assert hyperband.stops([9, 9, 9], 1, [[1, 1, 1], [1, 1, 1]])
-    assert not hyperband.stops([1] * 9, 8, []) and hyperband.stops([1] * 10, 9, [])
-    assert not Median().stops([5], 0, []) and not Median().stops([5, 5], 1, [[1]])
-    assert Median().stops([3], 0, [[1], [2], [9]]) and not Median().stops([2], 0, [[1], [2], [9]])
-
-
-def test_how_jobs_are_stopped_early_is_checked() -> None:
-    assert rule_of({"Strategy": "Random"}, {}) is None
-    assert rule_of({"Strategy": "Hyperband"}, {"epochs": '"30"'}) == Hyperband(1, 30)
-    for config, text in (
-        ({"Strategy": "Hyperband"}, "MaxResource is required"),
-        ({"Strategy": "Hyperband", "TrainingJobEarlyStoppingType": "Auto"}, "must be Off"),
-        ({"Strategy": "Random", "StrategyConfig": {"HyperbandStrategyConfig": {}}}, "Hyperband only"),
-        ({"Strategy": "Hyperband", "StrategyConfig": {"HyperbandStrategyConfig": {"MaxResource": 20_001}}}, "20000"),
-    ):
-        with pytest.raises(CannotStop, match=text):
-            rule_of(config, {})
-
-
 def test_what_cannot_be_tuned_is_refused(account: Account) -> None:
-    with pytest.raises(ClientError, match="MaxResource is required"):
-        tune(account, "hyper", SQUARE, {}, Strategy="Hyperband")
     with pytest.raises(ClientError, match="Requested resource not found"):
         account.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName="none")
 

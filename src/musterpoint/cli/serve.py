@@ -24,11 +24,10 @@ credentials made for this server. S3, IAM, STS and CloudWatch are moto's, at the
 examples:
   muster serve                                           then, elsewhere: eval "$(muster serve --export)"
   muster serve --backend netns --max-jobs 4              every host a network namespace (Linux, root)
-  muster serve --on-change 'jq .detail >> changes'       a command for each change, with EventBridge's event
   muster serve lose my-job algo-2                        a fault of a job that runs, beside the running server
   muster serve --backend docker --image 763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5=my-image
 """
-_NEEDS = ("moto", "flask", "flask_cors", "boto3", "botocore", "werkzeug", "watchdog")
+_NEEDS = ("moto", "flask", "flask_cors", "boto3", "botocore", "werkzeug")
 DATA = "muster-serve"
 
 
@@ -61,7 +60,7 @@ def _parser() -> Parser:
         metavar="URI=LOCAL",
         help="docker backend: the image of this machine that stands for a TrainingImage; may be repeated",
     )
-    add("--data", default=DATA, metavar="DIR", help=f"where jobs, buckets and state are kept [./{DATA}]")
+    add("--data", default=DATA, metavar="DIR", help=f"where what jobs leave lies [./{DATA}]")
     add("--region", default="", metavar="NAME", help=f"the region it is [AWS_REGION, else {REGION}]")
     add("--max-jobs", type=_count, default=0, metavar="N", help="jobs that run at once; others wait [one per 2 cores]")
     add(
@@ -70,7 +69,6 @@ def _parser() -> Parser:
         default="real",
         help="whether a job sees this machine's GPUs, or as many as its instance type has [real]",
     )
-    add("--on-change", default="", metavar="COMMAND", help="a shell command for each change of a job's status [none]")
     add("--end-with-stdin", action="store_true", help="end when stdin ends, as with the program that started it")
     add("--export", action="store_true", help="start nothing: print what a shell has to export for the running server")
     return parser
@@ -89,7 +87,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if asked.export:
         print(running.exports(running.read_running(settings.data)), end="")
         return 0
-    code: int = server.main(settings, environ, running.say_ready)
+    code: int = server.main(settings, running.say_ready)
     return code
 
 
@@ -121,7 +119,6 @@ def _settings(asked: argparse.Namespace, environ: Mapping[str, str]) -> Settings
         region=asked.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or REGION,
         max_jobs=asked.max_jobs or max(1, (os.cpu_count() or 1) // 2),
         gpus=asked.gpus,
-        on_change=asked.on_change,
         end_with_stdin=asked.end_with_stdin,
     )
 

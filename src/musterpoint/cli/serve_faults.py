@@ -40,11 +40,11 @@ def run(name: str, argv: Sequence[str], data: str, needs: Callable[[ModuleNotFou
     asked = parser(name, data).parse_args(argv)
     try:
         running = import_module("musterpoint.serve.running")
-        client = import_module("musterpoint.serve.control_client")
+        api = import_module("musterpoint.serve.api")
     except ModuleNotFoundError as error:
         raise needs(error) from None
     parameters: dict[str, Any] = {"host": asked.host} if FAULTS[name].of_host else {}
     variables = running.read_running(os.path.abspath(asked.data))
-    found = client.ControlClient(variables).ask(asked.job, name, parameters)
+    found = api.ControlClient(variables).ask(asked.job, name, parameters)
     print(f"{asked.job}: {found['SecondaryStatus']}", flush=True)
     return 0

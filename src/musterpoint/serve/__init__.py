@@ -1,11 +1,11 @@
 """``muster serve``: SageMaker's training API on one machine, with :mod:`musterpoint.local` under it.
 
 A call goes through ``dispatch`` (whose signature, whose service), ``validation`` (botocore's model) and
-``operations/table`` to one function. What it changes stands in ``state``. ``runner`` starts a job's process through
-``fork_server``; that process (``job_process``) outlives the server, and writes each status into the same file.
+``operations/table`` to one function. What it changes stands in ``state``, in memory. ``jobs`` starts a process below
+the server for each job (``job_main``), hears from it what becomes of the job, and ends it with the server.
 
 To add an operation: a function ``(Request) -> response`` in ``operations/NOUN.py``, and a row in ``operations/table``.
-To add a kind of resource: a name for it (``State.add(kind, …)``); the table of the file has all kinds.
+To add a kind of resource: a name for it (``State.add(kind, …)``).
 
 From Python: ``from musterpoint.serve import Server``.
 """

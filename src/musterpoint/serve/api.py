@@ -12,31 +12,80 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping, Sequence
 
 import boto3
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import running
-from musterpoint.serve.control_client import ControlClient
 from musterpoint.serve.settings import token_of
 
-_LONGEST_END = 150.0
+_LONGEST_END = 30.0
 """Seconds that a server gets to end its jobs and itself."""
+_RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.cli.main import main; sys.exit(main())"
+"""Not ``-m``: a file of the user's folder would come before the standard library's."""
+SERVICE = "muster"
+PATH = "/_muster/jobs/"
+_MORE = 30.0
+"""Seconds that an answer may take beyond what was asked."""
+
+
+class ControlClient:
+    """Asks a running server for what AWS's API doesn't have: a job's end awaited, faults on demand.
+
+    ``variables``: what a client of the server exports."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._url, self._region = variables["AWS_ENDPOINT_URL"], variables["AWS_REGION"]
+        self._keys = Credentials(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+    def ask(self, job: str, what: str, parameters: Mapping[str, Any], timeout: float = 600.0) -> dict[str, Any]:
+        """The server's answer; raises as :meth:`post`."""
+        return self.post(f"{PATH}{urllib.parse.quote(job, safe='')}/{what}", parameters, timeout)
+
+    def post(self, path: str, parameters: Mapping[str, Any], timeout: float = 600.0) -> dict[str, Any]:
+        """The server's answer at ``path``.
+
+        Raises:
+            UsageError: it refuses, or there is no server.
+            TimeoutError: what was waited for hasn't come.
+        """
+        url = self._url + path
+        request = AWSRequest("POST", url, data=json.dumps(parameters).encode())
+        SigV4Auth(self._keys, SERVICE, self._region).add_auth(request)
+        headers = dict(request.headers.items())
+        try:
+            with self._open(urllib.request.Request(url, request.data, headers), timeout=timeout + _MORE) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                text = json.loads(error.read()).get("message", str(error))
+            raise (TimeoutError if error.code == 408 else UsageError)(text) from None
+        except urllib.error.URLError as error:
+            raise UsageError(f"no server answers at {self._url}: {error.reason}") from None
 
 
 class Server:
     """A server of its own, in a process of its own, on a free port. Options are those of ``muster serve``.
 
-    ``data``: where everything is kept; without it a directory that is removed at the end. ``environ``: the server's
+    ``data``: where what jobs leave lies; without it a directory that is removed at the end. ``environ``: the server's
     variables in the place of this process's.
 
     Raises:
@@ -53,13 +102,12 @@ class Server:
         region: str | None = None,
         max_jobs: int | None = None,
         gpus: str = "real",
-        on_change: str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._ours = "" if data is not None else tempfile.mkdtemp(prefix="muster-serve-")
         self.data = Path(os.path.abspath(data if data is not None else self._ours))
         words = ["--data", str(self.data), "--port", str(port), "--backend", backend, "--gpus", gpus]
-        options = (("--region", region), ("--max-jobs", max_jobs), ("--on-change", on_change))
+        options = (("--region", region), ("--max-jobs", max_jobs))
         words += [word for flag, value in options if value is not None for word in (flag, str(value))]
         words += [word for uri, local in (image or {}).items() for word in ("--image", f"{uri}={local}")]
         self._process = _start(words, environ)
@@ -141,8 +189,12 @@ class Server:
                 self._process.kill()
         self._remove()
 
+    def reset(self) -> None:
+        """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
+        self._control.post("/_muster/reset", {})
+
     def kill(self) -> None:
-        """Kills the server as a crash would; its jobs go on, and the next server of the same ``data`` finds them."""
+        """Kills the server as a crash would; its jobs end with it."""
         self._process.kill()
         self._process.wait()
         self._close_pipes()
@@ -168,7 +220,7 @@ class Server:
 def _start(words: Sequence[str], environ: Mapping[str, str] | None) -> subprocess.Popen[str]:
     """The server ends with its stdin: so also when this process is killed."""
     return subprocess.Popen(
-        [sys.executable, "-m", "musterpoint", "serve", "--end-with-stdin", *words],
+        [sys.executable, "-c", _RUN, "serve", "--end-with-stdin", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",

@@ -1,53 +1,58 @@
 """What a running server is asked for beside AWS's API, by our own command and Python API; signed as every call is.
 
-``CONTROLS`` names them all: a function ``(record, parameters, context) -> response`` each.
+``CONTROLS`` names what is asked of a job: a function ``(record, parameters, context) -> response`` each.
 """
 
 from __future__ import annotations
 
+import glob
 import os
-import secrets
 import threading
-import time
 import urllib.parse
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError, invalid
-from musterpoint.serve.following import Followed
-from musterpoint.serve.fork_server import LOG
-from musterpoint.serve.job_keys import PROCESSING, key_of
-from musterpoint.serve.job_run import INTERRUPT
-from musterpoint.serve.operations import executions, processing_jobs, tuning_jobs
+from musterpoint.serve.moto_services import Line
+from musterpoint.serve.operations import Context, executions, processing_jobs, tuning_jobs
 from musterpoint.serve.operations.training_jobs import described
-from musterpoint.serve.state import Record
-from musterpoint.serve.transitions import KIND, OVER
+from musterpoint.serve.state import INTERRUPT, LOSE, OVER, PROCESSING, TRAINING, Record
 
 Control = Callable[[Record, Mapping[str, Any], Context], Mapping[str, Any]]
 SERVICE = "muster"
-PATH = "/_muster/jobs/"
+PATH, RESET = "/_muster/jobs/", "/_muster/reset"
 _PATIENCE = 60.0
 """Seconds that a job's process gets to make a fault."""
 
 
 def answer(context: Context, path: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer to a control at ``path``: ``/_muster/jobs/JOB/CONTROL``.
+    """The answer to a control at ``path``: ``/_muster/jobs/JOB/CONTROL``, or ``/_muster/reset``.
 
     Raises:
         ApiError: there is no such job or control, or it refuses.
     """
+    if path == RESET:
+        return reset(context)
     name, _, what = path.removeprefix(PATH).partition("/")
     name = urllib.parse.unquote(name)
     control = CONTROLS.get(what)
     if control is None:
         raise invalid(f"{what}: expected one of {', '.join(CONTROLS)}")
-    record = context.state.by_arn(name) if name.startswith("arn:") else context.state.find(KIND, name)
+    record = context.state.by_arn(name) if name.startswith("arn:") else context.state.find(TRAINING, name)
     if record is None:
         raise invalid(f"there is no training job {name}")
-    if record.kind != KIND and control is not wait:
+    if record.kind != TRAINING and control is not wait:
         raise invalid(f"{what}: expected a training job, and {record.arn} is none")
     return control(record, parameters, context)
+
+
+def reset(context: Context) -> Mapping[str, Any]:
+    """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
+    context.state.clear()
+    context.jobs.end_all()
+    context.telemetry.clear()
+    context.moto.reset()
+    return {}
 
 
 def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -64,33 +69,8 @@ def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
 
     if record.kind not in DESCRIBED:
         raise invalid(f"{record.arn}: expected something that ends")
-    found = await_change(record, reached, float(parameters.get("timeout", 600.0)), context)
+    found = context.state.wait(record.kind, record.name, reached, float(parameters.get("timeout", 600.0)))
     return DESCRIBED[record.kind](context, found)
-
-
-def await_change(record: Record, reached: Callable[[Record], bool], timeout: float, context: Context) -> Record:
-    """What ``record`` is once ``reached`` holds of it; asked whenever it has changed.
-
-    Raises:
-        ApiError: that takes longer than ``timeout`` seconds.
-    """
-    changed = threading.Event()
-    kind, name = record.kind, record.name
-    key = key_of(kind, name)
-    forget = context.notices.listen(lambda changes: changed.set() if changes == key else None)
-    until = time.monotonic() + timeout
-    try:
-        while True:
-            changed.clear()
-            found = context.state.find(kind, name)
-            if found is None:
-                raise invalid(f"{record.arn} has been deleted")
-            if reached(found):
-                return found
-            if not changed.wait(max(0.0, until - time.monotonic())):
-                raise ApiError("Timeout", f"{name} is still {found.facts.get('SecondaryStatus', found.status)}", 408)
-    finally:
-        forget()
 
 
 def _passed(record: Record) -> set[str]:
@@ -107,7 +87,7 @@ def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -
     def interrupted(found: Record) -> bool:
         return found.facts.get("_interruptions", 0) > before or found.status in OVER
 
-    return described(await_change(record, interrupted, 2 * requested.GRACE + _PATIENCE, context))
+    return described(context.state.wait(TRAINING, record.name, interrupted, 2 * requested.GRACE + _PATIENCE))
 
 
 def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -116,37 +96,47 @@ def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
     hosts = requested.hosts(record.request)
     if host not in hosts:
         raise invalid(f"{record.name} has no host {host!r}: expected one of {', '.join(hosts)}")
-    identity = secrets.token_hex(8)
-    _order(record, {"order": "lose", "host": host, "id": identity}, context)
+    _order(record, {"order": LOSE, "host": host}, context)
 
-    def made(found: Record) -> bool:
-        return any(each["Id"] == identity for each in found.facts.get("_faults", [])) or found.status in OVER
+    def lost(found: Record) -> bool:
+        return host in found.facts.get("_lost", ()) or found.status in OVER
 
-    return described(await_change(record, made, _PATIENCE, context))
+    return described(context.state.wait(TRAINING, record.name, lost, _PATIENCE))
 
 
 def wait_for_output(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-    """Answers when a host has written ``text``."""
-    text = str(parameters.get("text", "")).encode()
-    until = time.monotonic() + float(parameters.get("timeout", 600.0))
-    kept = b""
-    with Followed(os.path.join(context.settings.job_directory(record.name), LOG)) as log:
-        forget = context.notices.listen(lambda changes: log.wake() if changes == record.name else None)
-        try:
-            while True:
-                found = context.state.find(KIND, record.name)
-                kept = kept[-len(text) :] + log.read()
-                if text in kept:
-                    return {}
-                if found is None or found.status in OVER:
-                    over = found.facts.get("FailureReason", found.status) if found else "deleted"
-                    raise ApiError(
-                        "Timeout", f"{record.name} is over, and hasn't written {text.decode()!r}: {over}", 408
-                    )
-                if not log.wait(max(0.0, until - time.monotonic())):
-                    raise ApiError("Timeout", f"{record.name} hasn't written {text.decode()!r}", 408)
-        finally:
-            forget()
+    """Answers when a host has written a line with ``text``."""
+    text, seen = str(parameters.get("text", "")), threading.Event()
+
+    def heard(key: str, lines: Sequence[Line]) -> None:
+        if key == record.name and any(text in line.text for line in lines):
+            seen.set()
+            context.state.wake()
+
+    def reached(found: Record) -> bool:
+        if seen.is_set():
+            return True
+        if found.status in OVER:
+            over = found.facts.get("FailureReason", found.status)
+            raise ApiError("Timeout", f"{record.name} is over, and hasn't written {text!r}: {over}", 408)
+        return False
+
+    _, forget = context.telemetry.listen(heard)
+    try:
+        if not _has_written(context.settings.job_directory(record.name), text.encode()):
+            context.state.wait(TRAINING, record.name, reached, float(parameters.get("timeout", 600.0)))
+    finally:
+        forget()
+    return {}
+
+
+def _has_written(folder: str, text: bytes) -> bool:
+    """Whether the log of a host has the text; what is heard of is there already."""
+    for path in glob.glob(os.path.join(glob.escape(folder), "run-*", "hosts", "*", "log")):
+        with open(path, "rb") as file:
+            if any(text in line for line in file):
+                return True
+    return False
 
 
 def _order(record: Record, order: Mapping[str, Any], context: Context) -> None:
@@ -155,7 +145,7 @@ def _order(record: Record, order: Mapping[str, Any], context: Context) -> None:
     Raises:
         ApiError: they don't.
     """
-    if record.facts["SecondaryStatus"] != "Training" or not context.runner.order(record.name, order):
+    if record.facts["SecondaryStatus"] != "Training" or not context.jobs.order(record.name, order):
         raise invalid(f"{record.name} is {record.facts['SecondaryStatus']}: its hosts don't run")
 
 
@@ -166,7 +156,7 @@ CONTROLS: Mapping[str, Control] = {
     "lose": lose,
 }
 DESCRIBED: Mapping[str, Callable[[Context, Record], Mapping[str, Any]]] = {
-    KIND: lambda context, record: described(record),
+    TRAINING: lambda context, record: described(record),
     PROCESSING: lambda context, record: processing_jobs.described(record),
     tuning_jobs.KIND: tuning_jobs.described,
     executions.KIND: lambda context, record: executions.described(record),

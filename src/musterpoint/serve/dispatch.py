@@ -11,15 +11,12 @@ import urllib.parse
 from typing import Any, Callable, Iterable, Mapping
 from xml.sax.saxutils import escape
 
-from musterpoint.serve import control, kept_telemetry, presigned_v2, signatures, validation
-from musterpoint.serve.context import Context, Request
-from musterpoint.serve.credentials import Credentials
+from musterpoint.serve import control, signatures, validation
+from musterpoint.serve.credentials import Credentials, Pair
 from musterpoint.serve.errors import ApiError
-from musterpoint.serve.kept_objects import KeptObjects
-from musterpoint.serve.kept_telemetry import KeptTelemetry
+from musterpoint.serve.moto_services import Start, body_of, simulated
+from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
-from musterpoint.serve.policies import simulated
-from musterpoint.serve.requests import Start, body_of
 
 Page = Callable[[Mapping[str, Any], Start], Iterable[bytes]]
 JSON_TYPE = "application/x-amz-json-1.1"
@@ -39,58 +36,49 @@ _STATUS = {
 class Dispatcher:
     """``page`` answers what isn't AWS's: the paths below ``/_muster``, and ``/`` for browsers."""
 
-    def __init__(
-        self,
-        context: Context,
-        credentials: Credentials,
-        kept: KeptObjects,
-        telemetry: KeptTelemetry,
-        page: Page | None = None,
-    ) -> None:
-        self._context = context
-        self._kept, self._telemetry = kept, telemetry
-        self._credentials = credentials
-        self._page = page
+    def __init__(self, context: Context, credentials: Credentials, page: Page) -> None:
+        self._context, self._credentials, self._page = context, credentials, page
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         request = _signed(environ)
         service = ""
         try:
             claim = signatures.claim_of(request)
-            if claim is None and presigned_v2.key_of(request):
+            if claim is None and (key := signatures.key_of_version_2(request)):
                 service = "s3"
-                presigned_v2.verify(request, self._secret(presigned_v2.key_of(request), service), time.time())
-                return self._moto(environ, start, request, service)
+                signatures.verify_version_2(request, self._pair(key, service).secret_key, time.time())
+                return self._moto(environ, start, service)
             if claim is None:
-                if self._page is not None and (request.path == "/" or request.path.startswith(OWN)):
+                if request.path == "/" or request.path.startswith(OWN):
                     return self._page(environ, start)
                 text = "Request is missing Authentication Token"
                 raise ApiError("MissingAuthenticationTokenException", text, 403)
             service = claim.scope.service
-            signatures.verify(request, claim, self._secret(claim.scope.access_key, service), time.time())
+            pair = self._pair(claim.scope.access_key, service)
+            signatures.verify(request, claim, pair.secret_key, time.time())
             target = environ.get("HTTP_X_AMZ_TARGET", "")
             if service == "sagemaker" and target.startswith(PREFIX):
-                return self._sagemaker(environ, start, request, target.removeprefix(PREFIX), claim.scope.region)
+                return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
             if service == control.SERVICE:
+                if not pair.controls:
+                    raise ApiError("AccessDeniedException", "a job's keys can't control the server", 403)
                 body = json.dumps(control.answer(self._context, request.path, json.loads(body_of(environ)))).encode()
                 return _answer(start, 200, body, JSON_TYPE)
-            return self._moto(environ, start, request, service)
+            return self._moto(environ, start, service)
         except ApiError as error:
             return _refuse(environ, start, error, service)
 
-    def _secret(self, access_key: str, service: str) -> str:
-        secret = self._credentials.secret_of(access_key)
-        if secret is None and service == "s3":
+    def _pair(self, access_key: str, service: str) -> Pair:
+        pair = self._credentials.find(access_key)
+        if pair is None and service == "s3":
             text = "The AWS Access Key Id you provided does not exist in our records."
             raise ApiError("InvalidAccessKeyId", text, 403)
-        if secret is None:
+        if pair is None:
             text = "The security token included in the request is invalid."
             raise ApiError("UnrecognizedClientException", text, 403)
-        return secret
+        return pair
 
-    def _sagemaker(
-        self, environ: dict[str, Any], start: Start, signed: signatures.Signed, operation: str, region: str
-    ) -> Iterable[bytes]:
+    def _sagemaker(self, environ: dict[str, Any], start: Start, operation: str, region: str) -> Iterable[bytes]:
         wanted = self._context.settings.region
         if region != wanted:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
@@ -104,7 +92,7 @@ class Dispatcher:
         if handler is None:
             if not of_moto(operation, parameters):
                 raise refused(operation)
-            return self._moto(environ, start, signed, "sagemaker")
+            return self._moto(environ, start, "sagemaker")
         try:
             answer = handler(request)
         except ApiError:
@@ -114,18 +102,9 @@ class Dispatcher:
             raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
-    def _moto(self, environ: dict[str, Any], start: Start, request: signatures.Signed, service: str) -> Iterable[bytes]:
+    def _moto(self, environ: dict[str, Any], start: Start, service: str) -> Iterable[bytes]:
         found = simulated(body_of(environ)) if service == "iam" else None
-        if found is not None:
-            return _answer(start, 200, found, "text/xml")
-        if service in kept_telemetry.SERVICES:
-            return self._telemetry(environ, start, service, request.path)
-        answer = self._kept(environ, start, service, request.path, request.query)
-        if service not in ("sts", "iam"):
-            return answer
-        whole = b"".join(answer)
-        self._credentials.learn(whole)
-        return [whole]
+        return self._context.moto(environ, start) if found is None else _answer(start, 200, found, "text/xml")
 
 
 def _signed(environ: dict[str, Any]) -> signatures.Signed:

@@ -1,33 +1,51 @@
-"""What a forked process of a job runs, by the job's kind."""
+"""What the process of a job runs, by the job's kind."""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import sys
+import threading
 import traceback
-from typing import Mapping
+from typing import Iterable, Mapping
 
-from musterpoint.serve import notices
-from musterpoint.serve.job_keys import PROCESSING, TRAINING, split_key
-from musterpoint.serve.job_process import INTERNAL_ERROR, JobProcess
-from musterpoint.serve.processing_process import ProcessingProcess
+from musterpoint.core.processes.tree import die_with_parent
+from musterpoint.serve.job_process import Job, JobProcess, Link
+from musterpoint.serve.processing_job import ProcessingJob
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import State
-from musterpoint.serve.training_process import TrainingProcess
-from musterpoint.serve.transitions import entered
+from musterpoint.serve.state import PROCESSING, TRAINING, key_of
+from musterpoint.serve.training_job import TrainingJob
 
-_KINDS: Mapping[str, type[JobProcess]] = {TRAINING: TrainingProcess, PROCESSING: ProcessingProcess}
+_KINDS: Mapping[str, type[JobProcess]] = {TRAINING: TrainingJob, PROCESSING: ProcessingJob}
 
 
-def main(settings: Settings, key: str) -> None:
-    """Runs the job; an error of ours is the job's end, and stands in its log whole."""
-    kind, name = split_key(key)
-    try:
-        _KINDS[kind](settings, key).main()
-    except BaseException as error:
-        traceback.print_exc()
-        reason = f"{INTERNAL_ERROR} ({type(error).__name__}: {error})"
-        State(settings.data).change(kind, name, lambda record: entered(record, "Failed", FailureReason=reason))
-        notices.send(settings.data, key)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+def main() -> None:
+    """Runs the job that the server tells of over the descriptor in the first word; the second one is its process."""
+    die_with_parent(int(sys.argv[2]))
+    with socket.socket(fileno=int(sys.argv[1])) as given, given.makefile(encoding="utf-8") as lines:
+        os.set_inheritable(given.fileno(), False)
+        first = next(lines, "")
+        if not first:  # the server has ended, and had no job for it
+            return
+        told = json.loads(first)
+        job, settings = Job(**told["job"]), Settings(**told["settings"])
+        log = os.open(settings.job_log(key_of(job.kind, job.name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for number in (1, 2):
+            os.dup2(log, number)
+        process = _KINDS[job.kind](settings, job, Link(given))
+        threading.Thread(target=_listen, args=(process, lines), name="orders", daemon=True).start()
+        try:
+            process.main()
+        finally:  # an error of ours stands in the job's log whole
+            sys.stdout.flush()
+            given.shutdown(socket.SHUT_WR)
+
+
+def _listen(process: JobProcess, lines: Iterable[str]) -> None:
+    for line in lines:
+        try:
+            process.take(json.loads(line))
+        except Exception:
+            traceback.print_exc()
+    os._exit(1)  # the server has ended: what is below this process ends with it

@@ -1,67 +1,206 @@
-"""The process of one job, of any kind: it outlives the server, and writes what becomes of the job into the state.
+"""The process of one job, of any kind: it runs the job's hosts, and tells the server of it.
 
-It is forked by :mod:`~musterpoint.serve.fork_server` with the job's lock, which is free again when it has ended.
+It ends with the server, whose end of the socket then ends; what is below it ends with it.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import socket
+import threading
+import time
 from abc import ABC, abstractmethod
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple
 
+from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
-from musterpoint.serve import notices, transitions
-from musterpoint.serve.job_keys import split_key
-from musterpoint.serve.job_run import END, INTERRUPT, STOP, JobRun
-from musterpoint.serve.orders import Orders
+from musterpoint.core.data import channels, uploads
+from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
+from musterpoint.core.data.places import ALONE, Channel, Share
+from musterpoint.serve.job_run import JobRun
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import Record, State
-from musterpoint.serve.telemetry import Telemetry
-from musterpoint.serve.transfers import Transfers
-from musterpoint.serve.transitions import entered
+from musterpoint.serve.state import END, INTERRUPT, STOP, key_of
 
-INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+class TransferError(Exception):
+    """S3 refused it; the text says what and why."""
+
+
+class Transfers:
+    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them."""
+
+    def __init__(self, settings: Settings, given_up: Callable[[], None]) -> None:
+        self._given_up = given_up
+        self.access = access_of(settings)
+
+    def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
+        """Brings the files of a channel to ``folder``.
+
+        Raises:
+            TransferError: they can't be brought; so for every method.
+        """
+        self._do(lambda: channels.bring(channel, folder, self.access, share, run=self._run))
+
+    def bring_if_any(self, channel: Channel, folder: str) -> None:
+        """The same; that there is nothing yet is no error."""
+
+        def ask() -> None:
+            try:
+                channels.bring(channel, folder, self.access, run=self._run)
+            except NotMoved as error:
+                if not error.missing:
+                    raise
+
+        self._do(ask)
+
+    def upload(self, path: str, uri: str) -> None:
+        """Sends a file to the place ``uri``, below which it keeps its name."""
+        self._do(lambda: uploads.send_file(path, uri, self.access, run=self._run))
+
+    def upload_tree(self, folder: str, uri: str) -> None:
+        """Sends every file below ``folder``."""
+        if any(names for _, _, names in os.walk(folder)):
+            self._do(lambda: uploads.send(folder, uri, self.access, run=self._run))
+
+    def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+        def hear(line: str) -> None:
+            self._given_up()
+            on_line(line)
+
+        return run_here(argv, environ, hear)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        self._given_up()
+        try:
+            action()
+        except FetchError as error:
+            raise TransferError(str(error)) from None
+
+
+def access_of(settings: Settings) -> Access:
+    """How a job reaches the server's S3: on this machine, and so not through a proxy."""
+    own = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
+    return Access({**own, **settings.variables}, region=settings.region, endpoint=url_of(settings))
+
+
+def url_of(settings: Settings) -> str:
+    """The server's URL with its address: S3's clients put a bucket's name before a host's."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(settings.host or "127.0.0.1", settings.port, family, socket.SOCK_STREAM)
+    except OSError:
+        return settings.url
+    return settings._replace(host=str(found[0][4][0])).url
+
+
 SERVER_ENDED = "muster serve was ended while the job ran"
+MOST_WAITING = 100_000
+"""Lines that wait for the server at most; what is more is left out of the log streams, and counted there."""
+_LONGEST_LINE = 1 << 18
+_LINE_END = re.compile(rb"\r?\n|\r")
+
+
+class Job(NamedTuple):
+    """The job as the server tells it."""
+
+    kind: str
+    name: str
+    arn: str
+    created: float
+    request: Mapping[str, Any]
+    status: str
+
+
+class Link:
+    """The socket to the server; from any thread."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+
+    def send(self, **said: Any) -> None:
+        with self._lock:
+            self._link.sendall((json.dumps(said) + "\n").encode())
+
+
+class Output:
+    """What the hosts of one run print, on its way to the server: a thread sends it, so that no host waits."""
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._run = link, int(time.time())
+        self._rests: dict[str, bytes] = {}
+        self._lines: list[tuple[str, int, str]] = []
+        self._points: list[Point] = []
+        self._left_out = 0
+        self._news = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._send_all, name="output", daemon=True)
+        self._thread.start()
+
+    def wrote(self, host: str, data: bytes) -> None:
+        """``host`` wrote ``data`` now; no data: it writes no more."""
+        now = int(time.time() * 1000)
+        parts = _LINE_END.split(self._rests.pop(host, b"") + data)
+        rest = parts.pop()
+        if not data or len(rest) > _LONGEST_LINE:
+            parts += [rest] if rest else []
+        elif rest:
+            self._rests[host] = rest
+        lines = [(host, now, part.decode("utf-8", "replace")) for part in parts if part.strip()]
+        with self._news:
+            room = MOST_WAITING - len(self._lines)
+            self._lines += lines[:room]
+            self._left_out += max(0, len(lines) - room)
+            self._news.notify()
+
+    def measured(self, point: Point) -> None:
+        with self._news:
+            self._points.append(point)
+            self._news.notify()
+
+    def close(self) -> None:
+        """Returns when everything has been sent."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        self._thread.join()
+
+    def _send_all(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._lines or self._points or self._closing)
+                lines, self._lines, points, self._points = self._lines, [], self._points, []
+                left_out, self._left_out = self._left_out, 0
+            if not lines and not points:
+                return
+            if left_out:
+                lines.append((lines[-1][0], lines[-1][1], f"muster serve: {left_out:,} lines are left out here"))
+            if lines:
+                self._link.send(run=self._run, lines=lines)
+            if points:
+                self._link.send(points=points)
 
 
 class JobProcess(ABC):
-    """One job, from its first host to its last status. ``key``: its kind and name, see :mod:`.job_keys`."""
+    """One job, from its first host to its last status."""
 
-    def __init__(self, settings: Settings, key: str) -> None:
-        self._settings = settings
-        self._state = State(settings.data)
-        self._key = key
-        self._kind, self._name = split_key(key)
-        self._directory = settings.job_directory(key)
+    def __init__(self, settings: Settings, job: Job, link: Link) -> None:
+        self._settings, self._job, self._link = settings, job, link
+        self._directory = settings.job_directory(key_of(job.kind, job.name))
         self._run: JobRun | None = None
         self._over: JobRun | None = None
-        self._ended_for = ""
+        self._ended_for = STOP if job.status == "Stopping" else ""
         self._transfers = Transfers(settings, self._give_up)
-
-    def claim(self) -> Record | None:
-        """The job, once it is known that this process is the only one that ever runs it; None: it isn't to be run."""
-        claimed: list[Record] = []
-
-        def change(record: Record) -> Record | None:
-            if record.status in transitions.OVER or record.facts.get("_claimed"):
-                return None
-            claimed.append(record._replace(facts={**record.facts, "_claimed": os.getpid()}))
-            return claimed[0]
-
-        self._state.change(self._kind, self._name, change)
-        return claimed[0] if claimed else None
 
     def main(self) -> None:
         """Runs the job."""
-        record = self.claim()
-        if record is None:
-            return
-        if record.status == "Stopping":  # it was stopped before this process was there to hear of it
-            self._ended_for = STOP
-        Orders(self._directory, self._take).start()
         os.makedirs(self._empty, exist_ok=True)
         number = 1
-        while self._once(record, number):
+        while self._once(number):
             number += 1
 
     @property
@@ -69,37 +208,19 @@ class JobProcess(ABC):
         """An empty directory in the place of the user's code: that comes as the request says."""
         return os.path.join(self._directory, "empty")
 
-    def _telemetry(self, group: str) -> Telemetry:
-        """What sends the output of a run to the log group."""
-        return Telemetry(self._settings, group, self._name, self._sent)
-
-    def _sent(self, points: Sequence[Point]) -> None:
-        """These points, and lines before them, can be read; in the thread that sends them."""
-        notices.send(self._settings.data, self._key)
-
     @abstractmethod
-    def _once(self, record: Record, number: int) -> bool:
+    def _once(self, number: int) -> bool:
         """One run of the job; whether it is to be run again."""
 
     def _enter(self, status: str, message: str = "", **facts: Any) -> None:
-        def change(record: Record) -> Record | None:
-            if record.facts["SecondaryStatus"] == status and not facts:
-                return None
-            return entered(record, status, message, **self._facts(record, status, facts))
-
-        self._state.change(self._kind, self._name, change)
-        notices.send(self._settings.data, self._key)
-
-    def _facts(self, record: Record, status: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is known of the job from now on, as its kind has it."""
-        return facts
+        self._link.send(status=status, message=message, facts=facts)
 
     def _give_up(self) -> None:
         """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
         if self._run is not None and self._run is not self._over and self._ended_for:
             self._run.give_up()
 
-    def _take(self, order: Mapping[str, Any]) -> None:
+    def take(self, order: Mapping[str, Any]) -> None:
         """An order of the server, in the thread that reads them."""
         what = order["order"]
         if what in (STOP, END, INTERRUPT):
@@ -107,15 +228,9 @@ class JobProcess(ABC):
                 self._ended_for = what
             if self._run is not None:
                 self._run.end(what)
-        elif what == "back":
-            settings = Settings.from_json(order["settings"])
-            self._transfers.server_is_back(settings)
-            if self._run is not None:
-                self._run.telemetry.server_is_back(settings)
-                self._run.way.server_is_back(settings)
         elif self._run is not None:
-            self._fail(self._run, order)
+            self._lose(order["host"], self._run)
 
-    def _fail(self, run: JobRun, order: Mapping[str, Any]) -> None:
-        """Makes a fault, where the kind of job has any."""
-        print(f"{order['order']}: jobs of this kind have no faults", flush=True)
+    def _lose(self, host: str, run: JobRun) -> None:
+        """Takes a host away, where the kind of job has such a fault."""
+        print(f"{host} isn't taken away: jobs of this kind have no faults", flush=True)

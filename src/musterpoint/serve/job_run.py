@@ -2,27 +2,120 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from datetime import datetime
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.base.console import Console
+from musterpoint.base.errors import UsageError
 from musterpoint.base.metrics import Point
+from musterpoint.local.backend import Backend
 from musterpoint.local.control_plane import RunContext, run
+from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import LocalJob
+from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.observer import Steered
-from musterpoint.local.platforms.platform import LocalPlatform
-from musterpoint.local.results import Phase
-from musterpoint.local.tree import Layout
-from musterpoint.serve.backends import Way, backend_of
+from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
+from musterpoint.local.results import ALGORITHM_ERROR, Phase
+from musterpoint.local.tree import BASE, Layout
+from musterpoint.local.way_out import MACHINE
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.telemetry import Telemetry, final_metrics
+from musterpoint.serve.state import END
+from musterpoint.serve.training_request import GRACE
 
-STOP, INTERRUPT, END = "stop", "interrupt", "end"
-"""Why hosts are ended before they end themselves: StopTrainingJob, the spot market, the end of the server."""
+_CHUNK = 1 << 16
+MOST_CONNECTIONS = 256
+"""Of the hosts of one run to the server, at a time."""
 
-ORDER = "order"
-"""A file beside the hosts' folders: who wrote how many bytes to its log, in the order of time."""
+
+def backend_of(settings: Settings, job: LocalJob, layout: Layout) -> Backend:
+    """The hosts of one run; nothing is made yet.
+
+    Raises:
+        UsageError: they can't be had on this machine.
+    """
+    if settings.backend == "netns":
+        why_not = why_unavailable()
+        if why_not:
+            raise UsageError(f"--backend netns can't be had on this machine: {why_not}")
+        return NetnsHosts(layout, job.hosts, internet=True, port=settings.port)
+    if settings.backend == "docker":
+        return DockerHosts(job, layout)
+    return ProcessHosts(layout, job.hosts, own_tree=can_have_own_tree())
+
+
+class Way:
+    """How the hosts of one run reach the server. Used as :meth:`endpoint`, once the hosts are there, and ``close``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.backend: Backend | None = None
+        self._relay: Relay | None = None
+
+    def endpoint(self) -> str:
+        """The server's URL, as hosts see it; of hosts without a network this machine's own, which leads nowhere."""
+        if isinstance(self.backend, NetnsHosts):
+            return f"http://{MACHINE}:{self._settings.port}"
+        if isinstance(self.backend, DockerHosts) and not self.backend.isolated:
+            self._relay = self._relay or Relay(self.backend.gateway, self._settings)
+            return self._relay.url
+        return self._settings.url
+
+    def close(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+
+
+class Relay:
+    """Listens at ``address``, a port of its own, and passes connections on to the server."""
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self._server = settings.host or "127.0.0.1", settings.port
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._listening = socket.create_server((address, 0))
+        self.url = f"http://{address}:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            self._room.acquire()
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._join, args=(near,), name="relayed", daemon=True).start()
+
+    def _join(self, near: socket.socket) -> None:
+        try:
+            with near, socket.create_connection(self._server) as far:
+                back = threading.Thread(target=_copy, args=(far, near), name="relayed back", daemon=True)
+                back.start()
+                _copy(near, far)
+                back.join()
+        except OSError as error:
+            print(f"a connection of a host to the server failed: {error}", flush=True)
+        finally:
+            self._room.release()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            source.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 class GivenUp(Exception):
@@ -32,7 +125,7 @@ class GivenUp(Exception):
 class Ended(NamedTuple):
     """How a run ended.
 
-    ``status``, ``reason``, ``code``: as ``job.json`` has them. ``ended_for``: :data:`STOP` or another, or empty where
+    ``status``, ``reason``, ``code``: as ``job.json`` has them. ``ended_for``: STOP, INTERRUPT or END, or empty where
     the hosts ended themselves; ``timed_out``: whether it was the job's own limit. ``lost``: hosts taken away by order.
     ``trained_from``, ``trained_to``: in seconds since the epoch; 0 where it didn't come to that. ``metrics``:
     FinalMetricDataList.
@@ -49,8 +142,18 @@ class Ended(NamedTuple):
     metrics: Sequence[Mapping[str, Any]] = ()
 
 
+class Output(Protocol):
+    """Where what hosts print goes."""
+
+    def wrote(self, host: str, data: bytes) -> None: ...
+
+    def measured(self, point: Point) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class JobRun:
-    """One run. :meth:`order` may be called from any thread, at any time; the rest from the main thread."""
+    """One run. :meth:`end` and :meth:`lose` may be called from any thread; the rest from the main thread."""
 
     def __init__(
         self,
@@ -59,7 +162,7 @@ class JobRun:
         platform: LocalPlatform,
         layout: Layout,
         way: Way,
-        telemetry: Telemetry,
+        output: Output,
         entered: Callable[[Phase], None],
     ) -> None:
         self.way = way
@@ -67,7 +170,7 @@ class JobRun:
         self.lost: list[str] = []
         self.ended_for = ""
         self._settings, self._job, self._platform, self._entered = settings, job, platform, entered
-        self.telemetry = telemetry
+        self._output = output
         self._lock = threading.Lock()
         self._hosts: Steered | None = None
         self._waiting: list[Callable[[Steered], None]] = []
@@ -82,8 +185,6 @@ class JobRun:
     def end(self, why: str) -> None:
         """Ends the run: with SIGTERM and the platform's grace, or at once where it is for the server's own end."""
         self.ended_for = why if why == END else self.ended_for or why
-        if why == END:
-            self.telemetry.give_up()
         self._steer(lambda hosts: hosts.kill() if why == END else None if hosts.stopped else hosts.stop(why))
 
     def lose(self, host: str) -> None:
@@ -114,16 +215,11 @@ class JobRun:
 
     def wrote(self, host: str, data: bytes) -> None:
         """Of an observer."""
-        self.telemetry.wrote(host, data)
-        try:
-            with open(os.path.join(self.layout.hosts, ORDER), "a", encoding="utf-8") as file:
-                file.write(f"{len(data)} {host}\n")
-        except OSError:
-            pass  # the page then has one host's log after the other
+        self._output.wrote(host, data)
 
     def measured(self, point: Point) -> None:
         """Of an observer."""
-        self.telemetry.measured(point)
+        self._output.measured(point)
 
     def entered(self, phase: Phase) -> None:
         """Of an observer."""
@@ -140,7 +236,7 @@ class JobRun:
             UsageError: the hosts can't be had on this machine.
         """
         os.makedirs(self.layout.hosts)
-        backend = self.way.backend = backend_of(self._settings, self._job, self.layout, self.way.port)
+        backend = self.way.backend = backend_of(self._settings, self._job, self.layout)
         try:
             context = RunContext(
                 self.layout, backend, Console(), environ, out=1, platform=self._platform, observer=self
@@ -148,7 +244,7 @@ class JobRun:
             description = run(self._job, context)
         finally:
             backend.close()
-            self.telemetry.close()
+            self._output.close()
         training = [phase.start for phase in self._phases if phase.status == "Training"]
         after = [phase.start for phase in self._phases if phase.status == "Uploading"]
         return Ended(
@@ -162,3 +258,37 @@ class JobRun:
             after[0] if after else 0.0,
             final_metrics(description),
         )
+
+
+def final_metrics(description: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``FinalMetricDataList`` of a local job's description, with times as seconds since the epoch."""
+    return [
+        {**each, "Timestamp": datetime.fromisoformat(each["Timestamp"]).timestamp()}
+        for each in description.get("FinalMetricDataList", ())
+    ]
+
+
+def platform_of(
+    hosts: tuple[str, ...],
+    prepare: Callable[[LocalJob, str, Layout], None],
+    environment: Callable[[PlayedHost], dict[str, str]],
+    processes: Callable[[PlayedHost], Sequence[HostProcess]],
+) -> LocalPlatform:
+    """The platform of a job of any kind, checked already. Hosts that share this machine's directories are told where
+    their ``/opt/ml`` is.
+    """
+
+    def with_tree(host: PlayedHost) -> dict[str, str]:
+        found = environment(host)
+        return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
+
+    return LocalPlatform(
+        host_names=lambda count, naming: hosts,
+        read_distribution=lambda distribution, count: {},
+        check=lambda job: None,
+        prepare=prepare,
+        environment=with_tree,
+        processes=processes,
+        failure_head=ALGORITHM_ERROR,
+        grace=GRACE,
+    )

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import threading
-from typing import Any, Callable, Iterable
+import urllib.parse
+from collections import deque
+from datetime import datetime, timezone
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from xml.sax.saxutils import escape
 
+from moto.cloudwatch.models import cloudwatch_backends
+from moto.logs.models import logs_backends
+from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import Client
 from werkzeug.wrappers import Response
 
-from musterpoint.serve.requests import Start
-from musterpoint.serve.settings import Settings
+from musterpoint.base.metrics import Point
+from musterpoint.serve.settings import ACCOUNT, Settings
+from musterpoint.serve.state import PROCESSING, TRAINING, split_key
 
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+Start = Callable[..., Any]
+Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
+_SIMULATE = "SimulatePrincipalPolicy"
+_ALLOWED = (
+    "<member><EvalActionName>{}</EvalActionName><EvalResourceName>*</EvalResourceName>"
+    "<EvalDecision>allowed</EvalDecision></member>"
+)
+_LOADED_AHEAD = ("s3", "logs", "sts", "iam", "monitoring")
+"""What nearly every client asks for; loading takes half a second."""
 
 
 class MotoServices:
@@ -20,44 +37,160 @@ class MotoServices:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.loaded = threading.Event()
-        """Set when everything that a former server had is back."""
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
 
-    def application(self, environ: dict[str, Any]) -> Wsgi:
-        """The application that answers the request."""
+    def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         found: Wsgi = self._dispatcher.get_application(environ)
-        return found
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        return self.application(environ)(environ, start_response)
-
-    def answered(self, environ: dict[str, Any], start: Start) -> tuple[list[bytes], bool]:
-        """The answer to a request, whole, and whether it is a success."""
-        statuses: list[str] = []
-
-        def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], Any]:
-            statuses.append(status)
-            given: Callable[[bytes], Any] = start(status, headers, *more)
-            return given
-
-        answer = self(environ, started)
-        try:
-            return list(answer), statuses[0].startswith("2")
-        finally:
-            getattr(answer, "close", lambda: None)()
+        return found(environ, start)
 
     def call(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
         """What ``service`` answers to a request of our own; names of headers have ``_`` for ``-``."""
-        self.loaded.wait()
-        return self.call_now(service, method, path, body, **headers)
-
-    def call_now(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
-        """The same, while what a former server had is brought back."""
-        signed = f"AWS4-HMAC-SHA256 Credential={self._settings.access_key or 'muster'}/20260101/"
-        signed += f"{self._settings.region}/{service}/aws4_request, SignedHeaders=host, Signature=0"
+        signed = f"AWS4-HMAC-SHA256 Credential=muster/20260101/{self._settings.region}/{service}/aws4_request, "
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        client = Client(self, Response)
-        return client.open(
-            path, method=method, data=body, base_url=self._settings.url, headers={"Authorization": signed, **given}
+        return Client(self, Response).open(
+            path,
+            method=method,
+            data=body,
+            base_url=self._settings.url,
+            headers={"Authorization": f"{signed}SignedHeaders=host, Signature=0", **given},
         )
+
+    def load_ahead(self) -> None:
+        for service in _LOADED_AHEAD:
+            self.call(service, "GET", "/")
+
+    def reset(self) -> None:
+        """Has all services forget everything, as POST /moto-api/reset."""
+        moto_api_backend.reset()
+
+
+def body_of(environ: dict[str, Any]) -> bytes:
+    """The body of the request, which can still be read by others."""
+    stream = environ["wsgi.input"]
+    if environ.get("wsgi.input_terminated") and not environ.get("CONTENT_LENGTH"):
+        body: bytes = stream.read()
+    else:
+        body = stream.read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body
+
+
+def simulated(body: bytes) -> bytes | None:
+    """The answer to IAM's SimulatePrincipalPolicy, which SDK v3 asks before a job and moto lacks: all is allowed.
+
+    None: the ``body`` asks something else.
+    """
+    fields = urllib.parse.parse_qs(body.decode("utf-8", "replace"))
+    if fields.get("Action") != [_SIMULATE]:
+        return None
+    actions = [value for name, values in fields.items() if name.startswith("ActionNames.member.") for value in values]
+    results = "".join(_ALLOWED.format(escape(action)) for action in actions)
+    return (
+        f'<{_SIMULATE}Response xmlns="https://iam.amazonaws.com/doc/2010-05-08/"><{_SIMULATE}Result>'
+        f"<IsTruncated>false</IsTruncated><EvaluationResults>{results}</EvaluationResults></{_SIMULATE}Result>"
+        f"<ResponseMetadata><RequestId>muster</RequestId></ResponseMetadata></{_SIMULATE}Response>"
+    ).encode()
+
+
+GROUPS = {TRAINING: "/aws/sagemaker/TrainingJobs", PROCESSING: "/aws/sagemaker/ProcessingJobs"}
+"""The log groups, by kind of job; that of training jobs is also the namespace of their metrics."""
+MOST_LINES, MOST_POINTS = 200_000, 100_000
+"""In memory, of all jobs; the oldest go first, and their streams stay."""
+RECENT = 2000
+"""Lines of a job that somebody gets who begins to look at it."""
+LONGEST = (1 << 18) - 26
+"""Bytes of an event's text: CloudWatch's own limit."""
+
+
+class Line(NamedTuple):
+    """A line that ``host`` wrote ``at`` (milliseconds since the epoch)."""
+
+    host: str
+    at: int
+    text: str
+
+
+Heard = Callable[[str, Sequence[Line]], None]
+
+
+class Telemetry:
+    """The output of all jobs, by their keys. Listeners are called with each job's new lines, and with none
+    where it has new values of metrics; they must not wait.
+    """
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._lock = threading.Lock()
+        self._recent: dict[str, deque[Line]] = {}
+        self._kept: deque[tuple[str, str, int]] = deque()
+        self._count = 0
+        self._listeners: list[Heard] = []
+
+    def listen(self, heard: Heard, key: str = "") -> tuple[list[Line], Callable[[], None]]:
+        """The last lines of the job ``key``, and a call that ends the listening; each later line is heard once."""
+        with self._lock:
+            self._listeners.append(heard)
+            recent = list(self._recent.get(key, ()))
+        return recent, lambda: self._listeners.remove(heard) if heard in self._listeners else None
+
+    def lines(self, key: str, run: int, lines: Sequence[Line]) -> None:
+        """Keeps lines of a job's run that began at ``run`` (seconds since the epoch)."""
+        kind, name = split_key(key)
+        with self._lock:
+            self._recent.setdefault(key, deque(maxlen=RECENT)).extend(lines)
+            for host in dict.fromkeys(line.host for line in lines):
+                own = [{"timestamp": line.at, "message": _cut(line.text)} for line in lines if line.host == host]
+                self._put(GROUPS[kind], f"{name}/{host}-{run}", own)
+            for heard in list(self._listeners):
+                heard(key, lines)
+
+    def _put(self, group: str, stream: str, events: list[dict[str, object]]) -> None:
+        backend = logs_backends[ACCOUNT][self._region]
+        if group not in backend.groups:
+            backend.create_log_group(group, {})
+        backend.ensure_log_stream(group, stream)
+        backend.groups[group].put_log_events(stream, events)
+        self._kept.append((group, stream, len(events)))
+        self._count += len(events)
+        while self._count > MOST_LINES:
+            group, stream, count = self._kept.popleft()
+            self._count -= count
+            if group in backend.groups and stream in backend.groups[group].streams:
+                del backend.groups[group].streams[stream].events[:count]
+
+    def points(self, name: str, points: Iterable[Point]) -> None:
+        """Keeps values of the metrics of the training job ``name``."""
+        backend = cloudwatch_backends[ACCOUNT][self._region]
+        dimensions = [{"Name": "TrainingJobName", "Value": name}]
+        with self._lock:
+            backend.put_metric_data(
+                GROUPS[TRAINING],
+                [
+                    {
+                        "MetricName": point.name,
+                        "Dimensions": dimensions,
+                        "Timestamp": datetime.fromtimestamp(point.at, timezone.utc).replace(tzinfo=None),  # as moto's
+                        "Value": point.value,
+                    }
+                    for point in points
+                ],
+            )
+            del backend.metric_data[:-MOST_POINTS]
+            for heard in list(self._listeners):
+                heard(name, ())
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            self._recent.pop(key, None)
+
+    def clear(self) -> None:
+        """Forgets what isn't moto's."""
+        with self._lock:
+            self._recent.clear()
+            self._kept.clear()
+            self._count = 0
+
+
+def _cut(text: str) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= LONGEST else data[:LONGEST].decode("utf-8", "ignore")

@@ -9,31 +9,36 @@ from __future__ import annotations
 import hmac
 import http.cookies
 import json
+import os
+import queue
 import urllib.parse
 from importlib.resources import files
-from typing import Any, Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve.context import Context
 from musterpoint.serve.errors import ApiError
-from musterpoint.serve.job_keys import TRAINING
-from musterpoint.serve.job_run import INTERRUPT
-from musterpoint.serve.news import News
-from musterpoint.serve.shown_jobs import newest_run, rows, stop, the
+from musterpoint.serve.moto_services import Line, Start
+from musterpoint.serve.operations import Context
+from musterpoint.serve.shown_jobs import KINDS, details, newest_run, row, rows, stop, the
+from musterpoint.serve.state import INTERRUPT, OVER, TRAINING, Record, key_of
 from musterpoint.serve.training_request import is_spot
-from musterpoint.serve.transitions import OVER
-from musterpoint.tools.viewer.history import read_history
+from musterpoint.tools.viewer.curves import FILE, read_curves, to_json
+from musterpoint.tools.viewer.history import TIMELINE, read_history
 from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import own_file, to_html
 
 BELOW = "/_muster/page/"
+_BEAT = 15.0
+"""Seconds between two words to a listener for whom there is nothing new."""
+_MOST_WAITING = 10_000
+"""Changes and pieces of logs that a slow listener may be behind."""
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'"
 )
 _PLAIN, _HTML, _JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 _TEXTS = {200: "OK", 303: "See Other", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
-Start = Callable[..., Any]
 
 
 class Refusal(Exception):
@@ -113,7 +118,104 @@ class Page:
             raise Refusal(404, f"{what} {job}: there is nothing")
         if not is_spot(record.request) or record.status in OVER:
             raise Refusal(400, f"{job}: only a spot job (EnableManagedSpotTraining) that runs is interrupted")
-        context.runner.order(job, {"order": INTERRUPT})
+        context.jobs.order(job, {"order": INTERRUPT})
+
+
+class News:
+    """What the page hears as it happens, as server-sent events: statuses, lines of logs, values of metrics.
+
+    ``job``: the key of the one whose details it wants, or empty.
+    """
+
+    def __init__(self, context: Context, job: str) -> None:
+        self._context, self._job = context, job
+        self._waiting: queue.Queue[Record | Sequence[Line]] = queue.Queue(_MOST_WAITING)
+        self._left_out = False
+        self._measured: tuple[str, int] = ("", 0)
+        self._forget_state = context.state.listen(self._put)
+        self._recent, self._forget_lines = context.telemetry.listen(self._wrote, job)
+
+    def _wrote(self, key: str, lines: Sequence[Line]) -> None:
+        if key == self._job:
+            self._put(lines)
+
+    def _put(self, what: Record | Sequence[Line]) -> None:
+        try:
+            self._waiting.put_nowait(what)
+        except queue.Full:
+            self._left_out = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield _event("jobs", rows(self._context))
+            yield from self._lines(self._recent)
+            yield from self._details()
+            while True:
+                yield from self._next()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Of WSGI: nobody listens any more."""
+        self._forget_state()
+        self._forget_lines()
+
+    def _next(self) -> Iterator[bytes]:
+        try:
+            what = self._waiting.get(timeout=_BEAT)
+        except queue.Empty:
+            yield b": still here\n\n"  # finds out whether anyone listens
+            return
+        if self._left_out and self._waiting.empty():
+            self._left_out = False
+            yield _event("log", {"host": "", "text": "muster serve: lines are left out here; the host's log has all\n"})
+        if not isinstance(what, Record):
+            yield from self._lines(what)
+            yield from self._curves()
+        elif what.kind in KINDS:
+            gone = {"key": key_of(what.kind, what.name), "status": ""}
+            yield _event("jobs", [row(what) if what.status else gone])
+            if key_of(what.kind, what.name) == self._job or self._is_part(what):
+                yield from self._details()
+
+    def _is_part(self, record: Record) -> bool:
+        """Whether the job that is looked at has made this one."""
+        looked_at = self._looked_at() if record.parent else None
+        return looked_at is not None and record.parent == looked_at.arn
+
+    def _looked_at(self) -> Record | None:
+        try:
+            return the(self._context, self._job)
+        except ApiError:
+            return None
+
+    def _lines(self, lines: Sequence[Line]) -> Iterator[bytes]:
+        for host, own in groupby(lines, lambda line: line.host):
+            yield _event("log", {"host": host, "text": "".join(f"{line.text}\n" for line in own)})
+
+    def _curves(self) -> Iterator[bytes]:
+        record = self._looked_at()
+        run = newest_run(self._context, record) if record is not None else ""
+        try:
+            size = os.path.getsize(os.path.join(run, FILE))
+        except OSError:
+            return
+        if record is not None and self._measured != (run, size):
+            self._measured = run, size
+            yield _event("curves", to_json(read_curves(run, record.created)))
+
+    def _details(self) -> Iterator[bytes]:
+        yield from self._curves()
+        record = self._looked_at()
+        if record is None:
+            return
+        run = newest_run(self._context, record)
+        report = {"report": os.path.exists(os.path.join(run, TIMELINE))}
+        yield _event("job", {**row(record), **details(self._context, record), **report})
+
+
+def _event(kind: str, value: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(value)}\n\n".encode()
 
 
 def _own(name: str) -> bytes:

@@ -11,9 +11,8 @@ from typing import Any, Mapping, Sequence
 
 from musterpoint.local.job import Container, LocalJob, host_names
 from musterpoint.local.tree import BASE
-from musterpoint.serve.images import local_image
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.training_request import DEFAULT_MAX_RUNTIME, GRACE
+from musterpoint.serve.training_request import DEFAULT_MAX_RUNTIME, GRACE, local_image
 
 INPUTS = BASE + "/processing"
 """Where SageMaker has inputs brought to; other paths are refused by the API."""

@@ -1,40 +1,56 @@
-"""How others find a running server: two files in its data directory, and the lines that it prints.
-
-One file has what a client needs, and stays when the server has ended: the next one takes the same port. The other one
-is locked while a server lives, and says so once it answers.
-"""
+"""The data directory of a server, and how others find it: one file, which is locked while a server lives."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shlex
+import stat
 from typing import Mapping
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve import sdk_defaults
-from musterpoint.serve.settings import Settings
+from musterpoint.local.tree import write_text
+from musterpoint.serve.settings import ACCOUNT, Settings
 
-FILE, LOCK = "server.json", "server.lock"
-ANSWERS = b"answers\n"
-"""What the locked file has once the server answers."""
+FILE = "server.json"
+"""What a client has to export, once the server answers; empty before."""
 READY = "# ready: "
 """How the line begins that says that the server answers."""
+_SDK_DEFAULTS = """SchemaVersion: "1.0"
+SageMaker:
+  PythonSDK:
+    Modules:
+      TelemetryOptOut: true
+      Session:
+        DefaultS3Bucket: sagemaker-{region}-{account}
+"""
+"""Without a default bucket SageMaker's SDKs ask STS for the account, at AWS's own address whatever AWS_ENDPOINT_URL
+says, and telemetry goes there, too. A user's own file comes after this one, and wins.
+"""
 
 
-def lock(data: str) -> int:
+def take(data: str) -> int:
     """Takes the directory ``data`` for a server of this process; the descriptor that keeps it.
 
     Raises:
-        UsageError: another one has it.
+        UsageError: another server has it, or others may look into it.
     """
-    held = os.open(os.path.join(data, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    os.makedirs(data, mode=0o700, exist_ok=True)
+    facts = os.stat(data)
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        raise UsageError(
+            f"--data={data}: others may look into it (mode {stat.S_IMODE(facts.st_mode):o}, owner {facts.st_uid}), and "
+            "the jobs' files and keys will lie there: chmod 700 it, or give another"
+        )
+    held = os.open(os.path.join(data, FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     while not _locked(held, fcntl.LOCK_EX):
         if not _locked(held, fcntl.LOCK_SH):  # else it is one that asks whether a server lives, for a moment
             os.close(held)
             raise UsageError(f"--data={data}: another muster serve uses this directory; end it, or give another")
     os.truncate(held, 0)
+    write_text(os.path.join(data, ".gitignore"), "*\n")
     return held
 
 
@@ -44,17 +60,19 @@ def read_running(data: str) -> Mapping[str, str]:
     Raises:
         UsageError: no server answers there.
     """
-    found = read(data)
-    asked = os.open(os.path.join(data, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        asked = os.open(os.path.join(data, FILE), os.O_RDONLY)
+    except FileNotFoundError:
+        raise UsageError(f"--data={data}: no muster serve has been started with this directory") from None
+    with open(asked, encoding="utf-8") as file:
         if _locked(asked, fcntl.LOCK_SH):
             start = f"muster serve --data {shlex.quote(data)}"
             raise UsageError(f"--data={data}: the muster serve of this directory has ended; start it again: {start}")
-        if os.read(asked, len(ANSWERS)) != ANSWERS:
-            raise UsageError(f"--data={data}: the server is starting; ask again once it has said that it is ready")
-    finally:
-        os.close(asked)
-    return found
+        text = file.read()
+    with contextlib.suppress(ValueError):
+        found: dict[str, str] = json.loads(text)
+        return found
+    raise UsageError(f"--data={data}: the server is starting; ask again once it has said that it is ready")
 
 
 def _locked(held: int, how: int) -> bool:
@@ -63,36 +81,6 @@ def _locked(held: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def write(settings: Settings) -> None:
-    """Writes where the server is, and with which credentials, for this user only."""
-    path = os.path.join(settings.data, FILE)
-    with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(settings.exported, file, indent=1)
-    os.replace(path + ".part", path)
-
-
-def read(data: str) -> Mapping[str, str]:
-    """What a client of the last server of ``data`` has to export.
-
-    Raises:
-        UsageError: no server has been started there.
-    """
-    try:
-        with open(os.path.join(data, FILE), encoding="utf-8") as file:
-            found: dict[str, str] = json.load(file)
-    except FileNotFoundError:
-        raise UsageError(f"--data={data}: no muster serve has been started with this directory") from None
-    return found
-
-
-def former_port(data: str) -> int:
-    """The port of the last server of this directory; 0: there was none."""
-    try:
-        return int(read(data)["AWS_ENDPOINT_URL"].rpartition(":")[2])
-    except (UsageError, ValueError, KeyError):
-        return 0
 
 
 def exports(variables: Mapping[str, str]) -> str:
@@ -106,15 +94,14 @@ def read_exports(text: str) -> dict[str, str]:
     return {name: shlex.split(value)[0] for name, _, value in lines}
 
 
-def say_ready(settings: Settings) -> None:
-    """Prints, and writes, what a client needs."""
-    write(settings)
-    sdk_defaults.write(settings)
-    with open(os.path.join(settings.data, LOCK), "r+b") as file:
-        file.write(ANSWERS)
+def say_ready(settings: Settings, held: int) -> None:
+    """Prints what a client needs, and writes it into the file that is ``held``, for this user only."""
+    write_text(settings.sdk_file, _SDK_DEFAULTS.format(region=settings.region, account=ACCOUNT))
+    os.pwrite(held, json.dumps(settings.exported).encode(), 0)
     print(exports(settings.exported), end="", flush=True)
     print(f"# page: {settings.page}", flush=True)
     how = {"process": "processes of this machine", "netns": "network namespaces", "docker": "containers"}
     print(
-        f"{READY}{settings.url}, jobs' hosts are {how[settings.backend]}; everything is in {settings.data}", flush=True
+        f"{READY}{settings.url}, jobs' hosts are {how[settings.backend]}; their files are in {settings.data}",
+        flush=True,
     )

@@ -2,113 +2,168 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import queue
 import signal
 import socket
 import sys
 import threading
-from typing import Callable, Mapping
+import traceback
+from typing import Any, Callable
 
-from werkzeug.serving import BaseWSGIServer, make_server
+from moto.moto_server.werkzeug_app import MotoRequestHandler
+from werkzeug.serving import ThreadedWSGIServer
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import running, validation
-from musterpoint.serve.context import Context
-from musterpoint.serve.credentials import Credentials, made_or_given
+from musterpoint.serve.credentials import Credentials, new_pair
 from musterpoint.serve.dispatch import Dispatcher
-from musterpoint.serve.kept_objects import KeptObjects
-from musterpoint.serve.kept_telemetry import KeptTelemetry
-from musterpoint.serve.moto_services import MotoServices
-from musterpoint.serve.notices import Notices
-from musterpoint.serve.on_change import OnChange
+from musterpoint.serve.jobs import Jobs
+from musterpoint.serve.moto_services import MotoServices, Telemetry
+from musterpoint.serve.operations import Context, executions, tuning_jobs
 from musterpoint.serve.page import Page
-from musterpoint.serve.request_handler import RequestHandler
-from musterpoint.serve.runner import Runner
-from musterpoint.serve.sequels import Sequels
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import State
+from musterpoint.serve.state import Record, State
 
-IGNORED = "*\n"
+MOST_CONNECTIONS = 256
+"""At a time; one more is closed at once."""
+MOST_WAITING = 100_000
+"""Changes that wait; what is more is left out, with a word."""
+SILENCE = 60.0
+"""Seconds after which a connection is closed on which nothing comes, or whose client reads nothing."""
+
+
+class Worker:
+    """A thread that does one thing after the other with what has changed, and goes on whatever one of them raises.
+
+    ``work`` gets each record that was :meth:`put`, in their order; ``say`` prints what it raised."""
+
+    def __init__(self, name: str, work: Callable[[Record], None], say: Callable[[str], None]) -> None:
+        self._name, self._work, self._say = name, work, say
+        self._waiting: queue.Queue[Record | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, record: Record) -> None:
+        """Takes a record; doesn't wait."""
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._say(f"{self._name}: {MOST_WAITING:,} changes wait; that {record.name} is {record.status} is left out")
+
+    def close(self) -> None:
+        """Returns when what has been put so far is done, or a little later."""
+        self._waiting.put(None)
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        while (record := self._waiting.get()) is not None:
+            try:
+                self._work(record)
+            except Exception:
+                self._say(f"{self._name}: {record.name}: {traceback.format_exc()}")
+
+
+class RequestHandler(MotoRequestHandler):
+    """How a connection is read: names of headers as moto wants them, and no line per request."""
+
+    protocol_version = "HTTP/1.1"  # clients keep their connections
+    timeout = SILENCE
+
+    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+        pass
+
+
+class HttpServer(ThreadedWSGIServer):
+    """A thread per connection, up to a bound. ``say`` prints a line."""
+
+    daemon_threads = True  # a client that goes on sending holds no end of the server
+
+    def __init__(self, settings: Settings, application: Any, listening: socket.socket, say: Callable[[str], None]):
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._say = say
+        super().__init__(settings.host, settings.port, application, handler=RequestHandler, fd=listening.detach())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self._say(f"a connection is refused: there are {MOST_CONNECTIONS} already")
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        if type == "error":
+            self._say(message % args)
+
+
+class End:
+    """Hears SIGTERM and SIGINT from its making on; in the main thread."""
+
+    def __init__(self) -> None:
+        self._heard, self._told = os.pipe()
+        os.set_blocking(self._told, False)
+        # another thread may get the signal, which wakes no main thread that waits for a lock
+        signal.set_wakeup_fd(self._told)
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signo, lambda number, frame: None)
+
+    def wait(self) -> None:
+        os.read(self._heard, 1)
+
+    def with_stdin(self) -> None:
+        """Counts the end of stdin, too."""
+        threading.Thread(target=self._read_stdin, name="stdin", daemon=True).start()
+
+    def _read_stdin(self) -> None:
+        while os.read(0, 1024):
+            pass
+        os.write(self._told, b"\0")
 
 
 class RunningServer:
-    """A server that answers. Used as the constructor, :meth:`serve`, :meth:`close`; from the main thread."""
+    """A server that answers, from the constructor on until :meth:`close`; from the main thread."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-        os.makedirs(settings.data, mode=0o700, exist_ok=True)
-        self._lock = running.lock(settings.data)
-        with open(os.path.join(settings.data, ".gitignore"), "w", encoding="utf-8") as file:
-            file.write(IGNORED)
-        access_key, secret_key = made_or_given(settings.data, environ)
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self.held = running.take(settings.data)
         listening = _listen(settings)
+        own = new_pair(controls=True)
         port = listening.getsockname()[1]
-        self.settings = settings._replace(port=port, access_key=access_key, secret_key=secret_key)
-        self._state = State(settings.data)
-        self._notices = Notices(settings.data)
-        self._runner = Runner(self.settings, self._state, self._notices)
-        moto = MotoServices(self.settings)
-        context = Context(self.settings, self._state, self._runner, self._notices, moto, say)
-        kept = KeptObjects(settings.data, moto)
-        telemetry = KeptTelemetry(settings.data, settings.region, moto)
-        credentials = Credentials(settings.data, access_key, secret_key)
-        dispatcher = Dispatcher(context, credentials, kept, telemetry, Page(context))
-        self._server: BaseWSGIServer = make_server(
-            settings.host, port, dispatcher, threaded=True, request_handler=RequestHandler, fd=listening.detach()
-        )
-        self._on_change = OnChange(self.settings, self._state, say) if settings.on_change else None
-        if self._on_change is not None:
-            self._notices.listen(self._on_change.changed)
-            self._on_change.start()
-        self._notices.start()
-        self._sequels = Sequels(context)
+        self.settings = settings._replace(port=port, access_key=own.access_key, secret_key=own.secret_key)
+        state, moto = State(say), MotoServices(self.settings)
+        telemetry, credentials = Telemetry(settings.region), Credentials(own)
+        self._jobs = Jobs(self.settings, state, telemetry, credentials, say)
+        context = Context(self.settings, state, self._jobs, telemetry, moto, say)
+        self._http = HttpServer(self.settings, Dispatcher(context, credentials, Page(context)), listening, say)
+        self._sequels = Worker("sequels", lambda record: _go_on(context, record), say)
+        state.listen(self._sequels.put)
         self._sequels.start()
-        self._runner.start()
-        threading.Thread(target=kept.load, name="objects", daemon=True).start()
-        threading.Thread(target=telemetry.load, name="kept telemetry", daemon=True).start()
-        threading.Thread(target=validation.service, name="model", daemon=True).start()
-
-    def serve(self) -> None:
-        """Answers until SIGTERM or SIGINT."""
-        serving = threading.Thread(target=self._server.serve_forever, name="http")
-        ended, end = os.pipe()
-        os.set_blocking(end, False)
-        signal.set_wakeup_fd(end)  # another thread may get the signal, which wakes no main thread that waits for a lock
-        for signo in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signo, lambda number, frame: None)
-        if self.settings.end_with_stdin:
-            threading.Thread(target=_at_end_of_stdin, args=(end,), name="stdin", daemon=True).start()
-        serving.start()
-        os.read(ended, 1)
-        self._runner.close()
-        self._server.shutdown()
-        serving.join()
+        self._jobs.start()
+        for load in (moto.load_ahead, validation.service):
+            threading.Thread(target=load, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, name="http", daemon=True).start()
 
     def close(self) -> None:
+        self._jobs.close()
         self._sequels.close()
-        if self._on_change is not None:
-            self._on_change.close()
-        self._server.server_close()
-        self._state.close()
-        os.close(self._lock)
+        self._http.server_close()
 
 
-def _at_end_of_stdin(end: int) -> None:
-    while os.read(0, 1024):
-        pass
-    os.write(end, b"\0")
+def _go_on(context: Context, record: Record) -> None:
+    """Has tuning jobs and executions of pipelines go on when one of their jobs is over."""
+    if record.parent and record.ended is not None:
+        tuning_jobs.changed(context, record)
+        executions.changed(context, record)
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """A free port is the one that the former server had, if that is free: its jobs know it."""
-    if settings.port == 0:
-        with contextlib.suppress(UsageError):
-            port = running.former_port(settings.data)
-            return _listen_at(settings._replace(port=port)) if port else _listen_at(settings)
-    return _listen_at(settings)
-
-
-def _listen_at(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,16 +178,19 @@ def _listen_at(settings: Settings) -> socket.socket:
     return listening
 
 
-def main(settings: Settings, environ: Mapping[str, str], ready: Callable[[Settings], None]) -> int:
-    """Runs a server; ``ready`` is called with its settings once it answers."""
+def main(settings: Settings, ready: Callable[[Settings, int], None]) -> int:
+    """Runs a server; ``ready`` is called with its settings and its directory's descriptor once it answers."""
 
     def say(text: str) -> None:
         print(f"[muster serve] {text}", file=sys.stderr, flush=True)
 
-    server = RunningServer(settings, environ, say)
+    end = End()
+    if settings.end_with_stdin:
+        end.with_stdin()
+    server = RunningServer(settings, say)
     try:
-        ready(server.settings)
-        server.serve()
+        ready(server.settings, server.held)
+        end.wait()
     finally:
         server.close()
     return 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
-from typing import Any, Literal, Mapping, NamedTuple, get_args
+from typing import Literal, Mapping, NamedTuple, get_args
 
 ACCOUNT = "123456789012"
 """The account that moto answers for."""
@@ -20,17 +19,17 @@ GPUS: tuple[Gpus, ...] = get_args(Gpus)
 
 
 def token_of(secret_key: str) -> str:
-    """The token of the page: made of the server's own secret, and so the same after a restart."""
+    """The token of the page: made of the server's own secret, which says nothing of that."""
     return hmac.new(secret_key.encode(), b"the page of muster serve", hashlib.sha256).hexdigest()[:32]
 
 
 class Settings(NamedTuple):
-    """``data``: the directory with everything that is kept (absolute). ``host``, ``port``: where the server listens.
+    """``data``: the directory with what jobs leave (absolute). ``host``, ``port``: where the server listens.
 
     ``backend``: how hosts of jobs are made; ``images``: URIs of training images → images of this machine.
     ``max_jobs``: how many jobs run at once. ``gpus``: whether a job sees this machine's GPUs, or as many as its
-    instance type has. ``access_key``, ``secret_key``: what calls are signed with. ``on_change``: a command that is run
-    whenever a job's status has changed, or empty. ``end_with_stdin``: whether the server ends with its stdin.
+    instance type has. ``access_key``, ``secret_key``: what calls are signed with. ``end_with_stdin``: whether the
+    server ends with its stdin.
     """
 
     data: str
@@ -43,7 +42,6 @@ class Settings(NamedTuple):
     gpus: Gpus = "real"
     access_key: str = ""
     secret_key: str = ""
-    on_change: str = ""
     end_with_stdin: bool = False
 
     @property
@@ -70,6 +68,10 @@ class Settings(NamedTuple):
         """Where everything of a job is: of a training job below ``jobs``, of another below its kind."""
         return os.path.join(self.data, key if "/" in key else os.path.join("jobs", key))
 
+    def job_log(self, key: str) -> str:
+        """What a job's process and its hosts have written."""
+        return os.path.join(self.job_directory(key), "log")
+
     @property
     def variables(self) -> dict[str, str]:
         """What a client of the API needs."""
@@ -83,18 +85,10 @@ class Settings(NamedTuple):
 
     @property
     def sdk_file(self) -> str:
-        """The defaults of SageMaker's SDKs; see :mod:`.sdk_defaults`."""
+        """The defaults of SageMaker's SDKs; see :mod:`.running`."""
         return os.path.join(self.data, "sagemaker.yaml")
 
     @property
     def exported(self) -> dict[str, str]:
         """What people export: the variables of a client, and where the SDKs find their defaults."""
         return {**self.variables, "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": self.sdk_file}
-
-    def to_json(self) -> str:
-        return json.dumps(self._asdict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Settings:
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**fields)

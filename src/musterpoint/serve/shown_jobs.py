@@ -6,12 +6,10 @@ import os
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.serve import pipeline_definition, processing_request, training_request
-from musterpoint.serve.context import Context, Request
 from musterpoint.serve.errors import absent
-from musterpoint.serve.job_keys import PROCESSING, TRAINING, key_of, split_key
-from musterpoint.serve.operations import executions, processing_jobs, training_jobs, tuning_jobs
-from musterpoint.serve.state import Record
-from musterpoint.serve.tuning_request import most_jobs
+from musterpoint.serve.operations import Context, Request, executions, processing_jobs, training_jobs, tuning_jobs
+from musterpoint.serve.operations.tuning_jobs import most_jobs
+from musterpoint.serve.state import PROCESSING, TRAINING, Record, key_of, split_key
 
 MOST_JOBS = 200
 """Of each kind."""
@@ -50,8 +48,7 @@ def row(record: Record) -> dict[str, Any]:
 
 def rows(context: Context) -> list[dict[str, Any]]:
     """The newest jobs of each kind, newest first."""
-    order = f"number DESC LIMIT {MOST_JOBS}"
-    found = [record for kind in KINDS for record in context.state.select(kind, order=order)]
+    found = [record for kind in KINDS for record in context.state.select(kind)[-MOST_JOBS:]]
     return [row(record) for record in sorted(found, key=lambda record: -record.number)]
 
 
@@ -73,19 +70,14 @@ def details(context: Context, record: Record) -> dict[str, Any]:
     }
 
 
-def find(context: Context, key: str) -> Record | None:
-    """The job with this key, if the page shows its kind."""
-    kind, name = split_key(key)
-    return context.state.find(kind, name) if kind in KINDS else None
-
-
 def the(context: Context, key: str) -> Record:
     """The job with this key.
 
     Raises:
-        ApiError: there is none.
+        ApiError: there is none, or the page doesn't show its kind.
     """
-    found = find(context, key)
+    kind, name = split_key(key)
+    found = context.state.find(kind, name) if kind in KINDS else None
     if found is None:
         raise absent()
     return found

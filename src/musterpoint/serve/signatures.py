@@ -1,12 +1,15 @@
-"""Checks the AWS Signature Version 4 of a request, in its headers or in the query of a presigned URL.
+"""Checks the AWS signature of a request: Version 4, in its headers or in the query of a presigned URL, and Version 2 of
+S3's older presigned URLs, which boto3 makes by default.
 
-The algorithm is AWS's `documentation`_. The answers are its own, too: a wrong secret, an unknown key, an old request.
+The algorithms are AWS's (`version 4`_, `version 2`_). The answers are its own, too: a wrong secret, an old request.
 
-.. _documentation: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+.. _version 4: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+.. _version 2: https://docs.aws.amazon.com/AmazonS3/latest/userguide/RESTAuthentication.html
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import urllib.parse
@@ -19,6 +22,14 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 MOST_SKEW = 15 * 60.0
 """Seconds that the clocks of client and server may differ."""
 _TIME = "%Y%m%dT%H%M%SZ"
+_NAMES = (
+    "acl accelerate analytics cors delete inventory lifecycle location logging metrics notification partNumber policy "
+    "requestPayment restore tagging torrent uploadId uploads versionId versioning versions website "
+    "response-cache-control response-content-disposition response-content-encoding response-content-language "
+    "response-content-type response-expires"
+)
+_SUBRESOURCES = frozenset(_NAMES.split())
+"""What of a query is signed."""
 
 
 class Signed(NamedTuple):
@@ -148,3 +159,40 @@ def _canonical_query(query: str) -> str:
     pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=False)
     quoted = [(urllib.parse.quote(name, safe="-_.~"), urllib.parse.quote(value, safe="-_.~")) for name, value in pairs]
     return "&".join(f"{name}={value}" for name, value in sorted(quoted) if name != "X-Amz-Signature")
+
+
+def key_of_version_2(request: Signed) -> str:
+    """The access key of such a URL; empty: it is none."""
+    query = _query(request)
+    return query["AWSAccessKeyId"] if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys() else ""
+
+
+def verify_version_2(request: Signed, secret: str, now: float) -> None:
+    """Returns where the URL was signed with ``secret``, and hasn't expired.
+
+    Raises:
+        ApiError: it wasn't, or has.
+    """
+    query = _query(request)
+    amazon = sorted((name, value) for name, value in request.headers.items() if name.startswith("x-amz-"))
+    named = sorted((name, value) for name, value in query.items() if name in _SUBRESOURCES)
+    pairs = "&".join(f"{name}={value}" if value else name for name, value in named)
+    text = "\n".join(
+        [
+            request.method,
+            request.headers.get("content-md5", ""),
+            request.headers.get("content-type", ""),
+            query["Expires"],
+            *(f"{name}:{value}" for name, value in amazon),
+            request.path + (f"?{pairs}" if pairs else ""),
+        ]
+    )
+    wanted = base64.b64encode(hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
+    if not hmac.compare_digest(wanted, query["Signature"]):
+        raise ApiError("SignatureDoesNotMatch", "The request signature we calculated does not match", 403)
+    if not query["Expires"].isdecimal() or float(query["Expires"]) < now:
+        raise ApiError("AccessDenied", "Request has expired", 403)
+
+
+def _query(request: Signed) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(request.query, keep_blank_values=True))

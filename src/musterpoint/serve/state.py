@@ -1,43 +1,22 @@
-"""Everything the server knows, in one SQLite file: it is as it was when the server is killed and started again.
+"""Everything the server knows, in memory: one record per job (or other resource) of the API, and its tags.
 
-One row per job (or other resource) of the API: the request as it came, and beside it the facts that have come up since,
-under the names they have in the answer of Describe. The server and the processes of its jobs write to the file, each
-change in one transaction; nothing is kept in memory.
+A record has the request as it came, and the facts that have come up since, under the names they have in the answer of
+Describe. Each change is one step for all threads, and whoever listens hears of it.
 """
 
 from __future__ import annotations
 
-import contextlib
+import base64
 import json
-import os
-import sqlite3
 import threading
 import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-FILE = "state.sqlite3"
-_PATIENCE = 60.0
-"""Seconds to wait for another process's transaction."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS resources (
-    kind TEXT NOT NULL, name TEXT NOT NULL, arn TEXT NOT NULL UNIQUE, status TEXT NOT NULL, parent TEXT NOT NULL,
-    created REAL NOT NULL, modified REAL NOT NULL, ended REAL, request TEXT NOT NULL, facts TEXT NOT NULL,
-    number INTEGER NOT NULL, PRIMARY KEY (kind, name)
-);
-CREATE INDEX IF NOT EXISTS by_creation ON resources (kind, created, name);
-CREATE INDEX IF NOT EXISTS by_status ON resources (kind, status, created);
-CREATE INDEX IF NOT EXISTS by_end ON resources (kind, ended, number);
-CREATE UNIQUE INDEX IF NOT EXISTS by_number ON resources (number);
-CREATE INDEX IF NOT EXISTS by_parent ON resources (kind, parent, created);
-CREATE TABLE IF NOT EXISTS tags (
-    arn TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (arn, key)
-);
-CREATE INDEX IF NOT EXISTS by_tag ON tags (key, value);
-CREATE TABLE IF NOT EXISTS measured (
-    arn TEXT NOT NULL, epoch INTEGER NOT NULL, value REAL NOT NULL, PRIMARY KEY (arn, epoch)
-) WITHOUT ROWID;
-"""
-_COLUMNS = "kind, name, arn, status, parent, created, modified, ended, request, facts, number"
+from musterpoint.serve.errors import ApiError, invalid
+
+_ORDERS = {"CreationTime": "created", "Name": "name", "Status": "status", "LastModifiedTime": "modified"}
+PAGE = 10
+"""Entries of a page where the request doesn't say."""
 
 
 class Record(NamedTuple):
@@ -67,6 +46,9 @@ class Record(NamedTuple):
         """The facts that the API answers."""
         return {name: value for name, value in self.facts.items() if not name.startswith("_")}
 
+    def with_facts(self, **facts: Any) -> Record:
+        return self._replace(facts={**self.facts, **facts})
+
 
 class AlreadyThere(Exception):
     """There is a resource of that kind and name."""
@@ -76,44 +58,43 @@ class AlreadyThere(Exception):
         self.record = record
 
 
+Heard = Callable[[Record], None]
+Key = tuple[str, str]
+
+
 class State:
-    """The file in the directory ``data``. Each thread has a connection of its own."""
+    """All records. ``say`` prints what a listener raised; the others hear of the change all the same."""
 
-    def __init__(self, data: str) -> None:
-        self.path = os.path.join(data, FILE)
-        self._threads = threading.local()
-        with self._writing() as connection:
-            connection.executescript(_SCHEMA)
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._changed = threading.Condition(threading.RLock())
+        self._records: dict[Key, Record] = {}
+        self._keys: dict[str, Key] = {}
+        self._tags: dict[str, dict[str, str]] = {}
+        self._listeners: list[Heard] = []
+        self._count = 0
 
-    def _connection(self) -> sqlite3.Connection:
-        found: sqlite3.Connection | None = getattr(self._threads, "connection", None)
-        if found is None:
-            found = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-            found.execute("PRAGMA journal_mode = WAL")
-            found.execute("PRAGMA synchronous = NORMAL")
-            self._threads.connection = found
-        return found
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        """Calls ``heard`` with each record that has changed, or has gone (its status is empty then), until the call
+        that is returned; it must not wait.
+        """
+        with self._changed:
+            self._listeners.append(heard)
+        return lambda: self._listeners.remove(heard) if heard in self._listeners else None
 
-    def close(self) -> None:
-        """Ends this thread's connection."""
-        found: sqlite3.Connection | None = getattr(self._threads, "connection", None)
-        if found is not None:
-            found.close()
-            del self._threads.connection
+    def _put(self, record: Record) -> Record:
+        self._records[record.kind, record.name] = record
+        self._keys[record.arn] = record.kind, record.name
+        self._tell(record)
+        return record
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes beside."""
-        connection = self._connection()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        if connection.in_transaction:
-            connection.execute("COMMIT")
+    def _tell(self, record: Record) -> None:
+        self._changed.notify_all()
+        for heard in list(self._listeners):
+            try:
+                heard(record)
+            except Exception as error:
+                self._say(f"{record.name}: a listener failed: {type(error).__name__}: {error}")
 
     def add(
         self,
@@ -129,101 +110,207 @@ class State:
         """Keeps a new resource.
 
         Raises:
-            AlreadyThere: one of that kind and name.
+            AlreadyThere: one of that kind and name, in whatever case.
         """
         now = time.time()
-        with self._writing() as connection:
-            there = self._find(connection, kind, name)
-            if there is not None:
-                raise AlreadyThere(there)
-            number = connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM resources").fetchone()[0]
-            words = (kind, name, arn, status, parent, now, now, None, json.dumps(request), json.dumps(facts), number)
-            connection.execute(f"INSERT INTO resources ({_COLUMNS}) VALUES ({', '.join('?' * 11)})", words)
-            self._tag(connection, arn, tags or {})
-        return Record(kind, name, arn, status, parent, now, now, None, request, facts, number)
+        with self._changed:
+            if arn in self._keys:
+                raise AlreadyThere(self._records[self._keys[arn]])
+            self._count += 1
+            self._tags[arn] = dict(tags or {})
+            return self._put(Record(kind, name, arn, status, parent, now, now, None, request, facts, self._count))
 
     def find(self, kind: str, name: str) -> Record | None:
-        return self._find(self._connection(), kind, name)
-
-    @staticmethod
-    def _find(connection: sqlite3.Connection, kind: str, name: str) -> Record | None:
-        question = f"SELECT {_COLUMNS} FROM resources WHERE kind = ? AND name = ?"
-        row = connection.execute(question, (kind, name)).fetchone()
-        return _record(row) if row else None
+        return self._records.get((kind, name))
 
     def change(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Replaces a resource by what ``change`` makes of it: status, ``ended`` and facts; None from it: as it was.
+        """Replaces a resource by what ``change`` makes of it; None from it: it stays as it was.
 
         What is returned is the resource afterwards; None: there is none.
         """
-        with self._writing() as connection:
-            before = self._find(connection, kind, name)
+        with self._changed:
+            before = self.find(kind, name)
             after = None if before is None else change(before)
-            if before is None or after is None:
-                return before
-            after = after._replace(modified=time.time())
-            connection.execute(
-                "UPDATE resources SET status = ?, modified = ?, ended = ?, facts = ? WHERE kind = ? AND name = ?",
-                (after.status, after.modified, after.ended, json.dumps(after.facts), kind, name),
-            )
-            return after
+            return before if after is None else self._put(after._replace(modified=time.time()))
+
+    def wait(self, kind: str, name: str, reached: Callable[[Record], bool], timeout: float) -> Record:
+        """The resource once ``reached`` holds of it.
+
+        Raises:
+            ApiError: that takes longer than ``timeout`` seconds, or it has been deleted.
+        """
+        until = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                found = self.find(kind, name)
+                if found is None:
+                    raise invalid(f"{name} has been deleted")
+                if reached(found):
+                    return found
+                if not self._changed.wait(max(0.0, until - time.monotonic())):
+                    raise ApiError(
+                        "Timeout", f"{name} is still {found.facts.get('SecondaryStatus', found.status)}", 408
+                    )
+
+    def wake(self) -> None:
+        """Has every :meth:`wait` look again."""
+        with self._changed:
+            self._changed.notify_all()
 
     def remove(self, kind: str, name: str) -> None:
         """Forgets a resource and its tags."""
-        with self._writing() as connection:
-            there = self._find(connection, kind, name)
+        with self._changed:
+            there = self._records.pop((kind, name), None)
             if there is not None:
-                for table in ("tags", "measured"):
-                    connection.execute(f"DELETE FROM {table} WHERE arn = ?", (there.arn,))
-                connection.execute("DELETE FROM resources WHERE kind = ? AND name = ?", (kind, name))
+                del self._keys[there.arn], self._tags[there.arn]
+                self._tell(there._replace(status=""))
 
-    def select(self, kind: str, where: str = "", values: Sequence[Any] = (), order: str = "number") -> list[Record]:
-        """The resources of ``kind`` for which the SQL condition ``where`` holds, in ``order`` (which may limit them).
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._changed:
+            for each in (self._records, self._keys, self._tags):
+                each.clear()
+            self._changed.notify_all()
 
-        Both are texts of the code; what comes from clients goes into ``values``.
-        """
-        question = (
-            f"SELECT {_COLUMNS} FROM resources WHERE kind = ?{f' AND ({where})' if where else ''} ORDER BY {order}"
-        )
-        return [_record(row) for row in self._connection().execute(question, (kind, *values))]
+    def select(self, kind: str, where: Callable[[Record], bool] = lambda _: True) -> list[Record]:
+        """The resources of ``kind`` for which ``where`` holds, the oldest first."""
+        with self._changed:
+            found = [record for record in self._records.values() if record.kind == kind and where(record)]
+        return sorted(found, key=lambda record: record.number)
 
     def by_arn(self, arn: str) -> Record | None:
-        question = f"SELECT {_COLUMNS} FROM resources WHERE arn = ?"
-        row = self._connection().execute(question, (arn,)).fetchone()
-        return _record(row) if row else None
+        with self._changed:
+            return self._records.get(self._keys.get(arn, ("", "")))
 
     def tags(self, arn: str) -> dict[str, str]:
-        rows = self._connection().execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (arn,))
-        return dict(rows.fetchall())
+        return dict(sorted(self._tags.get(arn, {}).items()))
 
     def tag(self, arn: str, tags: Mapping[str, str]) -> None:
-        with self._writing() as connection:
-            self._tag(connection, arn, tags)
-
-    @staticmethod
-    def _tag(connection: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
-        rows = [(arn, key, value) for key, value in tags.items()]
-        connection.executemany("INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)", rows)
+        with self._changed:
+            self._tags.setdefault(arn, {}).update(tags)
 
     def untag(self, arn: str, keys: Sequence[str]) -> None:
-        with self._writing() as connection:
-            connection.executemany("DELETE FROM tags WHERE arn = ? AND key = ?", [(arn, key) for key in keys])
-
-    def measure(self, arn: str, values: Sequence[float], most: int) -> None:
-        """Keeps further values of what a tuning job looks at, ``most`` of them in all."""
-        with self._writing() as connection:
-            known = connection.execute("SELECT COUNT(*) FROM measured WHERE arn = ?", (arn,)).fetchone()[0]
-            rows = [(arn, epoch, value) for epoch, value in enumerate(values[: max(0, most - known)], known + 1)]
-            connection.executemany("INSERT INTO measured (arn, epoch, value) VALUES (?, ?, ?)", rows)
-
-    def measured(self, arn: str) -> list[float]:
-        """The values that :meth:`measure` has kept, in their order."""
-        rows = self._connection().execute("SELECT value FROM measured WHERE arn = ? ORDER BY epoch", (arn,))
-        return [value for (value,) in rows]
+        with self._changed:
+            for key in keys:
+                self._tags.get(arn, {}).pop(key, None)
 
 
-def _record(row: Sequence[Any]) -> Record:
-    kind, name, arn, status, parent, created, modified, ended, request, facts, number = row
-    return Record(
-        kind, name, arn, status, parent, created, modified, ended, json.loads(request), json.loads(facts), number
-    )
+class Listed(NamedTuple):
+    """One page, and the token of the next; empty: it was the last."""
+
+    records: Sequence[Any]
+    next_token: str
+
+    def answer(self, name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {name: list(rows)}
+        return {**found, "NextToken": self.next_token} if self.next_token else found
+
+
+def listed(records: Sequence[Record], parameters: Mapping[str, Any]) -> Listed:
+    """The page of ``records`` that ``parameters`` ask for, by the filters and orders of all List operations."""
+    column = _ORDERS[parameters.get("SortBy", "CreationTime")]
+    down = parameters.get("SortOrder", "Descending") == "Descending"
+    found = sorted(_filtered(records, parameters), key=lambda each: (getattr(each, column), each.number), reverse=down)
+    token = _read_token(parameters.get("NextToken", ""))
+    if token is not None:  # what has been made or has gone meanwhile moves no other entry to another page
+        last = tuple(token)
+        place = [(getattr(each, column), each.number) for each in found]
+        found = [each for each, at in zip(found, place) if (at < last if down else at > last)]
+    most = int(parameters.get("MaxResults", PAGE))
+    end = found[most - 1] if len(found) > most else None
+    return Listed(found[:most], _token(getattr(end, column), end.number) if end is not None else "")
+
+
+def _filtered(records: Sequence[Record], parameters: Mapping[str, Any]) -> Iterator[Record]:
+    limits = {name: float(parameters[name]) for name in parameters if name.endswith(("TimeAfter", "TimeBefore"))}
+    part = parameters.get("NameContains", "").lower()
+    status = parameters.get("StatusEquals")
+    for record in records:
+        times = {"Creation": record.created, "LastModified": record.modified}
+        late = all(times[name.partition("Time")[0]] > at for name, at in limits.items() if name.endswith("After"))
+        early = all(times[name.partition("Time")[0]] < at for name, at in limits.items() if name.endswith("Before"))
+        if late and early and part in record.name.lower() and status in (None, record.status):
+            yield record
+
+
+def page_of(found: Sequence[Any], parameters: Mapping[str, Any]) -> Listed:
+    """The page of a list whose entries have an order of their own."""
+    token = _read_token(parameters.get("NextToken", ""))
+    start, most = (token[1] if token else 0), int(parameters.get("MaxResults", PAGE))
+    end = start + most
+    return Listed(found[start:end], _token(None, end) if end < len(found) else "")
+
+
+def _token(value: Any, number: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([value, number]).encode()).decode()
+
+
+def _read_token(token: str) -> list[Any] | None:
+    if not token:
+        return None
+    try:
+        value, number = json.loads(base64.urlsafe_b64decode(token.encode()))
+        return [value, int(number)]
+    except (ValueError, TypeError):
+        raise invalid("Invalid NextToken: it isn't one that this server gave out") from None
+
+
+TRAINING, PROCESSING = "training-job", "processing-job"
+STOP, INTERRUPT, LOSE, END = "stop", "interrupt", "lose", "end"
+"""What a running job is told: StopTrainingJob, the spot market's, a host's loss, the end of the server."""
+INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+OVER = ("Completed", "Failed", "Stopped")
+"""The values of TrainingJobStatus of a job that is over."""
+MESSAGES: Mapping[str, str] = {
+    "Starting": "Starting the training job",
+    "Downloading": "Downloading input data",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Stopping": "Stopping the training job",
+    "Stopped": "Training job stopped",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+    "Interrupted": "Training job interrupted: the spot instances were reclaimed",
+    "Restarting": "Restarting the training job",
+    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
+    "MaxWaitTimeExceeded": "Training job exceeded MaxWaitTimeInSeconds provided",
+}
+"""What SageMaker says with each."""
+PRIMARY: Mapping[str, str] = {
+    **{name: name for name in (*OVER, "Stopping")},
+    "MaxRuntimeExceeded": "Stopped",
+    "MaxWaitTimeExceeded": "Stopped",
+}
+"""The TrainingJobStatus with a SecondaryStatus; InProgress with any other."""
+
+
+def key_of(kind: str, name: str) -> str:
+    """One word for kind and name: a training job's name, or ``KIND/NAME``, as no name has a slash."""
+    return name if kind == TRAINING else f"{kind}/{name}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The kind and the name."""
+    kind, slash, name = key.partition("/")
+    return (kind, name) if slash else (TRAINING, key)
+
+
+def entered(record: Record, status: str, message: str = "", **facts: Any) -> Record:
+    """``record`` once the job has entered the secondary status ``status``; a job that is over stays as it is.
+
+    A job that is being stopped stays so until it is over.
+    """
+    if record.status in OVER:
+        return record
+    now = time.time()
+    passed = [dict(each) for each in record.facts.get("SecondaryStatusTransitions", [])]
+    if passed and "EndTime" not in passed[-1]:
+        passed[-1]["EndTime"] = now
+    row = {"Status": status, "StartTime": now, "StatusMessage": message or MESSAGES.get(status, status)}
+    primary = PRIMARY.get(status, "InProgress")
+    over = primary in OVER
+    passed.append({**row, "EndTime": now} if over else row)
+    if record.status == "Stopping" and not over:
+        primary = "Stopping"
+    changed = record.with_facts(**facts, SecondaryStatus=status, SecondaryStatusTransitions=passed)
+    return changed._replace(status=primary, ended=now if over else None)

@@ -11,8 +11,7 @@ from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.metrics import Metric, read_metric
 from musterpoint.local.job import Container, LocalJob, host_names
-from musterpoint.serve.images import local_image
-from musterpoint.serve.instance_types import instance_of
+from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.settings import Settings
 
 DEFAULT_MAX_RUNTIME = 86400
@@ -146,8 +145,7 @@ def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
 
 def gpus_of_type(request: Mapping[str, Any], host: str) -> int:
     """How many GPUs an instance of the host's type has."""
-    instance = instance_of(group_of(request, host).instance_type)
-    return instance.gpus if instance else 0
+    return gpus_of(group_of(request, host).instance_type) or 0
 
 
 def container(settings: Settings, request: Mapping[str, Any]) -> Container | None:
@@ -230,3 +228,17 @@ def entry(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 def to_file(content: Any) -> str:
     return json.dumps(content, indent=1) + "\n"
+
+
+def local_image(settings: Settings, uri: str) -> str:
+    """The image that ``--image`` names for ``uri``: as it is, without its tag, or by the name of its repository."""
+    repository = uri.rpartition("/")[2]
+    for name in (uri, uri.partition("@")[0], _untagged(uri), repository, _untagged(repository)):
+        if name in settings.images:
+            return settings.images[name]
+    return uri
+
+
+def _untagged(uri: str) -> str:
+    head, colon, tag = uri.rpartition(":")
+    return head if colon and "/" not in tag else uri

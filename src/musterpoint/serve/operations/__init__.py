@@ -1,1 +1,38 @@
-"""The operations of SageMaker's API: one module per noun, and one table that names them all."""
+"""The operations of the API, a module for each noun, and what they work with."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple
+
+from musterpoint.serve.jobs import Jobs
+from musterpoint.serve.moto_services import MotoServices, Telemetry
+from musterpoint.serve.settings import Settings
+from musterpoint.serve.state import State
+
+
+class Context(NamedTuple):
+    """The parts of the running server.
+
+    ``settings``: what it was started with. ``state``: everything it knows. ``jobs``: starts jobs and tells them.
+    ``telemetry``: what their hosts have written. ``moto``: S3, IAM and the like, called inside of this process.
+    ``say``: prints a line where the server runs.
+    """
+
+    settings: Settings
+    state: State
+    jobs: Jobs
+    telemetry: Telemetry
+    moto: MotoServices
+    say: Callable[[str], None]
+
+
+class Request(NamedTuple):
+    """One call of the API: the operation's name, and what it was called with, checked against botocore's model."""
+
+    operation: str
+    parameters: Mapping[str, Any]
+    context: Context
+
+
+Handler = Callable[[Request], Mapping[str, Any]]
+"""What an operation answers, as botocore's model has it; times are seconds since the epoch. Raises ApiError."""

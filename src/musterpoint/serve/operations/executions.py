@@ -2,24 +2,137 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import secrets
 import threading
 import time
 from datetime import datetime, timezone
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.serve import pipeline_definition as language
-from musterpoint.serve.context import Context, Request
+from musterpoint.serve import validation
 from musterpoint.serve.errors import ApiError, absent, invalid, not_here
-from musterpoint.serve.job_keys import key_of, split_key
-from musterpoint.serve.listing import listed, page_of
-from musterpoint.serve.operations.pipeline_steps import JOBS, job_name, start
+from musterpoint.serve.operations import Context, Request, processing_jobs, training_jobs, tuning_jobs
 from musterpoint.serve.operations.pipelines import KIND as PIPELINE
 from musterpoint.serve.operations.pipelines import pipeline_of, refuse_versions, with_times
-from musterpoint.serve.pipeline_definition import CONDITION, FAIL, Definition, Scope, Step, Unresolved
-from musterpoint.serve.state import Record
+from musterpoint.serve.operations.tags import tags_of
+from musterpoint.serve.pipeline_definition import (
+    CONDITION,
+    FAIL,
+    PROCESSING,
+    TRAINING,
+    TUNING,
+    Definition,
+    Scope,
+    Step,
+    Unresolved,
+)
+from musterpoint.serve.state import PROCESSING as PROCESSING_JOB
+from musterpoint.serve.state import TRAINING as TRAINING_JOB
+from musterpoint.serve.state import Record, listed, page_of
 from musterpoint.serve.training_request import split_uri
+
+Fields = Mapping[str, Any]
+
+
+class JobKind(NamedTuple):
+    """The jobs of one kind of step.
+
+    ``kind``: in the state. ``operation``: what makes one, and ``name``: the parameter with its name. ``metadata``: what
+    a step's list calls it. ``longest``: of its name. ``add``: makes it. ``properties``: what other steps may refer to.
+    """
+
+    kind: str
+    operation: str
+    name: str
+    metadata: str
+    longest: int
+    add: Callable[[Context, dict[str, Any], str], Record]
+    properties: Callable[[Context, Record], Fields]
+    stop: Callable[[Context, Record], None]
+
+
+def _train(context: Context, parameters: dict[str, Any], parent: str) -> Record:
+    tags = tags_of(parameters.pop("Tags", None))
+    training_jobs.check(context, parameters)
+    return training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, tags, parent)
+
+
+def _process(context: Context, parameters: dict[str, Any], parent: str) -> Record:
+    tags = tags_of(parameters.pop("Tags", None))
+    processing_jobs.check(parameters)
+    return processing_jobs.add_job(context, parameters, tags, parent)
+
+
+def _tune(context: Context, parameters: dict[str, Any], parent: str) -> Record:
+    return tuning_jobs.add(Request("CreateHyperParameterTuningJob", parameters, context), parent)
+
+
+def _tuned(context: Context, job: Record) -> Fields:
+    return {**tuning_jobs.described(context, job), "TrainingJobSummaries": tuning_jobs.ranked(context, job)}
+
+
+JOBS: Mapping[str, JobKind] = {
+    TRAINING: JobKind(
+        TRAINING_JOB,
+        "CreateTrainingJob",
+        "TrainingJobName",
+        "TrainingJob",
+        63,
+        _train,
+        lambda context, job: training_jobs.described(job),
+        lambda context, job: context.jobs.stop(job),
+    ),
+    PROCESSING: JobKind(
+        PROCESSING_JOB,
+        "CreateProcessingJob",
+        "ProcessingJobName",
+        "ProcessingJob",
+        63,
+        _process,
+        lambda context, job: processing_jobs.described(job),
+        lambda context, job: context.jobs.stop(job),
+    ),
+    TUNING: JobKind(
+        tuning_jobs.KIND,
+        "CreateHyperParameterTuningJob",
+        "HyperParameterTuningJobName",
+        "TuningJob",
+        32,
+        _tune,
+        _tuned,
+        tuning_jobs.stop_one,
+    ),
+}
+"""By the kind of step."""
+
+
+def job_name(execution: Record, step: Step) -> str:
+    """The name of the step's job: the same whenever it is asked for, so that none is made twice."""
+    longest, identity = JOBS[step.kind].longest, execution.name.rpartition("/")[2]
+    digest = hashlib.sha256(f"{execution.arn}/{step.name}".encode()).hexdigest()[:8]
+    head = "" if longest < 40 else "pipelines-"
+    room = longest - len(f"{head}{identity}--{digest}")
+    middle = re.sub(r"[^A-Za-z0-9]+", "-", step.name)[:room].strip("-")
+    return f"{head}{identity}-{middle}-{digest}"
+
+
+def start(context: Context, execution: Record, step: Step, arguments: Fields) -> Record:
+    """The step's job, made now where it isn't there yet.
+
+    Raises:
+        ApiError: it is refused.
+    """
+    job = JOBS[step.kind]
+    name = job_name(execution, step)
+    found = context.state.find(job.kind, name)
+    if found is not None:
+        return found
+    parameters = validation.check(job.operation, {**arguments, job.name: name})
+    return job.add(context, dict(parameters), execution.arn)
+
 
 KIND = "pipeline-execution"
 SKIPPED = "Skipped"
@@ -28,7 +141,6 @@ _WORDS = {"Completed": "Succeeded", "Failed": "Failed", "Stopped": "Stopped"}
 _MOST_STEPS = 50
 _ADVANCING = threading.Lock()
 """Held while steps are started, so that no two threads start the same one."""
-Fields = Mapping[str, Any]
 
 
 def begin(request: Request) -> Fields:
@@ -38,8 +150,8 @@ def begin(request: Request) -> Fields:
     refuse_versions(request)
     if parameters.get("SelectiveExecutionConfig"):
         raise not_here(request.operation, "selective execution")
-    token = "parent = ? AND json_extract(request, '$.ClientRequestToken') = ?"
-    before = context.state.select(KIND, token, (pipeline.arn, parameters["ClientRequestToken"]))
+    wanted = pipeline.arn, parameters["ClientRequestToken"]
+    before = context.state.select(KIND, lambda each: (each.parent, each.request["ClientRequestToken"]) == wanted)
     if before:
         return {"PipelineExecutionArn": before[0].arn}
     text = pipeline.facts["PipelineDefinition"]
@@ -66,8 +178,7 @@ def begin(request: Request) -> Fields:
             facts[field] = value
     arn = f"{pipeline.arn}/execution/{identity}"
     context.state.add(KIND, name, arn, "Executing", dict(parameters), facts, parent=pipeline.arn)
-    ran = {"LastRunTime": time.time()}
-    context.state.change(PIPELINE, pipeline.name, lambda now: now._replace(facts={**now.facts, **ran}))
+    context.state.change(PIPELINE, pipeline.name, lambda now: now.with_facts(LastRunTime=time.time()))
     advance(context, name)
     return {"PipelineExecutionArn": arn}
 
@@ -85,18 +196,15 @@ def advance(context: Context, name: str) -> None:
             _keep(context, record, steps)
         ended = _end(record, definition, steps)
         _keep(context, record, steps, ended)
-        context.notices.send(key_of(KIND, name))
 
 
 def _keep(context: Context, record: Record, steps: Fields, ended: tuple[str, str] | None = None) -> None:
     def change(now: Record) -> Record:
-        facts = {**now.facts, "_steps": steps}
+        now = now.with_facts(_steps=steps)
         if ended is None:
-            return now._replace(facts=facts)
+            return now
         status, reason = ended
-        return now._replace(
-            status=status, ended=time.time(), facts={**facts, "FailureReason": reason} if reason else facts
-        )
+        return (now.with_facts(FailureReason=reason) if reason else now)._replace(status=status, ended=time.time())
 
     context.state.change(KIND, record.name, change)
 
@@ -251,8 +359,8 @@ def parameters_of(request: Request) -> Fields:
         {"Name": name, "Value": str(value).lower() if isinstance(value, bool) else str(value)}
         for name, value in values.items()
     ]
-    page, token = page_of(rows, request.parameters)
-    return {"PipelineParameters": list(page), **({"NextToken": token} if token else {})}
+    page = page_of(rows, request.parameters)
+    return page.answer("PipelineParameters", page.records)
 
 
 def list_steps(request: Request) -> Fields:
@@ -268,13 +376,14 @@ def list_steps(request: Request) -> Fields:
             rows.append({"StepName": name, **texts, **shown})
     if request.parameters.get("SortOrder", "Descending") == "Descending":
         rows.reverse()
-    page, token = page_of(rows, request.parameters)
-    return {"PipelineExecutionSteps": list(page), **({"NextToken": token} if token else {})}
+    page = page_of(rows, request.parameters)
+    return page.answer("PipelineExecutionSteps", page.records)
 
 
 def list_(request: Request) -> Fields:
     pipeline = pipeline_of(request)
-    page = listed(request.context.state, KIND, with_times(request.parameters), ["parent = ?"], [pipeline.arn])
+    found = request.context.state.select(KIND, lambda record: record.parent == pipeline.arn)
+    page = listed(found, with_times(request.parameters))
     rows = []
     for record in page.records:
         row = {
@@ -312,9 +421,8 @@ def stop(request: Request) -> Fields:
     return {"PipelineExecutionArn": record.arn}
 
 
-def changed(context: Context, key: str) -> None:
-    """The job ``key`` has changed: the execution whose step it is may go on."""
-    job = context.state.find(*split_key(key))
-    record = context.state.by_arn(job.parent) if job is not None and job.parent else None
-    if job is not None and job.ended is not None and record is not None and record.kind == KIND:
+def changed(context: Context, job: Record) -> None:
+    """The job ``job`` is over: the execution whose step it is may go on."""
+    record = context.state.by_arn(job.parent)
+    if record is not None and record.kind == KIND:
         advance(context, record.name)

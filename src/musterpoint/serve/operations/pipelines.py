@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from musterpoint.serve import pipeline_definition
-from musterpoint.serve.context import Request
 from musterpoint.serve.errors import absent, invalid, not_here
-from musterpoint.serve.listing import listed
+from musterpoint.serve.operations import Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.state import AlreadyThere, Record
+from musterpoint.serve.state import AlreadyThere, Record, listed
 
 KIND = "pipeline"
 _VERSIONS = ("PipelineVersionId", "PipelineVersionAlias", "PipelineVersionAliases")
@@ -79,7 +78,7 @@ def update(request: Request) -> Fields:
     facts = _facts(request.parameters)
     if text is not None:
         facts["PipelineDefinition"] = text
-    request.context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, **facts}))
+    request.context.state.change(KIND, record.name, lambda now: now.with_facts(**facts))
     return {"PipelineArn": record.arn}
 
 
@@ -124,8 +123,8 @@ def with_times(parameters: Fields) -> dict[str, Any]:
 
 def list_(request: Request) -> Fields:
     prefix = request.parameters.get("PipelineNamePrefix", "")
-    where, values = (["substr(name, 1, ?) = ?"], [len(prefix), prefix]) if prefix else ([], [])
-    page = listed(request.context.state, KIND, with_times(request.parameters), where, values)
+    found = request.context.state.select(KIND, lambda record: record.name.startswith(prefix))
+    page = listed(found, with_times(request.parameters))
     rows = []
     for record in page.records:
         row = {name: record.facts[name] for name in ("PipelineDescription", "RoleArn") if record.facts.get(name)}

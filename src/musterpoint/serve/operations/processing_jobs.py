@@ -6,15 +6,12 @@ from typing import Any, Mapping
 
 from musterpoint.local.tree import BASE
 from musterpoint.serve import processing_request as requested
-from musterpoint.serve.context import Context, Request
-from musterpoint.serve.errors import absent, invalid
-from musterpoint.serve.job_keys import PROCESSING as KIND
-from musterpoint.serve.listing import listed
-from musterpoint.serve.operations.hosted_jobs import begun, keep_job, stop_job, where_it_runs
+from musterpoint.serve.errors import absent, in_use, invalid
+from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.training_checks import bucket_of
-from musterpoint.serve.state import Record
-from musterpoint.serve.transitions import OVER
+from musterpoint.serve.operations.training_jobs import bucket_of, where_it_runs
+from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
+from musterpoint.serve.state import PROCESSING as KIND
 
 _ECHOED = (
     "ProcessingInputs", "ProcessingOutputConfig", "ProcessingJobName", "ProcessingResources", "StoppingCondition",
@@ -38,9 +35,13 @@ def create(request: Request) -> Fields:
 
 def add_job(context: Context, parameters: Fields, tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
-    job = begun(context, KIND, parameters["ProcessingJobName"], parameters, parent)
-    taken = "Job name must be unique within an AWS account and region, and a job with this name already exists"
-    return keep_job(context, job, tags, taken)
+    try:
+        return context.jobs.add(context.jobs.begun(KIND, parameters["ProcessingJobName"], parameters, parent), tags)
+    except AlreadyThere as there:
+        raise in_use(
+            "Job name must be unique within an AWS account and region, and a job with this name already exists "
+            f"({there.record.arn})"
+        ) from None
 
 
 def check(parameters: Fields) -> None:
@@ -135,7 +136,7 @@ def described(record: Record) -> dict[str, Any]:
 
 
 def list_(request: Request) -> Fields:
-    page = listed(request.context.state, KIND, request.parameters)
+    page = listed(request.context.state.select(KIND), request.parameters)
     return page.answer("ProcessingJobSummaries", [_summary(record) for record in page.records])
 
 
@@ -155,5 +156,5 @@ def stop(request: Request) -> Fields:
     record = job_of(request)
     if record.status in OVER:
         raise invalid(f"The request was rejected because the processing job is in status {record.status}.")
-    stop_job(request.context, record)
+    request.context.jobs.stop(record)
     return {}

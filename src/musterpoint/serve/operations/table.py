@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from musterpoint.serve.context import Handler
 from musterpoint.serve.errors import ApiError, not_here
 from musterpoint.serve.operations import (
+    Handler,
     executions,
     pipelines,
     processing_jobs,
-    search,
     tags,
     training_jobs,
     tuning_jobs,
@@ -48,7 +47,6 @@ OPERATIONS: Mapping[str, Handler] = {
     "ListPipelineExecutions": executions.list_,
     "ListPipelineExecutionSteps": executions.list_steps,
     "ListPipelineParametersForExecution": executions.parameters_of,
-    "Search": search.search,
     "AddTags": tags.add,
     "ListTags": tags.list_,
     "DeleteTags": tags.delete,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from musterpoint.serve.context import Request
 from musterpoint.serve.errors import absent, invalid
+from musterpoint.serve.operations import Request
 from musterpoint.serve.state import Record
 
 MOST = 50

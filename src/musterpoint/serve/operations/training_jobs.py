@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from typing import Any, Mapping
 
-from musterpoint.serve.context import Request
-from musterpoint.serve.errors import absent, in_use, invalid, not_here
-from musterpoint.serve.listing import listed
-from musterpoint.serve.operations.hosted_jobs import begun, keep_job, stop_job
+from musterpoint.base.errors import UsageError
+from musterpoint.serve import training_request as requested
+from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
+from musterpoint.serve.instance_types import gpus_of
+from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.training_checks import check, unfollowed
-from musterpoint.serve.state import Record
-from musterpoint.serve.transitions import KIND, OVER
+from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
+from musterpoint.serve.state import TRAINING as KIND
 
 _ECHOED = (
     "TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig",
@@ -38,13 +40,14 @@ def create(request: Request) -> Mapping[str, Any]:
 
 def add_job(request: Request, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
-    context, name = request.context, parameters["TrainingJobName"]
-    job = begun(context, KIND, name, parameters, parent)
-    taken = (
-        "Training job names must be unique within an AWS account and region, and a training job with this name "
-        "already exists"
-    )
-    return keep_job(context, job, tags, taken)
+    jobs = request.context.jobs
+    try:
+        return jobs.add(jobs.begun(KIND, parameters["TrainingJobName"], parameters, parent), tags)
+    except AlreadyThere as there:
+        raise in_use(
+            "Training job names must be unique within an AWS account and region, and a training job with this name "
+            f"already exists ({there.record.arn})"
+        ) from None
 
 
 def job_of(request: Request) -> Record:
@@ -70,10 +73,10 @@ def described(record: Record) -> dict[str, Any]:
 
 
 def list_(request: Request) -> Mapping[str, Any]:
-    where = ["0"] if request.parameters.get("WarmPoolStatusEquals") else []  # no job has a warm pool
+    pooled = bool(request.parameters.get("WarmPoolStatusEquals"))  # no job has a warm pool
     if "TrainingPlanArnEquals" in request.parameters:
         raise not_here("ListTrainingJobs", "training plans (TrainingPlanArnEquals)")
-    page = listed(request.context.state, KIND, request.parameters, where, [])
+    page = listed([] if pooled else request.context.state.select(KIND), request.parameters)
     return page.answer("TrainingJobSummaries", [summary(record) for record in page.records])
 
 
@@ -102,7 +105,7 @@ def delete(request: Request) -> Mapping[str, Any]:
     record = job_of(request)
     if record.status not in OVER:
         raise in_use(f"The training job is in status {record.status}: stop it first")
-    request.context.runner.forget(record.name)  # first: a new job of that name finds nothing of this one
+    request.context.jobs.forget(record.name)  # first: a new job of that name finds nothing of this one
     request.context.state.remove(KIND, record.name)
     return {}
 
@@ -111,5 +114,203 @@ def stop(request: Request) -> Mapping[str, Any]:
     record = job_of(request)
     if record.status in OVER:
         raise invalid(f"The request was rejected because the training job is in status {record.status}.")
-    stop_job(request.context, record)
+    request.context.jobs.stop(record)
     return {}
+
+
+_TEXTS: Mapping[str, str] = {
+    "VpcConfig": "the job has this machine's network",
+    "DebugRuleConfigurations": "no rules are evaluated; the hook's configuration is passed on",
+    "ProfilerRuleConfigurations": "no rules are evaluated",
+    "RemoteDebugConfig": "there is no SSM session into a job",
+    "InfraCheckConfig": "no health check runs before the job",
+    "SessionChainingConfig": "session tags aren't passed on",
+    "EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
+    "ServerlessJobConfig": "jobs run on hosts of this machine",
+    "MlflowConfig": "nothing is sent to MLflow",
+    "ModelPackageConfig": "no model package is made",
+}
+_AS_FILE = {
+    "FastFile": "downloaded before the job starts",
+    "Pipe": "downloaded before the job starts; nothing is unpacked, shuffled or made a record",
+}
+_BUILT_IN = re.compile(
+    r"^[^/]+/(kmeans|linear-learner|factorization-machines|pca|lda|ntm|randomcutforest|knn|ipinsights|blazingtext|"
+    r"seq2seq|object2vec|image-classification|object-detection|semantic-segmentation|forecasting-deepar)(:|$)"
+)
+"""Algorithms of AWS's own, whose code is in their images only."""
+
+
+def check(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Returns where the job can be run.
+
+    Raises:
+        ApiError: it can't; the text is SageMaker's where it has one.
+    """
+    for field in ("AlgorithmSpecification", "ResourceConfig"):
+        if field not in parameters:
+            raise invalid(f"{field} is required")
+    _check_algorithm(parameters)
+    try:
+        requested.metrics(parameters)
+    except UsageError as error:
+        raise invalid(str(error)) from None
+    _check_resources(parameters["ResourceConfig"])
+    _check_spot(parameters)
+    checkpoints = requested.checkpoint_path(parameters)
+    if not checkpoints.startswith("/opt/ml/"):
+        raise invalid(f"CheckpointConfig.LocalPath {checkpoints}: muster serve has checkpoints below /opt/ml only")
+    names = [channel["ChannelName"] for channel in parameters.get("InputDataConfig") or ()]
+    if len(set(names)) < len(names):
+        raise invalid(f"Duplicate channel names found: {', '.join(names)}")
+    _check_groups(parameters)
+    for channel in parameters.get("InputDataConfig") or ():
+        _check_channel(context, parameters, channel)
+    _check_output(context, parameters["OutputDataConfig"])
+
+
+def _check_algorithm(parameters: Mapping[str, Any]) -> None:
+    algorithm = parameters["AlgorithmSpecification"]
+    if "TrainingImage" not in algorithm:
+        raise invalid(
+            "AlgorithmSpecification: muster serve runs a TrainingImage; algorithms of AWS Marketplace (AlgorithmName) "
+            "aren't on this machine"
+        )
+    found = _BUILT_IN.match(algorithm["TrainingImage"])
+    if found:
+        raise invalid(
+            f"{algorithm['TrainingImage']}: {found[1]} is a built-in algorithm of SageMaker, whose code is in AWS's "
+            "image only; muster serve runs jobs with code of their own"
+        )
+
+
+def _check_resources(resources: Mapping[str, Any]) -> None:
+    alone = "InstanceType" in resources and "InstanceCount" in resources
+    groups = resources.get("InstanceGroups")
+    if groups and ("InstanceType" in resources or "InstanceCount" in resources):
+        raise invalid("ResourceConfig: expected InstanceGroups, or InstanceType and InstanceCount, not both")
+    if not groups and not alone:
+        raise invalid("ResourceConfig: expected InstanceType and InstanceCount, or InstanceGroups")
+    names = [group["InstanceGroupName"] for group in groups or ()]
+    if len(set(names)) < len(names):
+        raise invalid(f"ResourceConfig: two instance groups have one name: {', '.join(names)}")
+    count = sum(group["InstanceCount"] for group in groups) if groups else resources["InstanceCount"]
+    if count < 1:
+        raise invalid("ResourceConfig: expected one instance or more")
+
+
+def _check_spot(parameters: Mapping[str, Any]) -> None:
+    stopping = parameters.get("StoppingCondition") or {}
+    wait = stopping.get("MaxWaitTimeInSeconds")
+    if not requested.is_spot(parameters):
+        if wait is not None:
+            raise invalid("MaxWaitTimeInSeconds above 0 is supported only for spot training jobs")
+        return
+    if wait is None:
+        raise invalid("MaxWaitTimeInSeconds must be specified when EnableManagedSpotTraining is true")
+    if wait < requested.max_runtime(parameters):
+        raise invalid(
+            "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+        )
+    if parameters["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        raise invalid("KeepAlivePeriodInSeconds can't be specified when EnableManagedSpotTraining is true")
+
+
+def _check_groups(parameters: Mapping[str, Any]) -> None:
+    """Channels name instance groups all, or none of them does; and only groups that the job has."""
+    known = [group["InstanceGroupName"] for group in parameters["ResourceConfig"].get("InstanceGroups") or ()]
+    named: dict[str, list[str]] = {}
+    for channel in parameters.get("InputDataConfig") or ():
+        source = (channel.get("DataSource") or {}).get("S3DataSource") or {}
+        named[channel["ChannelName"]] = source.get("InstanceGroupNames") or []
+        for group in named[channel["ChannelName"]]:
+            if group not in known:
+                raise invalid(
+                    f"Channel {channel['ChannelName']}: InstanceGroupNames has {group}, which is no instance group of "
+                    f"ResourceConfig ({', '.join(known) or 'there are none'})"
+                )
+    without = [name for name, groups in named.items() if not groups]
+    if without and len(without) < len(named):
+        raise invalid(
+            "InstanceGroupNames must be specified for all channels or for none of them; these have none: "
+            f"{', '.join(without)}"
+        )
+
+
+def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Mapping[str, Any]) -> None:
+    name, sources = channel["ChannelName"], channel.get("DataSource") or {}
+    source = sources.get("S3DataSource")
+    if source is None:
+        given = ", ".join(sources) or "none"
+        raise invalid(f"Channel {name}: muster serve brings S3DataSource, and the channel's source is {given}")
+    kind, mode = source["S3DataType"], requested.input_mode(parameters, channel)
+    if kind not in ("S3Prefix", "ManifestFile"):
+        raise invalid(f"Channel {name}: muster serve doesn't bring S3DataType {kind}")
+    if mode == "FastFile" and kind != "S3Prefix":
+        raise invalid(f"Channel {name}: FastFile needs the S3DataType S3Prefix")
+    if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
+        raise invalid(f"Channel {name}: the CompressionType Gzip is supported in Pipe mode only")
+    uri = source["S3Uri"]
+    bucket = bucket_of(uri)
+    if not _has_objects(context, uri):
+        raise invalid(
+            f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
+            f"exists in the selected region ({context.settings.region}), that objects exist under that S3 prefix, and "
+            f'that the role "{parameters["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+        )
+
+
+def bucket_of(uri: str) -> str:
+    """The bucket of a URI; an ApiError where it is none of S3's."""
+    bucket = requested.split_uri(uri)[0]
+    if not bucket:
+        raise invalid(f"Invalid S3 URI: {uri}")
+    return bucket
+
+
+def _check_output(context: Context, output: Mapping[str, Any]) -> None:
+    bucket = bucket_of(output["S3OutputPath"])
+    if not exists(context, bucket):
+        raise ApiError(
+            "ValidationException", f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath"
+        )
+
+
+def exists(context: Context, bucket: str) -> bool:
+    return context.moto.call("s3", "HEAD", f"/{bucket}").status_code == 200
+
+
+def _has_objects(context: Context, uri: str) -> bool:
+    bucket, prefix = requested.split_uri(uri)
+    query = urllib.parse.urlencode({"list-type": "2", "max-keys": "1", "prefix": prefix})
+    answer = context.moto.call("s3", "GET", f"/{bucket}?{query}")
+    return answer.status_code == 200 and b"<Key>" in answer.data
+
+
+def where_it_runs(context: Context, image: str, isolated: bool) -> list[str]:
+    """What is said of a job that runs in something else than the ``image`` that was asked for."""
+    if context.settings.backend == "docker":
+        local = requested.local_image(context.settings, image)
+        return [f"{image} is {local} here (--image)"] if local != image else []
+    said = [f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)"]
+    return [*said, "EnableNetworkIsolation: hosts of this backend have this machine's network"] if isolated else said
+
+
+def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
+    """A sentence for everything in the request that has no effect here."""
+    image = parameters["AlgorithmSpecification"]["TrainingImage"]
+    said = where_it_runs(context, image, bool(parameters.get("EnableNetworkIsolation")))
+    said += [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
+    types = dict.fromkeys(group.instance_type for group in requested.groups(parameters))
+    for unknown in (each for each in types if gpus_of(each) is None):
+        said.append(f"{unknown}: muster serve doesn't know this instance type, and takes it as one without GPUs")
+    for mode, text in _AS_FILE.items():
+        channels = parameters.get("InputDataConfig") or ()
+        names = [each["ChannelName"] for each in channels if requested.input_mode(parameters, each) == mode]
+        if names:
+            said.append(f"{mode}: {', '.join(names)} is taken as File, and {text}")
+    if parameters["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        said.append("KeepAlivePeriodInSeconds: there are no instances to keep, and no warm pool")
+    if parameters["OutputDataConfig"].get("KmsKeyId") or parameters["ResourceConfig"].get("VolumeKmsKeyId"):
+        said.append("KmsKeyId: nothing is encrypted")
+    return said

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
+import random
 import threading
 from typing import Any, Mapping, Sequence
 
-from musterpoint.serve.context import Context, Request
-from musterpoint.serve.early_stops import CannotStop, rule_of
 from musterpoint.serve.errors import ApiError, absent, in_use, invalid
-from musterpoint.serve.job_keys import key_of
-from musterpoint.serve.listing import listed
-from musterpoint.serve.operations import training_jobs
-from musterpoint.serve.operations.hosted_jobs import stop_job
+from musterpoint.serve.operations import Context, Request, training_jobs
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.training_checks import check, unfollowed
-from musterpoint.serve.state import AlreadyThere, Record
-from musterpoint.serve.transitions import KIND as TRAINING_JOB
-from musterpoint.serve.transitions import OVER
-from musterpoint.serve.tuning_request import (
-    OBJECTIVE,
-    definitions,
-    most_jobs,
-    next_job,
-    number_of,
-    objective_of,
-    training_request,
-)
+from musterpoint.serve.operations.training_jobs import check, unfollowed
+from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
+from musterpoint.serve.state import TRAINING as TRAINING_JOB
 
 KIND = "hyper-parameter-tuning-job"
 _ADVANCING = threading.Lock()
@@ -44,16 +32,12 @@ def add(request: Request, parent: str = "") -> Record:
     """The new tuning job. Raises ApiError where it can't be run."""
     context, parameters = request.context, dict(request.parameters)
     tags = tags_of(parameters.pop("Tags", None))
-    name, config = parameters["HyperParameterTuningJobName"], parameters["HyperParameterTuningJobConfig"]
+    name = parameters["HyperParameterTuningJobName"]
     if not definitions(parameters):
         raise invalid("TrainingJobDefinition or TrainingJobDefinitions is required")
     for definition in definitions(parameters):
         if not objective_of(parameters, definition):
             raise invalid("HyperParameterTuningJobObjective is required")
-        try:
-            rule_of(config, definition.get("StaticHyperParameters") or {})
-        except CannotStop as error:
-            raise invalid(str(error)) from None
         check(context, training_request(parameters, definition, f"{name}-001", {}))
     for former in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
         if context.state.find(KIND, former["HyperParameterTuningJobName"]) is None:
@@ -76,6 +60,8 @@ def _unfollowed(context: Context, parameters: Fields) -> list[str]:
     said = []
     if config["Strategy"] in ("Bayesian", "Hyperband"):
         said.append(f"{config['Strategy']}: values are drawn at random, whatever earlier jobs came to")
+    if config["Strategy"] == "Hyperband" or config.get("TrainingJobEarlyStoppingType") == "Auto":
+        said.append("early stopping: every training job runs to its end")
     if config.get("TuningJobCompletionCriteria"):
         said.append("TuningJobCompletionCriteria: the tuning job ends with its last training job")
     if config["ResourceLimits"].get("MaxRuntimeInSeconds"):
@@ -91,7 +77,7 @@ def _unfollowed(context: Context, parameters: Fields) -> list[str]:
 
 def children(context: Context, record: Record) -> list[Record]:
     """The training jobs of a tuning job, in their order."""
-    return context.state.select(TRAINING_JOB, "parent = ?", (record.arn,))
+    return context.state.select(TRAINING_JOB, lambda job: job.parent == record.arn)
 
 
 def advance(context: Context, name: str) -> Record | None:
@@ -119,11 +105,9 @@ def _make(context: Context, record: Record) -> None:
         training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, {}, record.arn)
         number, running = number + 1, running + 1
         made = {"_made": number}
-        context.state.change(KIND, record.name, lambda now: now._replace(facts={**now.facts, **made}))  # noqa: B023
-        context.notices.send(key_of(KIND, record.name))
+        context.state.change(KIND, record.name, lambda now: now.with_facts(**made))  # noqa: B023
     if running == 0:
         context.state.change(KIND, record.name, lambda found: _ended(found, jobs))
-        context.notices.send(key_of(KIND, record.name))
 
 
 def _ended(record: Record, jobs: Sequence[Record]) -> Record | None:
@@ -135,7 +119,7 @@ def _ended(record: Record, jobs: Sequence[Record]) -> Record | None:
     if any(job.status != "Failed" for job in jobs):
         return record._replace(status="Completed", ended=over)
     reason = "No training job succeeded before MaxNumberOfTrainingJobs was reached"
-    return record._replace(status="Failed", ended=over, facts={**record.facts, "FailureReason": reason})
+    return record.with_facts(FailureReason=reason)._replace(status="Failed", ended=over)
 
 
 def of(request: Request) -> Record:
@@ -164,12 +148,7 @@ def described(context: Context, record: Record) -> Fields:
         "ObjectiveStatusCounters": _objectives(rows),
         **record.shown,
     }
-    for field in (
-        "HyperParameterTuningJobConfig",
-        "TrainingJobDefinition",
-        "TrainingJobDefinitions",
-        "WarmStartConfig",
-    ):
+    for field in _ECHOED:
         if record.request.get(field):
             found[field] = record.request[field]
     if record.ended is not None:
@@ -239,7 +218,7 @@ def ranked(context: Context, record: Record) -> list[dict[str, Any]]:
 
 
 def list_(request: Request) -> Fields:
-    page = listed(request.context.state, KIND, request.parameters)
+    page = listed(request.context.state.select(KIND), request.parameters)
     rows = []
     for record in page.records:
         jobs = children(request.context, record)
@@ -270,7 +249,7 @@ def list_jobs(request: Request) -> Fields:
     by_value = parameters.get("SortBy") == "FinalObjectiveMetricValue"
     if by_value:
         parameters.pop("SortBy")
-    page = listed(request.context.state, TRAINING_JOB, parameters, ["parent = ?"], [record.arn])
+    page = listed(children(request.context, record), parameters)
     rows = [summary(record, job) for job in page.records]
     if by_value:
         down = parameters.get("SortOrder", "Ascending") == "Descending"
@@ -296,48 +275,133 @@ def stop_one(context: Context, record: Record) -> None:
     context.state.change(
         KIND, record.name, lambda found: found._replace(status="Stopping") if found.ended is None else None
     )
-    context.notices.send(key_of(KIND, record.name))
     for job in children(context, record):
         if job.status not in OVER:
-            stop_job(context, job)
+            context.jobs.stop(job)
     advance(context, record.name)
 
 
-def changed(context: Context, name: str) -> None:
-    """The training job ``name`` has changed: it may be stopped early, or its tuning job may go on."""
-    job = context.state.find(TRAINING_JOB, name)
-    record = context.state.by_arn(job.parent) if job is not None and job.parent else None
-    if job is not None and record is not None and record.kind == KIND and record.ended is None:
-        go_on(context, record, [job])
+def changed(context: Context, job: Record) -> None:
+    """The training job ``job`` is over: its tuning job may go on."""
+    record = context.state.by_arn(job.parent)
+    if record is not None and record.kind == KIND and record.ended is None:
+        try:
+            advance(context, record.name)
+        except ApiError as error:
+            context.say(f"{record.name}: {error.message}")
 
 
-def go_on(context: Context, record: Record, jobs: Sequence[Record]) -> None:
-    """Stops those of the tuning job's training jobs ``jobs`` that aren't worth their time, and makes the next ones."""
-    try:
-        for job in jobs:
-            if job.status not in (*OVER, "Stopping"):
-                _judge(context, record, job)
-        advance(context, record.name)
-    except ApiError as error:
-        context.say(f"{record.name}: {error.message}")
+OBJECTIVE = "_tuning_objective_metric"
+"""The hyperparameter that SageMaker adds to each job."""
+_TAKEN = (
+    "RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig", "StoppingCondition", "Environment",
+    "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig",
+    "RetryStrategy",
+)  # fmt: skip
+"""What a job has of its definition as it stands."""
 
 
-def _judge(context: Context, record: Record, job: Record) -> None:
-    """Stops ``job`` where the strategy says so by what it has come to since it was judged last."""
-    definition, _ = next_job(record.request, record.name, number_of(record, job))
-    rule = rule_of(record.request["HyperParameterTuningJobConfig"], definition.get("StaticHyperParameters") or {})
-    seen = job.facts.get("_judged", 0)
-    own = context.state.measured(job.arn) if rule is not None else []
-    if rule is None or len(own) == seen:
-        return
-    sign = -1 if objective_of(record.request, definition)["Type"] == "Maximize" else 1
-    others = [
-        [sign * value for value in context.state.measured(other.arn)]
-        for other in children(context, record)
-        if other.arn != job.arn and (other.status in OVER or rule.counts_running)
-    ]
-    if rule.stops([sign * value for value in own], seen, others):
-        context.say(f"{job.name}: stopped early, after {len(own)} values of the objective")
-        stop_job(context, job)
-    judged = {"_judged": len(own)}
-    context.state.change(TRAINING_JOB, job.name, lambda now: now._replace(facts={**now.facts, **judged}))
+def definitions(parameters: Fields) -> Sequence[Fields]:
+    one = parameters.get("TrainingJobDefinition")
+    return [one] if one else parameters.get("TrainingJobDefinitions") or []
+
+
+def objective_of(parameters: Fields, definition: Fields) -> Fields:
+    found: Fields = (
+        definition.get("TuningObjective")
+        or parameters["HyperParameterTuningJobConfig"].get("HyperParameterTuningJobObjective")
+        or {}
+    )
+    return found
+
+
+def _ranges(parameters: Fields, definition: Fields) -> Fields:
+    config = parameters["HyperParameterTuningJobConfig"]
+    found: Fields = definition.get("HyperParameterRanges") or config.get("ParameterRanges") or {}
+    return found
+
+
+def training_request(parameters: Fields, definition: Fields, name: str, tuned: Mapping[str, str]) -> dict[str, Any]:
+    """The CreateTrainingJob request of one job."""
+    resources = definition.get("HyperParameterTuningResourceConfig") or {}
+    single = {"InstanceType", "InstanceCount", "VolumeSizeInGB"}
+    found = {
+        "ResourceConfig": {key: value for key, value in resources.items() if key in single},
+        **{field: definition[field] for field in _TAKEN if definition.get(field) is not None},
+    }
+    given = {**(definition.get("StaticHyperParameters") or {}), **tuned}
+    objective = objective_of(parameters, definition).get("MetricName", "")
+    return {
+        **found,
+        "TrainingJobName": name,
+        "AlgorithmSpecification": definition["AlgorithmSpecification"],
+        "HyperParameters": {**given, OBJECTIVE: objective},
+    }
+
+
+def most_jobs(parameters: Fields) -> int:
+    """How many training jobs there will be."""
+    config = parameters["HyperParameterTuningJobConfig"]
+    asked = config["ResourceLimits"].get("MaxNumberOfTrainingJobs")
+    if config["Strategy"] != "Grid":
+        return int(asked or 1)
+    whole = sum(combinations(_ranges(parameters, each)) for each in definitions(parameters))
+    return min(int(asked), whole) if asked else whole
+
+
+def next_job(parameters: Fields, name: str, number: int) -> tuple[Fields, dict[str, str]]:
+    """The definition and the values of job ``number``, counted from 0."""
+    found = definitions(parameters)
+    if parameters["HyperParameterTuningJobConfig"]["Strategy"] != "Grid":
+        definition = found[number % len(found)]
+        seed = parameters["HyperParameterTuningJobConfig"].get("RandomSeed", "")
+        return definition, drawn(_ranges(parameters, definition), f"{name}/{seed}/{number}")
+    for definition in found:
+        size = combinations(_ranges(parameters, definition))
+        if number < size:
+            return definition, combination(_ranges(parameters, definition), number)
+        number -= size
+    raise IndexError(number)
+
+
+def number_of(record: Record, job: Record) -> int:
+    """Which of the training jobs ``job`` is, counted from 0: its name says it, also when others have been deleted."""
+    return int(job.name.removeprefix(record.name + "-").partition("-")[0]) - 1
+
+
+def drawn(ranges: Mapping[str, Any], seed: str) -> dict[str, str]:
+    """Values at random, as the texts that a training job gets."""
+    source = random.Random(seed)
+    found = {}
+    for each in ranges.get("CategoricalParameterRanges") or ():
+        found[each["Name"]] = str(source.choice(each["Values"]))
+    for each in ranges.get("IntegerParameterRanges") or ():
+        low, high = int(each["MinValue"]), int(each["MaxValue"])
+        value = _scaled(low - 0.5, high + 0.5, each.get("ScalingType", "Auto"), source.random(), low)
+        found[each["Name"]] = str(min(high, max(low, round(value))))
+    for each in ranges.get("ContinuousParameterRanges") or ():
+        low_, high_ = float(each["MinValue"]), float(each["MaxValue"])
+        value = _scaled(low_, high_, each.get("ScalingType", "Auto"), source.random(), low_)
+        found[each["Name"]] = repr(min(high_, max(low_, value)))
+    return found
+
+
+def _scaled(low: float, high: float, scaling: str, share: float, least: float) -> float:
+    if scaling == "Logarithmic" and least > 0:
+        low = max(low, least / 2)
+        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    if scaling == "ReverseLogarithmic" and low >= 0 and high < 1:
+        return 1 - math.exp(math.log(1 - low) + share * (math.log(1 - high) - math.log(1 - low)))
+    return low + share * (high - low)
+
+
+def combinations(ranges: Mapping[str, Any]) -> int:
+    """How many a grid has."""
+    return math.prod(len(each["Values"]) for each in ranges.get("CategoricalParameterRanges") or ())
+
+
+def combination(ranges: Mapping[str, Any], number: int) -> dict[str, str]:
+    """The combination ``number`` of a grid, counted from 0."""
+    each: Sequence[Mapping[str, Any]] = ranges.get("CategoricalParameterRanges") or ()
+    values = next(itertools.islice(itertools.product(*(one["Values"] for one in each)), number, None))
+    return {one["Name"]: str(value) for one, value in zip(each, values, strict=True)}

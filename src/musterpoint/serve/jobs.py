@@ -1,0 +1,259 @@
+"""Runs the jobs of the state, as many at once as the server may: a process below this one each.
+
+The server and a job's process talk over a pair of sockets, a line of JSON each: the job comes first, orders after it,
+and back come its statuses and what its hosts print. When the server ends, however it ends, the sockets do, and so does
+the process with all that is below it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from typing import Any, Callable, Mapping, NamedTuple
+
+from musterpoint.base.metrics import Point
+from musterpoint.serve.credentials import Credentials, Pair
+from musterpoint.serve.moto_services import Line, Telemetry
+from musterpoint.serve.settings import Settings
+from musterpoint.serve.state import (
+    END,
+    INTERNAL_ERROR,
+    OVER,
+    PROCESSING,
+    STOP,
+    TRAINING,
+    Record,
+    State,
+    entered,
+    key_of,
+)
+
+LONGEST_END = 4.0
+"""Seconds that jobs get to end with the server; then they are killed."""
+_OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
+"""Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
+_RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
+"""Not ``-m``: a file of the user's folder would come before the standard library's."""
+
+
+class Running(NamedTuple):
+    """A job's process, the server's end of its socket, and the pair of keys that it has."""
+
+    key: str
+    process: subprocess.Popen[bytes]
+    link: socket.socket
+    pair: Pair
+
+
+class Jobs:
+    """The running jobs of one server, by their keys."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: State,
+        telemetry: Telemetry,
+        credentials: Credentials,
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings, self._state, self._telemetry = settings, state, telemetry
+        self._credentials, self._say = credentials, say
+        self._running: dict[str, Running] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._spare: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        # what it starts gets SIGKILL when this thread ends: it lives as long as the server
+        self._thread = threading.Thread(target=self._start_all, name="jobs", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, job: Record, tags: Mapping[str, str]) -> Record:
+        """Keeps a job that :meth:`begun` has made; it is run from now on. Raises AlreadyThere."""
+        record = self._state.add(job.kind, job.name, job.arn, job.status, job.request, job.facts, tags, job.parent)
+        with self._changed:
+            self._changed.notify_all()
+        return record
+
+    def begun(self, kind: str, name: str, request: Mapping[str, Any], parent: str = "") -> Record:
+        """A new job with its first status; it isn't kept yet."""
+        facts: dict[str, Any] = {"SecondaryStatus": "", "SecondaryStatusTransitions": []}
+        arn = self._settings.arn(kind, name)
+        blank = Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, facts)
+        most = self._settings.max_jobs
+        if len(self._running) < most:
+            return entered(blank, "Starting")
+        count = f"{most} job{'s' if most > 1 else ''}"
+        return entered(blank, "Pending", f"Waiting for its turn: this server runs {count} at once")
+
+    def stop(self, job: Record) -> None:
+        """Has a job stopped, whether it runs or still waits."""
+
+        def change(record: Record) -> Record | None:
+            if record.status in (*OVER, "Stopping"):
+                return None
+            stopping = entered(record, "Stopping")
+            return stopping if record.facts.get("_started") else entered(stopping, "Stopped")
+
+        self._state.change(job.kind, job.name, change)
+        self.order(key_of(job.kind, job.name), {"order": STOP})
+
+    def order(self, key: str, order: Mapping[str, Any]) -> bool:
+        """Tells a job; False: it doesn't run."""
+        with self._changed:
+            running = self._running.get(key)
+            return running is not None and _tell(running, order)
+
+    def forget(self, key: str) -> None:
+        """Removes the files of a job that is over."""
+        self._telemetry.forget(key)
+        shutil.rmtree(self._settings.job_directory(key), ignore_errors=True)
+
+    def end_all(self) -> None:
+        """Ends all jobs at once, and returns when nothing of them is left."""
+        with self._changed:
+            for running in self._running.values():
+                _tell(running, {"order": END})
+            self._changed.wait_for(lambda: not self._running, LONGEST_END)
+            for running in self._running.values():
+                running.process.kill()
+            self._changed.wait_for(lambda: not self._running, LONGEST_END)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self.end_all()
+
+    # -- the thread that starts them --
+
+    def _start_all(self) -> None:
+        self._spare = _process()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._closing and self._next() is not None)
+                record = self._next()
+            if record is None:
+                continue
+            try:
+                started = self._state.change(record.kind, record.name, _started)
+                if started is not None and started.status not in OVER:
+                    self._begin(started)
+                    self._spare = _process()
+            except Exception as error:
+                self._say(traceback.format_exc())
+                self._fail(record, f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+
+    def _next(self) -> Record | None:
+        """The oldest job that waits, if there is room for one more."""
+        if len(self._running) >= self._settings.max_jobs:
+            return None
+        waiting = [
+            each
+            for kind in (TRAINING, PROCESSING)
+            for each in self._state.select(kind, lambda record: record.ended is None and "_started" not in record.facts)
+        ]
+        return min(waiting, key=lambda record: record.number, default=None)
+
+    def _begin(self, record: Record) -> None:
+        key = key_of(record.kind, record.name)
+        folder = self._settings.job_directory(key)
+        put_aside(folder)
+        os.makedirs(folder)
+        if self._spare is None or self._spare[0].poll() is not None:
+            self._spare = _process()
+        (process, link), self._spare = self._spare, None
+        pair = self._credentials.of_job()
+        running = Running(key, process, link, pair)
+        settings = self._settings._replace(access_key=pair.access_key, secret_key=pair.secret_key)
+        with self._changed:  # a stop is in the record by now, or finds the job running
+            self._running[key] = running
+            now = self._state.find(record.kind, record.name) or record
+            job = {name: getattr(now, name) for name in ("kind", "name", "arn", "created", "request", "status")}
+            _tell(running, {"settings": settings._asdict(), "job": job})
+        threading.Thread(target=self._hear, args=(running, record), name=f"job {record.name}", daemon=True).start()
+
+    # -- a thread for each --
+
+    def _hear(self, running: Running, record: Record) -> None:
+        """Takes what the job's process says until it has ended; the job is over then, whatever happened."""
+        try:
+            with running.link.makefile(encoding="utf-8") as lines:
+                for line in lines:
+                    try:
+                        self._take(running.key, record, json.loads(line))
+                    except Exception:
+                        self._say(f"{record.name}: {traceback.format_exc()}")
+        except OSError as error:
+            self._say(f"{record.name}: {error}")
+        finally:
+            running.link.close()
+            code = running.process.wait()
+            self._credentials.revoke(running.pair)
+            log = self._settings.job_log(running.key)
+            self._fail(record, f"{INTERNAL_ERROR} (the job's process ended with code {code}: {log} says more)")
+            with self._changed:
+                del self._running[running.key]
+                self._changed.notify_all()
+
+    def _fail(self, record: Record, reason: str) -> None:
+        """Ends a job that isn't over."""
+        self._state.change(record.kind, record.name, lambda now: entered(now, "Failed", FailureReason=reason))
+
+    def _take(self, key: str, record: Record, said: Mapping[str, Any]) -> None:
+        if "lines" in said:
+            self._telemetry.lines(key, said["run"], [Line(*each) for each in said["lines"]])
+        elif "points" in said:
+            self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
+        elif "status" in said:
+            status, message, facts = said["status"], said["message"], said["facts"]
+            self._state.change(record.kind, record.name, lambda now: _entered(now, status, message, facts))
+        else:
+            self._state.change(record.kind, record.name, lambda now: now.with_facts(**said["facts"]))
+
+
+def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A process that has loaded everything and waits for its job, and our end of its socket."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if not name.startswith(_OF_AWS)},
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    return process, ours
+
+
+def _started(record: Record) -> Record | None:
+    return None if record.status in OVER else record.with_facts(_started=True)
+
+
+def _entered(record: Record, status: str, message: str, facts: Mapping[str, Any]) -> Record | None:
+    if record.facts["SecondaryStatus"] == status and not facts:
+        return None
+    return entered(record, status, message, **facts)
+
+
+def _tell(running: Running, said: Mapping[str, Any]) -> bool:
+    try:
+        running.link.sendall((json.dumps(said) + "\n").encode())
+    except OSError:
+        return False  # it has ended
+    return True
+
+
+def put_aside(folder: str) -> None:
+    """Gives what an earlier job of the same name has left another name: FOLDER.1 and so on."""
+    if os.path.exists(folder):
+        number = 1
+        while os.path.exists(f"{folder}.{number}"):
+            number += 1
+        os.rename(folder, f"{folder}.{number}")

@@ -1,0 +1,307 @@
+"""A training job on its hosts: its files, its starts and restarts, its checkpoints, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Mapping
+
+from musterpoint.base.errors import MusterError
+from musterpoint.core.data import mover
+from musterpoint.core.data.places import ALONE, Channel, Share
+from musterpoint.embedded.programs.registry import UPLOADER, Texts
+from musterpoint.local import tree
+from musterpoint.local.job import LocalJob
+from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.platforms.sagemaker import ENTRY
+from musterpoint.local.results import Phase
+from musterpoint.local.tree import Layout
+from musterpoint.serve import training_request as requested
+from musterpoint.serve.job_process import SERVER_ENDED, JobProcess, Output, TransferError, Transfers
+from musterpoint.serve.job_run import Ended, GivenUp, JobRun, Way, platform_of
+from musterpoint.serve.state import END, INTERNAL_ERROR, INTERRUPT
+
+LONGEST_FINISH = 600
+"""Seconds that the last upload of a run's checkpoints may take."""
+
+
+class TrainingJob(JobProcess):
+    """One job, from its first host to its last status."""
+
+    _checkpoints: Checkpoints | None = None
+    _trained = 0.0
+    _training_start = 0.0
+    _retries = _interruptions = 0
+
+    def _once(self, number: int) -> bool:
+        """One run of the job; whether it is to be run again."""
+        request = self._job.request
+        layout = Layout(os.path.join(self._directory, f"run-{number}"))
+        way = Way(self._settings)
+        checkpoints = Checkpoints(self._transfers, request)
+        files = TrainingFiles(self._transfers, request, lambda: self._enter("Downloading"))
+
+        def bring(host: str, place: str) -> None:
+            files.bring(host, place)
+            checkpoints.bring(host, place)
+
+        limit = min(requested.max_runtime(request) - self._trained, self._left)
+        job = requested.local_job(self._settings, request, self._empty)
+        job = job._replace(stop_after=max(0.1, limit))
+        platform = self._platform(number, bring, way.endpoint)
+        run = JobRun(self._settings, job, platform, layout, way, Output(self._link), self._heard)
+        self._checkpoints, self._run = checkpoints, run
+        if self._ended_for:
+            run.end(self._ended_for)
+        try:
+            run.give_up()
+            self._enter("Starting")
+            ended = run.run(os.environ)
+            self._over = run
+            checkpoints.finish()
+        except (GivenUp, TransferError, MusterError) as error:
+            self._finish_early(error)
+            return False
+        finally:
+            way.close()
+        self._trained += max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
+        return self._finish(files, layout, ended)
+
+    @property
+    def _left(self) -> float:
+        """Seconds until a spot job is given up."""
+        return self._job.created + requested.max_wait(self._job.request) - time.time()
+
+    def _finish_early(self, error: Exception) -> None:
+        """The job is over before its hosts ran."""
+        if isinstance(error, GivenUp):
+            self._enter("Failed", FailureReason=SERVER_ENDED) if self._ended_for == END else self._enter("Stopped")
+        elif isinstance(error, TransferError):
+            self._enter("Failed", FailureReason=f"ClientError: Data download failed:{error}")
+        else:
+            self._enter("Failed", FailureReason=f"ClientError: {error}")
+
+    def _finish(self, files: TrainingFiles, layout: Layout, ended: Ended) -> bool:
+        """Says how the run ended, and brings away what it left; whether the job is to be run again."""
+        request = self._job.request
+        facts: dict[str, Any] = {
+            "TrainingTimeInSeconds": round(self._trained),
+            "BillableTimeInSeconds": max(1, round(self._trained)),
+            "TrainingEndTime": ended.trained_to,
+            "_exit_code": ended.code,
+            **({"FinalMetricDataList": list(ended.metrics)} if ended.metrics else {}),
+        }
+        if ended.ended_for == END:
+            self._enter("Failed", FailureReason=SERVER_ENDED, **facts)
+            return False
+        if ended.ended_for == INTERRUPT and self._left > 0:
+            self._ended_for = ""
+            self._interruptions += 1
+            self._enter("Restarting", _interruptions=self._interruptions)
+            return True
+        if ended.lost and ended.status == "Failed":
+            if self._retries < requested.attempts(request):
+                self._retries += 1
+                self._enter("Restarting", f"Restarting the training job: {', '.join(ended.lost)} was lost")
+                return True
+            self._enter("Failed", FailureReason=f"{INTERNAL_ERROR} ({', '.join(ended.lost)} was lost)", **facts)
+            return False
+        try:
+            if ended.status != "Failed":
+                files.upload_model(layout)
+                facts["ModelArtifacts"] = {"S3ModelArtifacts": requested.model_uri(request)}
+            files.upload_output(layout)
+        except TransferError as error:
+            self._enter("Failed", FailureReason=f"ClientError: Artifact upload failed:{error}", **facts)
+            return False
+        if ended.status == "Failed":
+            facts["FailureReason"] = ended.reason
+        self._enter(self._last_status(ended), **facts)
+        return False
+
+    def _last_status(self, ended: Ended) -> str:
+        if ended.status == "Failed":
+            return "Failed"
+        if self._left <= 0 and (ended.timed_out or ended.ended_for == INTERRUPT):
+            return "MaxWaitTimeExceeded"
+        if ended.timed_out:
+            return "MaxRuntimeExceeded"
+        return "Stopped" if ended.ended_for else "Completed"
+
+    def _heard(self, phase: Phase) -> None:
+        """The runner has entered ``phase``; how a job ended is said when its files have been brought."""
+        interrupted = self._run is not None and self._run.ended_for == INTERRUPT
+        if phase.status == "Training":
+            self._training_start = self._training_start or time.time()
+            self._enter("Training", TrainingStartTime=self._training_start)
+        elif phase.status == "Stopping":
+            self._enter("Interrupted" if interrupted else "Stopping")
+        elif phase.status == "Uploading" and not interrupted and not (self._run and self._run.lost):
+            self._enter("Uploading")
+
+    def _lose(self, host: str, run: JobRun) -> None:
+        """A host is lost; tells the server that it is."""
+        if self._checkpoints is not None:
+            self._checkpoints.lose(host)
+        run.lose(host)
+        self._link.send(facts={"_lost": list(run.lost)})
+
+    def _platform(self, number: int, bring: Callable[[str, str], None], endpoint: Callable[[], str]) -> LocalPlatform:
+        """SageMaker's training container as the runner of local jobs starts it: its files, variables and command.
+
+        ``bring`` puts the channels and checkpoints of a host into its tree; ``endpoint`` is where hosts reach the
+        server, asked once they are there.
+        """
+        settings, request, arn = self._settings, self._job.request, self._job.arn
+
+        def prepare(job: LocalJob, host: str, layout: Layout) -> None:
+            where = layout.tree(host)
+            for directory in tree.DIRECTORIES:
+                os.makedirs(os.path.join(where, directory), exist_ok=True)
+            os.makedirs(layout.ranks(host), exist_ok=True)
+            for name, content in requested.config_files(request, host, arn, number).items():
+                path = os.path.join(where, "input", "config", name)
+                tree.write_text(path, requested.to_file(content), private=job.container is None)
+            bring(host, where)
+
+        def environment(host: PlayedHost) -> dict[str, str]:
+            found = {
+                "MUSTER_PLATFORM": "sagemaker",
+                "TRAINING_JOB_NAME": self._job.name,
+                "TRAINING_JOB_ARN": arn,
+                "SAGEMAKER_METRICS_DIRECTORY": f"{host.tree}/output/metrics/sagemaker",
+                **settings.variables,
+                "AWS_ENDPOINT_URL": endpoint(),
+            }
+            if settings.gpus == "as-type":
+                found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
+            return found
+
+        def processes(host: PlayedHost) -> tuple[HostProcess, ...]:
+            return (HostProcess(requested.entry(request) or ENTRY),)
+
+        return platform_of(requested.hosts(request), prepare, environment, processes)
+
+
+class TrainingFiles:
+    """What the hosts of one run get from S3 before they start, and what goes there when they have ended.
+
+    ``begins`` is called before the first download.
+    """
+
+    def __init__(self, transfers: Transfers, request: Mapping[str, Any], begins: Callable[[], None]) -> None:
+        self._transfers, self._request, self._begins = transfers, request, begins
+        self._begun = False
+
+    def bring(self, host: str, place: str) -> None:
+        """Puts the channels of ``host`` into its tree at ``place``."""
+        if not self._begun:
+            self._begun = True
+            self._begins()
+        for channel in self._request.get("InputDataConfig") or ():
+            if requested.is_on(self._request, channel, host):
+                self._bring_files(channel, host, os.path.join(place, "input", "data", channel["ChannelName"]))
+
+    def _bring_files(self, channel: Mapping[str, Any], host: str, folder: str) -> None:
+        source = channel["DataSource"]["S3DataSource"]
+        sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
+        manifest = source["S3DataType"] == "ManifestFile"
+        wanted = Channel(channel["ChannelName"], source["S3Uri"], sharded, manifest, prefix=not manifest)
+        os.makedirs(folder, exist_ok=True)
+        hosts = [each for each in requested.hosts(self._request) if requested.is_on(self._request, channel, each)]
+        self._transfers.bring(wanted, folder, Share(hosts.index(host), len(hosts)) if sharded else ALONE)
+
+    def upload_model(self, layout: Layout) -> None:
+        """``/opt/ml/model`` of all hosts, as one archive or as it is."""
+        uri = requested.model_uri(self._request)
+        if requested.compressed(self._request):
+            self._transfers.upload(layout.artifact("model.tar.gz"), os.path.dirname(uri))
+            return
+        for host in requested.hosts(self._request):
+            self._transfers.upload_tree(os.path.join(layout.tree(host), "model"), uri)
+
+    def upload_output(self, layout: Layout) -> None:
+        """``/opt/ml/output/data`` of all hosts, where there is anything in it."""
+        trees = [os.path.join(layout.tree(host), "output", "data") for host in requested.hosts(self._request)]
+        if not any(os.path.isdir(each) and os.listdir(each) for each in trees):
+            return
+        uri = requested.output_uri(self._request)
+        if requested.compressed(self._request):
+            self._transfers.upload(layout.artifact("output.tar.gz"), uri)
+            return
+        for each in trees:
+            self._transfers.upload_tree(each, f"{uri}/data")
+
+
+class Checkpoints:
+    """The checkpoints of one run: from S3 before it, and to S3 as they are written.
+
+    Nothing happens for a job without a CheckpointConfig.
+    """
+
+    def __init__(self, transfers: Transfers, request: Mapping[str, Any]) -> None:
+        self._transfers, self._request = transfers, request
+        self._texts = Texts()
+        self._uploaders: dict[str, subprocess.Popen[str]] = {}
+
+    @property
+    def _uri(self) -> str:
+        uri = str((self._request.get("CheckpointConfig") or {}).get("S3Uri", ""))
+        return uri and uri.rstrip("/") + "/"
+
+    def bring(self, host: str, place: str) -> None:
+        """Puts what there is into the host's tree at ``place``, and begins to send what changes there."""
+        if not self._uri:
+            return
+        folder = os.path.join(place, os.path.relpath(requested.checkpoint_path(self._request), "/opt/ml"))
+        os.makedirs(folder, exist_ok=True)
+        self._transfers.bring_if_any(Channel("checkpoints", self._uri), folder)
+        access = self._transfers.access
+        wanted = {
+            "directory": folder,
+            "uri": self._uri,
+            "access": mover.access_of(access),
+            "record": self._texts.hold(f"checkpoints-{host}", ""),
+        }
+        self._uploaders[host] = subprocess.Popen(
+            self._texts.command(sys.executable, UPLOADER, wanted),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            env=dict(access.environ),
+            cwd="/",
+        )
+        self._until_watching(host)
+
+    def _until_watching(self, host: str) -> None:
+        """A file that is written before it is watched would be seen at the end only."""
+        said = self._uploaders[host].stdout
+        assert said is not None
+        for line in said:
+            if "watching" in json.loads(line):
+                return
+        raise TransferError(f"the uploader of {host}'s checkpoints ended with code {self._uploaders[host].wait()}")
+
+    def lose(self, host: str) -> None:
+        """The host is gone, with what hadn't been sent yet."""
+        uploader = self._uploaders.pop(host, None)
+        if uploader is not None:
+            uploader.kill()
+            uploader.communicate()
+
+    def finish(self) -> None:
+        """Sends what is left, and returns when it is there."""
+        for uploader in self._uploaders.values():
+            assert uploader.stdin is not None
+            uploader.stdin.write(f"finish {LONGEST_FINISH}\n")
+            uploader.stdin.flush()
+        for uploader in self._uploaders.values():
+            assert uploader.stdout is not None
+            for _ in uploader.stdout:  # until it has said everything; at the end of its stdin it would end at once
+                pass
+            uploader.communicate()
+        self._uploaders.clear()
+        self._texts.close()

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -34,6 +35,8 @@ from musterpoint.serve.state import (
     key_of,
 )
 
+LONGEST_ORDER = 10
+"""Seconds that a job's process gets to take an order."""
 LONGEST_END = 4.0
 """Seconds that jobs get to end with the server; then they are killed."""
 _OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
@@ -154,12 +157,13 @@ class Jobs:
         """The oldest job that waits, if there is room for one more."""
         if len(self._running) >= self._settings.max_jobs:
             return None
-        waiting = [
-            each
-            for kind in (TRAINING, PROCESSING)
-            for each in self._state.select(kind, lambda record: record.ended is None and "_started" not in record.facts)
-        ]
+        waiting = [each for kind in (TRAINING, PROCESSING) for each in self._state.select(kind, self._waits)]
         return min(waiting, key=lambda record: record.number, default=None)
+
+    def _waits(self, record: Record) -> bool:
+        """Whether it may be started: a deleted job of the same name may still be ending."""
+        is_new = record.ended is None and "_started" not in record.facts
+        return is_new and key_of(record.kind, record.name) not in self._running
 
     def _begin(self, record: Record) -> None:
         key = key_of(record.kind, record.name)
@@ -176,7 +180,8 @@ class Jobs:
             self._running[key] = running
             now = self._state.find(record.kind, record.name) or record
             job = {name: getattr(now, name) for name in ("kind", "name", "arn", "created", "request", "status")}
-            _tell(running, {"settings": settings._asdict(), "job": job})
+            if not _tell(running, {"settings": settings._asdict(), "job": job}):
+                process.kill()
         threading.Thread(target=self._hear, args=(running, record), name=f"job {record.name}", daemon=True).start()
 
     # -- a thread for each --
@@ -199,7 +204,8 @@ class Jobs:
             log = self._settings.job_log(running.key)
             self._fail(record, f"{INTERNAL_ERROR} (the job's process ended with code {code}: {log} says more)")
             with self._changed:
-                del self._running[running.key]
+                if self._running.get(running.key) is running:
+                    del self._running[running.key]
                 self._changed.notify_all()
 
     def _fail(self, record: Record, reason: str) -> None:
@@ -221,6 +227,8 @@ class Jobs:
 def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
     """A process that has loaded everything and waits for its job, and our end of its socket."""
     ours, theirs = socket.socketpair()
+    # a process that reads no orders holds nobody
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", LONGEST_ORDER, 0))
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-c", _RUN, str(theirs.fileno()), str(os.getpid())],

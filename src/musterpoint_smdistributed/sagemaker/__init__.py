@@ -18,16 +18,6 @@ __version__ = "2.0.0+musterpoint.0.1.0"
 __shim__ = "musterpoint"
 
 __all__ = [
-    "checkpoint",
-    "delayed_param",
-    "distributed",
-    "grad_norm",
-    "init",
-    "is_initialized",
-    "logger",
-    "moe",
-    "nn",
-    "state",
-    "transform",
-    "utils",
-]
+    "checkpoint", "delayed_param", "distributed", "grad_norm", "init", "is_initialized", "logger", "moe", "nn",
+    "state", "transform", "utils",
+]  # fmt: skip

@@ -108,11 +108,7 @@ class _Sequences:
         sliding_window: int | None = None,
         **more: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Causal attention as transformers calls it: ``[batch, heads, length, size]`` of queries, keys and values.
-
-        Raises:
-            SMPUnsupportedError: the model's attention is asked for something else as well.
-        """
+        """Causal attention as transformers calls it: ``[batch, heads, length, size]`` of queries, keys and values."""
         unknown = sorted(name for name, value in more.items() if name not in TAKEN and value is not None)
         if unknown or more.get("is_causal") is False:
             raise SMPUnsupportedError(
@@ -173,11 +169,7 @@ class _Sequences:
         return args, {**kwargs, "use_cache": False}
 
     def _sequences(self, own: torch.Tensor) -> torch.Tensor | None:
-        """The number of the packed sequence of each word, as transformers counts them; None where there is one.
-
-        Raises:
-            SMPUnsupportedError: positions of several kinds for each word.
-        """
+        """The number of the packed sequence of each word, as transformers counts them; None where there is one."""
         if own.dim() != 2:
             raise SMPUnsupportedError(
                 f"position_ids of shape {tuple(own.shape)}: context_parallel_degree over 1 takes one position for each "

@@ -26,12 +26,7 @@ STYLE = "ep_dispatch_experts"
 
 
 def divide_experts(model: nn.Module, layout: Layout) -> nn.Module:
-    """Gives each rank its share of the experts.
-
-    Raises:
-        SMPConfigError: the number of experts isn't divisible.
-        SMPUnsupportedError: the model has no experts, others than stacked ones, or no values.
-    """
+    """Gives each rank its share of the experts."""
     degree = layout.experts
     found = experts_of(model)
     if not found:

@@ -33,11 +33,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def from_config(cls, cfg: Config, size: int) -> Layout:
-        """The layout that the degrees ask for.
-
-        Raises:
-            SMPConfigError: they don't divide ``size`` ranks.
-        """
+        """The layout that the degrees ask for."""
         tensor, context, experts = (cfg.tensor_parallel_degree, cfg.context_parallel_degree, cfg.expert_parallel_degree)
         if size % tensor:
             raise SMPConfigError(_uneven(cfg, "tensor_parallel_degree", f"the job's world size {size}", tensor))
@@ -94,11 +90,7 @@ class Layout(NamedTuple):
 
 
 class Ranker:
-    """Where ranks stand, by AWS's names.
-
-    Args:
-        layout: of all ranks.
-    """
+    """Where ranks stand, by AWS's names."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

@@ -86,11 +86,7 @@ STYLES = {
 
 
 def install(name: str, module: Any, style: Style, mesh: DeviceMesh) -> None:
-    """Has ``module`` compute with this rank's part of its parameters.
-
-    Raises:
-        SMPUnsupportedError: there is no such module of this kind.
-    """
+    """Has ``module`` compute with this rank's part of its parameters."""
     own = tuple(each for each, value in module._parameters.items() if value is not None)
     if style is EXPERTS:
         module.forward = _of_experts(name, module, own, mesh)
@@ -190,10 +186,7 @@ def local(
 
 
 def check(name: str, module: nn.Module, style: Style, mesh: DeviceMesh) -> None:
-    """
-    Raises:
-        SMPConfigError: the ranks can't have equal parts of the module.
-    """
+    """"""
     for parameter, value in module._parameters.items():
         dimension = None if value is None else style.dimension(module, parameter)
         if value is not None and dimension is not None and value.shape[dimension] % mesh.size():

@@ -71,12 +71,7 @@ class Layer:
 
 
 class Offload:
-    """Hooks for saved tensors.
-
-    Args:
-        ahead: how many layers are loaded besides the one that is asked for.
-        kind: the type of device that tensors leave; others stay where they are.
-    """
+    """Hooks for saved tensors."""
 
     def __init__(self, ahead: int, kind: str = "cuda") -> None:
         self._ahead, self._kind = ahead, kind

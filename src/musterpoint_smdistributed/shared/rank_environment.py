@@ -48,9 +48,6 @@ def export(environ: MutableMapping[str, str]) -> None:
     """Adds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT to ``environ``.
 
     A variable that is there keeps its value. A process that no launcher started gets none.
-
-    Raises:
-        ValueError: SM_HOSTS is no JSON list of names.
     """
     launcher = next((each for each in LAUNCHERS if _started(each, environ)), None)
     if launcher is None:
@@ -66,11 +63,7 @@ def export(environ: MutableMapping[str, str]) -> None:
 
 
 def place(environ: MutableMapping[str, str]) -> Place:
-    """This process's place, after :func:`export`; the only rank where no launcher started it.
-
-    Raises:
-        ValueError: a variable is no whole number, or SM_HOSTS is no JSON list of names.
-    """
+    """This process's place, after :func:`export`; the only rank where no launcher started it."""
     export(environ)
     found = {field: _number(environ, name) for field, name in zip(Place._fields, LAUNCHERS[0])}
     return Place(**{field: number for field, number in found.items() if number is not None})

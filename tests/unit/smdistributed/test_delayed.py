@@ -54,7 +54,7 @@ def test_who_uses_a_value_gets_it(modelparallel: Callable[[str], Any], monkeypat
 
     def made(delays: bool) -> Any:
         torch.manual_seed(1)
-        with delayed.initialization(delays), delayed.initialization():
+        with delayed.delay_param_initialization(delays), delayed.delay_param_initialization():
             return Net(), torch.rand(2)
 
     (expected, noise), (net, noise_after) = made(False), made(True)
@@ -91,7 +91,7 @@ def test_memory_while_it_is_made(modelparallel: Callable[[str], Any], monkeypatc
             known = delayed._active._known.values()
             sizes.append(sum(0 if each.emptied else each.value.bytes for each in known if each.storage() is not None))
 
-    with delayed.initialization():
+    with delayed.delay_param_initialization():
         model = torch.nn.Sequential(*(Watched() for _ in range(8)))
     assert max(sizes) <= 1 << 20
     weights = [parameter for _, parameter in delayed.named(model)]

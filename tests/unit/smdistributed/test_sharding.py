@@ -132,7 +132,7 @@ def test_no_such_strategy(modelparallel: Modules, strategy: str) -> None:
 def test_activations_come_back_before_they_are_asked_for(modelparallel: Modules) -> None:
     """Those of the layers before the one that is asked for, whichever thread asks; outside of layers each tensor."""
     torch = pytest.importorskip("torch")
-    offload = modelparallel("torch.offload").Offload(2, "cpu")
+    offload = modelparallel("torch.patches.checkpoint").Offload(2, "cpu")
     tensors = [torch.full((2,), float(each)) for each in range(8)]
     kept = []
     for place in range(0, 6, 2):  # three layers with two tensors each, and two tensors

@@ -34,22 +34,7 @@ from .operations import (
 from .session import BroadcastGlobalVariablesHook
 
 __all__ = [
-    "BroadcastGlobalVariablesHook",
-    "Compression",
-    "DistributedGradientTape",
-    "DistributedOptimizer",
-    "ReduceOp",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
-    "get_worker_comm",
-    "init",
-    "local_rank",
-    "local_size",
-    "oob_allreduce",
-    "overlap",
-    "rank",
-    "shutdown",
-    "size",
-]
+    "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer", "ReduceOp",
+    "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables", "get_worker_comm", "init",
+    "local_rank", "local_size", "oob_allreduce", "overlap", "rank", "shutdown", "size",
+]  # fmt: skip

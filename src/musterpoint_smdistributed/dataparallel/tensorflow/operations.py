@@ -61,11 +61,7 @@ def init() -> None:
 
 
 def world() -> World:
-    """The world that :func:`init` made.
-
-    Raises:
-        RuntimeError: there is none.
-    """
+    """The world that :func:`init` made."""
     if _world is None:
         raise RuntimeError("smdistributed.dataparallel.tensorflow: call init() first")
     return _world

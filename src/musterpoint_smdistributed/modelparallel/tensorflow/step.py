@@ -90,11 +90,7 @@ def step(
 
 
 def _check(name: str, axis: int, count: int, value: Any) -> None:
-    """Checks a batch whose length is known, before a function is traced: errors in there come out as others.
-
-    Raises:
-        SMPConfigError: it can't be divided into ``count`` microbatches.
-    """
+    """Checks a batch whose length is known, before a function is traced: errors in there come out as others."""
     shape = getattr(value, "shape", None)
     if shape is None or isinstance(value, tf.Variable):
         return

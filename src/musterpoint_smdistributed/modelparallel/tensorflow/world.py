@@ -55,11 +55,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
 
 
 def world() -> World:
-    """What :func:`init` found.
-
-    Raises:
-        SMPNotInitializedError: it wasn't called.
-    """
+    """What :func:`init` found."""
     if _world is None:
         raise SMPNotInitializedError("smdistributed.modelparallel.tensorflow: call smp.init() first")
     return _world

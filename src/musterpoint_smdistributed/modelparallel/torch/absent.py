@@ -29,19 +29,6 @@ describe: Describe | None = None
 """``buffer scale of module block, which is on rank 1 of the pipeline``."""
 _moving = False
 
-WITHOUT_VALUE = frozenset({
-    "__get__", "__set__", "__delete__", "__repr__", "__format__", "__reduce_ex__", "__len__", "__hash__",
-    "_has_compatible_shallow_copy_type", "_make_subclass", "_is_view", "__dir__", "_backward_hooks",
-    "dim", "ndimension", "nelement", "numel", "size", "stride", "element_size", "storage_offset", "get_device",
-    "is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_same_size", "is_inference", "has_names",
-    "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "backward",
-    "data_ptr", "untyped_storage", "detach", "type", "to", "cpu", "cuda", "half", "float", "double", "bfloat16",
-    "is_shared", "share_memory_", "is_pinned", "__deepcopy__", "_typed_storage", "is_set_to", "can_cast", "result_type",
-    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
-    "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor",
-})  # fmt: skip
-"""Functions that move and copy models, or need nothing but what a tensor says of itself: for parameters that get their
-values later or in parts."""
 FACTS = frozenset({
     "__len__", "__hash__", "_has_compatible_shallow_copy_type", "_make_subclass", "_is_view",
     "__dir__", "dim", "ndimension", "nelement", "numel", "size", "stride", "element_size", "storage_offset",
@@ -51,6 +38,12 @@ FACTS = frozenset({
     "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "is_tensor", "is_conj", "is_neg",
 })  # fmt: skip
 """Functions that need nothing but what a tensor says about itself; an absent one takes no others as it is."""
+WITHOUT_VALUE = FACTS | {
+    "__get__", "__set__", "__delete__", "__repr__", "__format__", "__reduce_ex__", "__deepcopy__", "_backward_hooks",
+    "backward", "data_ptr", "untyped_storage", "_typed_storage", "detach", "type", "to", "cpu", "cuda", "half", "float",
+    "double", "bfloat16", "is_shared", "share_memory_", "is_pinned", "is_set_to",
+}  # fmt: skip
+"""And those that move and copy models: for parameters that get their values later or in parts."""
 PROPERTIES = frozenset({
     "grad", "grad_fn", "requires_grad", "shape", "dtype", "device", "layout", "ndim", "is_leaf", "itemsize", "nbytes",
     "names", "name", "output_nr", "retains_grad", "is_cpu", "is_cuda", "is_xpu", "is_xla", "is_ipu", "is_mps", "is_hpu",

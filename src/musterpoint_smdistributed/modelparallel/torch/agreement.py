@@ -21,9 +21,6 @@ def alike(step: str, arguments: Any) -> Iterator[None]:
 
     Where ranks compute the same in places they draw the same random numbers inside; afterwards each goes on with its
     own.
-
-    Raises:
-        SMPStepError: ranks of the tensor-parallel group were called with tensors of other shapes.
     """
     group = state.group("tp")
     if group.size == 1:

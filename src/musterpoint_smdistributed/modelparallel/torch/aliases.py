@@ -114,11 +114,7 @@ def overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
 def write_back(
     given: Sequence[torch.Tensor], changed: Sequence[int], values: Sequence[torch.Tensor], what: str
 ) -> None:
-    """Arguments that ``what`` has changed in place on another rank are so here.
-
-    Raises:
-        SMPStepError: one lies in memory otherwise than there: in common with another argument, or not in one piece.
-    """
+    """Arguments that ``what`` has changed in place on another rank are so here."""
     for index, value in zip(changed, values):
         if any(overlap(given[index], each) for each in given if each is not given[index]):
             raise SMPStepError(
@@ -136,11 +132,7 @@ def write_back(
 def made_again(
     views: Sequence[View | None], results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], what: str
 ) -> list[torch.Tensor]:
-    """The results of ``what``, which came from another rank; those that are views there are so here.
-
-    Raises:
-        SMPStepError: an argument lies in memory in such a way that its view can't be made.
-    """
+    """The results of ``what``, which came from another rank; those that are views there are so here."""
     made = list(results)
     for index, view in enumerate(views):
         if view is None:

@@ -11,48 +11,18 @@ import enum
 import hashlib
 import random
 import types
-from typing import Any, Iterable, Mapping, Protocol
+from typing import Any, Iterable, Mapping
 
 import torch
 from torch import nn
 
 from . import absent
-from .effects import (
-    GONE,
-    OF_TORCH,
-    VALUES,
-    Place,
-    alike,
-    content,
-    elements,
-    fill,
-    is_array,
-    objects,
-    plain,
-    same,
-    vars_of,
-)
+from .effects import OF_TORCH, VALUES, Place, is_array, plain, vars_of
 from .scheduler import current
 
 
-class Asked(Protocol):
-    """What a module elsewhere asks; :mod:`.guard` has it. ``quiet``: above 0 the copies here are read and set."""
-
-    quiet: int
-
-    def read(self, module: nn.Module, name: str, value: Any) -> Any: ...
-
-    def write(self, module: nn.Module, name: str, value: Any) -> bool: ...
-
-    def remember_write(self) -> None: ...
-
-    def forbid_delete(self, module: nn.Module, name: str) -> None: ...
-
-    def dictionary(self, module: nn.Module) -> None: ...
-
-
-def guarded(kind: type[nn.Module], guard: Asked) -> type[nn.Module]:
-    """The class of a module that is elsewhere.
+def guarded(kind: type[nn.Module], guard: Any) -> type[nn.Module]:
+    """The class of a module that is elsewhere, which asks the :class:`.Guard`.
 
     Raises:
         TypeError: ``kind`` isn't made of Python alone.
@@ -75,7 +45,7 @@ def guarded(kind: type[nn.Module], guard: Asked) -> type[nn.Module]:
             kind.__setattr__(self, name, value)
         elif guard.write(self, name, value):
             kind.__setattr__(self, name, value)
-            guard.remember_write()
+            guard.absorb()
 
     def delete(self: Any, name: str) -> None:
         if current() is not None and not guard.quiet:
@@ -201,49 +171,3 @@ class Record:
                     known[id(value)] = digest(value)
                 found[Place(name, attribute)] = known[id(value)]
         return found
-
-
-_TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-
-
-class Copies:
-    """Modules' attributes as they are now, to put them back: what runs meanwhile leaves nothing behind."""
-
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        held = {name: vars_of(each) for name, each in modules.items()}
-        tables = [(name, each[key]) for name, each in held.items() for key in _TABLES if each.get(key)]
-        self._dicts = [(name, each, dict(each)) for name, each in (*held.items(), *tables)]
-        values = [(Place(name, key), value) for name, each in held.items() for key, value in plain(each)]
-        found = {key: (place, each) for place, value in values for key, (each, _) in objects(value).items()}
-        self._contents = [(place, each, inside) for place, each in found.values() if (inside := content(each))]
-        values += [(place, each) for place, _, inside in self._contents for _, each in elements(inside)]
-        self._tensors = [
-            (place, each, each.detach().clone())
-            for place, each in values
-            if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
-        ]
-
-    def restore(self) -> list[Place]:
-        """Puts them back; those that had changed."""
-        changed = []
-        for name, now, before in self._dicts:
-            if not alike(now, before):
-                keys = [key for key in {**before, **now} if now.get(key, GONE) is not before.get(key, GONE)]
-                changed += [Place(name, str(key)) for key in keys if not _equal(now.get(key, GONE), before.get(key))]
-                now.clear()
-                now.update(before)
-        for place, value, inside in self._contents:
-            found = content(value)
-            if found is None or not same(found, inside):
-                changed.append(place)
-                fill(value, inside)
-        with torch.no_grad():
-            for place, tensor, kept in self._tensors:
-                if not torch.equal(tensor, kept):
-                    changed.append(place)
-                    tensor.copy_(kept)
-        return changed
-
-
-def _equal(one: Any, two: Any) -> bool:
-    return isinstance(one, VALUES) and type(one) is type(two) and bool(one == two)

@@ -11,7 +11,8 @@ from . import aliases, part_reads, passes, randomness
 from .effects import Attribute, Changed, Known
 from .errors import SMPStepError
 from .messages import Backward, Call, CallId, Context, Forward, Gradients, Result
-from .packing import Names, Packed, Routing, pack, unpack
+from .packing import Names, Packed, pack, unpack
+from .routing import ModuleRouting
 from .scheduler import current
 
 
@@ -145,14 +146,6 @@ class RemoteCall(torch.autograd.Function):
         return (None, None, *_spread(answer.present, received))
 
 
-def named(target: tuple[Any, ...]) -> str:
-    """What a link runs, for errors."""
-    if target[0] == "stage":
-        return f"module {target[1].name}" if target[1].name else "the model"
-    name = ", ".join(target[1]) if target[0] == "again" else target[1]
-    return f"{'module' if target[0] in ('with', 'again') else target[0]} {name}" if name else "the model"
-
-
 def _dense(gradient: torch.Tensor) -> torch.Tensor:
     """As it can be sent; that of an embedding with ``sparse=True`` may be another kind."""
     return gradient if gradient.layout is torch.strided else gradient.to_dense()
@@ -165,16 +158,13 @@ def _spread(present: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[to
 
 
 class Callee:
-    """Runs links of calls, each under its own autograd graph, and sends on what comes out.
-
-    Args:
-        routing: of the model; the names by which its parameters and modules travel, and what a link runs.
-        send: sends a message and tensors to a rank of the pipeline.
-        device: this rank's GPU.
-    """
+    """Runs links of calls, each under its own autograd graph, and sends on what comes out."""
 
     def __init__(
-        self, routing: Routing, send: Callable[[int, Any, Sequence[torch.Tensor]], None], device: torch.device | None
+        self,
+        routing: ModuleRouting,
+        send: Callable[[int, Any, Sequence[torch.Tensor]], None],
+        device: torch.device | None,
     ) -> None:
         self._routing, self._names, self._send, self._device = routing, routing.names, send, device
         self._left: dict[tuple[int, int], dict[int, tuple[torch.Tensor, Known]]] = {}
@@ -187,7 +177,8 @@ class Callee:
         recorded = request.context.grad
         randomness.begin(request.seed + position, self._device)
         with request.context.entered():
-            what = named(call.links[position].target)
+            link, guard = call.links[position], self._routing.guard
+            what = str(link)
             arguments = [Received(each, what) if need else None for each, need in zip(tensors, request.need_gradient)]
             entered = [
                 tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
@@ -199,12 +190,12 @@ class Callee:
             task = current()
             if task is not None:
                 task.caller = call.id.rank
-            self._routing.bring(brought)
-            function = self._routing.function(call.links[position].target)
-            look = self._routing.look(call.links[position].target, given)
+            guard.bring(brought)
+            function = self._routing.function(link.target)
+            look = guard.look(link.modules, given)
             with part_reads.refused():
                 value = function(*args, **kwargs)
-            effects = [*effects, *self._routing.effects(look)]
+            effects = [*effects, *guard.effects(look)]
         last = position + 1 == len(call.links)
         left = self._left.get((call.id.rank, call.microbatch), {})
         known = look.known | {key: each for key, (_, each) in left.items()}
@@ -235,7 +226,7 @@ class Callee:
         saved = self._saved.get((call.id, position))
         roots = [] if saved is None else [saved.results[index] for index, here in enumerate(request.present) if here]
         if saved is None or any(edge is None for edge in roots):
-            raise SMPStepError(passes.second_time(named(call.links[position].target)))
+            raise SMPStepError(passes.second_time(str(call.links[position])))
         if not request.keeps:
             saved.results[:] = [None if here else edge for here, edge in zip(request.present, saved.results)]
             if all(edge is None for edge in saved.results):
@@ -322,7 +313,7 @@ def _run(
         except RuntimeError as error:
             if not passes.is_second(error):
                 raise
-            raise SMPStepError(passes.second_time(named(request.call.links[request.position].target))) from error
+            raise SMPStepError(passes.second_time(str(request.call.links[request.position]))) from error
     for each in received:
         each.expected = False
     return [None if received is None else received.gradient for received in saved.arguments]

@@ -20,13 +20,12 @@ import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
 from . import log
-from .checkpoint_folders import SUFFIX, SMPCheckpointError, Staging, name_newest, newest, read_safely, remove_old
+from .checkpoint_folders import SUFFIX, SMPCheckpointError, Staging, name_newest, newest, read_safely, remove_old, whole
 from .communication import MP_GROUP, WORLD, barrier
 from .leaves import HALF, SHARDS
 from .model_state import PARTIAL, with_tied
 from .nn.huggingface.models import to_ours, to_theirs
 from .state import state
-from .whole_file import whole
 
 _LAYOUT = "smp_layout.json"
 
@@ -262,11 +261,7 @@ def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:
 
 
 def _read_shares(place: str, partial: bool, where: Callable[[str], str]) -> dict[str, Any]:
-    """A file of the optimizer's: this replica's, or all of them together where there were as many others then.
-
-    Raises:
-        SMPCheckpointError: the file of a replica is missing.
-    """
+    """A file of the optimizer's: this replica's, or all of them together where there were as many others then."""
     replicas = int((_record(where(place)) or {}).get("replicas", 1)) if partial else 1
     own = state.group("rdp")
     chosen = range(replicas)
@@ -296,7 +291,8 @@ def _shard() -> int:
 
 
 def _shards() -> int:
-    return state.cfg.sharded_data_parallel_degree
+    degree: int = state.cfg.sharded_data_parallel_degree
+    return degree
 
 
 def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:

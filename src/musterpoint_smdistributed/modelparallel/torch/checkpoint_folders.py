@@ -1,4 +1,4 @@
-"""The folders of partial checkpoints: which is the newest, and which are old enough to go."""
+"""Files of checkpoints: how they are written whole and read safely, which is the newest, and which may go."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import pathlib
 import pickle
 import shutil
+import tempfile
 import types
 from typing import Any, Callable, Iterator
 
@@ -29,9 +30,6 @@ def read_safely(path: str, otherwise: str = "") -> Any:
 
     Args:
         otherwise: what else the script may do about a file with other objects, if it trusts it.
-
-    Raises:
-        SMPCheckpointError: it has objects of other kinds, which might run code when they are loaded.
     """
     try:
         with torch.serialization.safe_globals([*PLAIN, *_numpys()]):
@@ -63,6 +61,28 @@ def _numpys() -> list[Any]:
     makers = [array.__reduce__()[0], number.__reduce__()[0]]
     kinds = {type(numpy.dtype(kind)) for kind in "?bBhHiIlLqQefdFD"}
     return [numpy.ndarray, numpy.dtype, *makers, *kinds]
+
+
+@contextlib.contextmanager
+def whole(path: str) -> Iterator[str]:
+    """A file to write, which then takes the place of ``path``; its folder is made."""
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    own = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
+    try:
+        temporary = os.path.join(own, name)  # torch notes the name
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(own, name))
+        os.rmdir(own)
+
+
+def write_text(path: str, text: str) -> None:
+    """Raises OSError if it can't be written."""
+    with whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 # Every rank writes into a hidden folder beside the files' places. When the last one is there the folder gets another
@@ -112,9 +132,6 @@ class Staging:
 
         Args:
             meet: returns when all ranks that write have come there.
-
-        Raises:
-            OSError: a file can't be moved.
         """
         names: list[str] = []
 
@@ -167,11 +184,7 @@ def name_newest(folder: str, tag: str, partial: bool) -> None:
 
 
 def newest(folder: str, partial: bool) -> str:
-    """The tag of the last checkpoint; of the last partial one where ``partial`` and the last of all is a full one.
-
-    Raises:
-        SMPCheckpointError: there is none of that kind.
-    """
+    """The tag of the last checkpoint; of the last partial one where ``partial`` and the last of all is a full one."""
     try:
         with open(os.path.join(folder, NEWEST), encoding="utf-8") as file:
             name = file.read().strip()

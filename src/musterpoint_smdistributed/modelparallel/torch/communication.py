@@ -6,6 +6,7 @@ As in AWS's library, ``broadcast`` is called by the sender alone; each receiver 
 from __future__ import annotations
 
 import enum
+import functools
 import pickle
 from typing import Any, Sequence
 
@@ -101,24 +102,11 @@ def barrier(group: CommGroup = WORLD) -> None:
     _wait(dist.all_reduce(torch.zeros(1), group=_group(group).process_group, async_op=True), group)
 
 
-def mp_barrier() -> None:
-    barrier(MP_GROUP)
-
-
-def dp_barrier() -> None:
-    barrier(DP_GROUP)
-
-
-def pp_barrier() -> None:
-    barrier(PP_GROUP)
-
-
-def tp_barrier() -> None:
-    barrier(TP_GROUP)
-
-
-def rdp_barrier() -> None:
-    barrier(RDP_GROUP)
+mp_barrier = functools.partial(barrier, MP_GROUP)
+dp_barrier = functools.partial(barrier, DP_GROUP)
+pp_barrier = functools.partial(barrier, PP_GROUP)
+tp_barrier = functools.partial(barrier, TP_GROUP)
+rdp_barrier = functools.partial(barrier, RDP_GROUP)
 
 
 def _group(group: CommGroup) -> Group:

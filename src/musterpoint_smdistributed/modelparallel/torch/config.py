@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Literal, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from ...shared.parameters import DEFAULT, VERSION_1, ParameterError, contradiction
 from ...shared.sources import read as read_sources
@@ -29,43 +29,6 @@ class Config:
     ``unknown`` names those, and :meth:`where` says which source a value came from.
     """
 
-    pipeline_parallel_degree: int
-    partitions: int
-    microbatches: int
-    pipeline: Literal["interleaved", "simple", "_only_forward"]
-    optimize: Literal["memory", "speed"]
-    placement_strategy: str
-    auto_partition: bool
-    default_partition: int
-    memory_weight: float
-    ddp: bool
-    ddp_port: int | None
-    ddp_dist_backend: Literal["auto", "smddp", "nccl", "gloo"]
-    horovod: bool
-    contiguous: bool
-    active_microbatches: int
-    deterministic_server: bool
-    offload_activations: bool
-    activation_loading_horizon: int
-    tensor_parallel_degree: int
-    prescaled_batch: bool
-    fp16: bool
-    fp16_params: bool
-    bf16: bool
-    shard_optimizer_state: bool
-    skip_tracing: bool
-    delayed_parameter_initialization: bool
-    sharded_data_parallel_degree: int
-    sdp_reduce_bucket_size: int
-    sdp_param_persistence_threshold: int
-    sdp_max_live_parameters: int
-    sdp_hierarchical_allgather: bool
-    sdp_gradient_clipping: float
-    checkpoint_attentions: bool
-    load_partition: bool
-    partition_file: str | None
-    static_mode: bool
-    fast_mode: bool
     unknown: tuple[str, ...]
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
@@ -73,6 +36,9 @@ class Config:
         self.partitions = self.pipeline_parallel_degree
         self.unknown = tuple(name for name in values if name not in VERSION_1)
         self._origins = dict(origins)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"smp.state.cfg has no {name!r}")
 
     def where(self, name: str) -> str:
         """The source that gave this parameter; ``the default`` where none did."""

@@ -38,11 +38,7 @@ class _Layout(NamedTuple):
 
 
 class Connection:
-    """One end.
-
-    Args:
-        device: where tensors go that were on the sender's GPU.
-    """
+    """One end."""
 
     def __init__(self, connected: socket.socket, device: torch.device | None) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -23,30 +23,6 @@ _ATTRIBUTE = "_smp_delayed"
 _VALUES = frozenset({"data", "real", "imag", "T", "mT", "H", "mH"})
 """Attributes of tensors that need values."""
 _SHAPED = frozenset({"stride", "is_contiguous"})
-_WITHOUT_VALUE = absent.WITHOUT_VALUE - {
-    "__repr__",
-    "__format__",
-    "__reduce_ex__",
-    "__deepcopy__",
-    "backward",
-    "data_ptr",
-    "untyped_storage",
-    "detach",
-    "type",
-    "to",
-    "cpu",
-    "cuda",
-    "half",
-    "float",
-    "double",
-    "bfloat16",
-    "is_shared",
-    "share_memory_",
-    "is_pinned",
-    "_typed_storage",
-    "is_set_to",
-    *_SHAPED,
-}
 
 Cut = Callable[[torch.Tensor], torch.Tensor]
 
@@ -94,7 +70,7 @@ class DelayedParameter(nn.Parameter):
         elif name == "__set__":
             needs_values = getattr(getattr(func, "__self__", None), "__name__", "") == "data"
         else:
-            needs_values = name not in _WITHOUT_VALUE
+            needs_values = name not in absent.FACTS and name != "__delete__"
         if name in _SHAPED:
             view = how(args[0]).view
             args = (torch.empty_strided(view.size, view.stride, dtype=view.dtype, device="meta"), *args[1:])
@@ -128,7 +104,7 @@ def named(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 @contextlib.contextmanager
-def initialization(enabled: bool = True) -> Iterator[None]:
+def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
     """Parameters of modules that are made inside have no memory afterwards, unless something else uses their values.
 
     Where contexts are in each other the outermost delays; one inside that isn't ``enabled`` makes parameters at once.
@@ -157,6 +133,9 @@ def initialization(enabled: bool = True) -> Iterator[None]:
         _delay_all(recorder, [each for each in alive if each is not None])
         del alive
         absent.give_back()
+
+
+delayed_parameter_initialization = delay_param_initialization
 
 
 @contextlib.contextmanager

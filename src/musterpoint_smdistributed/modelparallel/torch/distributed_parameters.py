@@ -48,11 +48,7 @@ class Reduction(NamedTuple):
 
 
 def divide(parameter: nn.Parameter, dim: int) -> Division:
-    """Leaves this rank's part of the whole values in the parameter, which stays the same object.
-
-    Raises:
-        ValueError: the tensor-parallel degree doesn't divide that axis.
-    """
+    """Leaves this rank's part of the whole values in the parameter, which stays the same object."""
     group = state.group("tp")
     shape = tuple(parameter.shape)
     dim %= len(shape)
@@ -90,11 +86,7 @@ def replace(old: nn.Parameter, new: list[nn.Parameter]) -> None:
 
 
 def take_replaced(optimizer: torch.optim.Optimizer) -> bool:
-    """Puts those parameters in the place of replaced ones into an optimizer that was made before; whether any were.
-
-    Raises:
-        ValueError: it has stepped already.
-    """
+    """Puts those parameters in the place of replaced ones into an optimizer that was made before; whether any were."""
     found = False
     for group in optimizer.param_groups:
         if any(hasattr(each, _REPLACED) for each in group["params"]):

@@ -12,7 +12,7 @@ import functools
 import operator
 import random
 import types
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ _IN_SETS = (*VALUES, tuple, torch.Tensor)
 _FOREIGN = frozenset({"torch", "logging", "threading", "_thread", "io", "_io", "socket", "weakref", "functools"})
 """Packages whose objects a forward pass doesn't change."""
 _DEEPEST = 8
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
     "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
 }  # fmt: skip
@@ -282,7 +283,7 @@ class Look:
     Args:
         modules: by their names.
         given: the call's objects.
-        ways: the objects in attributes, by their ids, each with its place and the way from there.
+        ways: the objects in attributes of these modules; see :func:`ways_to`.
     """
 
     def __init__(
@@ -301,15 +302,12 @@ class Look:
         for each, way, _ in self._ways:
             self.known.setdefault(id(each), Known("held", *way))
 
-    def found(self, skipped: Callable[[Place], bool], strictly: bool = False) -> list[Changed | Attribute]:
-        """The changes since.
+    def found(self, skipped: Collection[Place] = (), strictly: bool = False) -> list[Changed | Attribute]:
+        """The changes since; raises SMPStepError where something has changed that can't be so on another rank.
 
         Args:
-            skipped: whether nobody is to hear of an attribute.
+            skipped: attributes of which nobody is to hear.
             strictly: plain values that are equal, and not the same object, are changes, too.
-
-        Raises:
-            SMPStepError: something has changed that can't be so on another rank.
         """
         changes: list[Changed | Attribute] = []
         for value, before, index in self._given:
@@ -321,7 +319,7 @@ class Look:
                     if not isinstance(each, VALUES):
                         self.known.setdefault(id(each), Known("given", index, step))
         for value, (place, _), before in self._ways:
-            if (now := _other(value, before)) is not None and not skipped(place):
+            if (now := _other(value, before)) is not None and place not in skipped:
                 changes.append(Changed(value, now, place))
         for name, held, was in self._held:
             if not alike(was, held):
@@ -329,12 +327,75 @@ class Look:
                 for key in [*new, *(each for each in old if each not in new)]:
                     place, one, two = Place(name, key), old.get(key, GONE), new.get(key, GONE)
                     equal = not strictly and isinstance(one, VALUES) and type(one) is type(two) and one == two
-                    if one is not two and not equal and not skipped(place):
+                    if one is not two and not equal and place not in skipped:
                         changes.append(Attribute(place, None if two is GONE else two, two is not GONE))
         for name, table, held, kept in self._tables:
             if not alike(kept, held[table]):
                 changes += _of_table(name, table, held, kept)
         return changes
+
+    def changed(self, skipped: Collection[Place] = (), strictly: bool = True) -> str:
+        """What has changed since, for people; empty: nothing."""
+        try:
+            found = self.found(skipped, strictly)
+        except SMPStepError as error:
+            return str(error)
+        return f"the attribute {found[0].place}" if found else ""
+
+
+class Copies(Look):
+    """The same of attributes, to put them back: what runs meanwhile leaves nothing behind."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__(modules, (), ways_to(modules))
+        hooks = [held[key] for _, held, _ in self._held for key in _HOOKS if held.get(key)]
+        self._hooks = [(each, dict(each)) for each in hooks]
+        values = [value for _, held, _ in self._held for _, value in plain(held)]
+        values += [each for _, _, inside in self._ways for _, each in elements(inside)]
+        self._tensors = [
+            (each, each.detach().clone())
+            for each in values
+            if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
+        ]
+
+    def changed(self, skipped: Collection[Place] = (), strictly: bool = False) -> str:
+        if any(not alike(was, held) for held, was in self._hooks):
+            return "hooks"
+        for name, table, held, was in self._tables:
+            for key in {**was, **held[table]}:
+                if held[table].get(key) is not was.get(key):
+                    return str(Place(name, key))
+        tensors = any(not torch.equal(tensor, kept) for tensor, kept in self._tensors)
+        return super().changed(skipped, strictly) or ("a tensor in an attribute" if tensors else "")
+
+    def put_back(self) -> None:
+        """Everything is as it was."""
+        dicts = [(held, was) for _, held, was in self._held]
+        for held, was in (*dicts, *self._hooks):
+            if not alike(was, held):
+                held.clear()
+                held.update(was)
+        for _, key, held, was in self._tables:
+            if not alike(was, held[key]):
+                held[key].clear()
+                held[key].update(was)
+        for value, _, inside in self._ways:
+            if _other(value, inside) is not None:
+                fill(value, inside)
+        with torch.no_grad():
+            for tensor, kept in self._tensors:
+                if not torch.equal(tensor, kept):
+                    tensor.copy_(kept)
+
+
+def ways_to(modules: Mapping[str, nn.Module]) -> dict[int, tuple[Any, Any]]:
+    """The objects in attributes, by their ids, each with its attribute and the way from there."""
+    ways: dict[int, tuple[Any, Any]] = {}
+    for name, each in modules.items():
+        for attribute, value in plain(vars_of(each)):
+            for found, way in objects(value).values():
+                ways.setdefault(id(found), (found, (Place(name, attribute), way)))
+    return ways
 
 
 def _other(value: Any, before: Content) -> Content | None:

@@ -5,13 +5,6 @@ from .checkpoint_folders import SMPCheckpointError
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError
 
 __all__ = [
-    "SMPCheckpointError",
-    "SMPConfigError",
-    "SMPError",
-    "SMPNotInitializedError",
-    "SMPPeerLostError",
-    "SMPRemoteError",
-    "SMPStalledError",
-    "SMPStepError",
-    "SMPUnsupportedError",
-]
+    "SMPCheckpointError", "SMPConfigError", "SMPError", "SMPNotInitializedError", "SMPPeerLostError",
+    "SMPRemoteError", "SMPStalledError", "SMPStepError", "SMPUnsupportedError",
+]  # fmt: skip

@@ -37,10 +37,10 @@ from .effects import (
     elements,
     fill,
     in_graph,
-    objects,
     plain,
     poured,
     vars_of,
+    ways_to,
 )
 from .errors import SMPStepError
 from .packing import Names, Packed, pack, unpack
@@ -103,7 +103,8 @@ class Guard:
         self.live: set[Place] = set()
         self._unreadable: set[Place] = set()
         self._free: set[Place] = set()
-        self._computed: set[Place] = set()
+        self.computed: set[Place] = set()
+        """Attributes that are made of parameters before each call: no change of state, and the owner's count."""
         self._seen: dict[tuple[str, bool], int] = {}
         self._steps = 0
         self._learning = False
@@ -111,14 +112,12 @@ class Guard:
         self._changed: dict[Place, int] = {}
         self._foreign: dict[Place, bytes] = {}
         self._fetched: set[str] = set()
-        self._handed: dict[tuple[str, str], tuple[Any, bytes]] = {}
         self._written: dict[str, dict[int, int]] = {}
         self._record: Record | None = None
         self._copies: Record | None = None
         self._versions: dict[str, tuple[int, int]] = {}
         self._watched: list[tuple[torch.Tensor, Callable[[], bool]]] = []
         self._values: list[_Value] = []
-        self._names_of = {id(module): name for name, module in modules.items()}
         self._looked: dict[tuple[str, ...], tuple[Mapping[str, nn.Module], dict[int, tuple[Any, Any]]]] = {}
         self._reached: dict[tuple[str, ...], set[str]] = {}
         self._usual: set[Place] = set()
@@ -138,9 +137,9 @@ class Guard:
                 log.get_logger().debug("attributes of %s can't be guarded", kind.__name__)
 
     def compute(self, places: Iterable[Place]) -> None:
-        """Attributes that are made of parameters before each call: no change of state, and the owner's count."""
-        self._computed.update(places)
-        self._unreadable.update(place for place in self._computed if place.module in self._others)
+        """These attributes are made of parameters before each call."""
+        self.computed.update(places)
+        self._unreadable.update(place for place in self.computed if place.module in self._others)
 
     # ---- steps
 
@@ -151,7 +150,7 @@ class Guard:
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
         self._written, self._fetched = {}, set()
-        self._handed, self._watched, self._values = {}, [], []
+        self._watched, self._values = [], []
         self._looked.clear()
         self._reached.clear()
         self._open.clear()
@@ -192,16 +191,11 @@ class Guard:
         assert self._record is not None and self._copies is not None
         for place in self._record.changed():
             self._changed[place] = max(microbatch, self._changed.get(place, 0))
-        for (module, name), (value, before) in list(self._handed.items()):
-            if (found := digest(value)) != before:
-                if not self._reaches(Place(module, name)):
-                    self._refuse(Place(module, name), "its value was changed here in place")
-                self._handed[module, name] = value, found
         for place in self._copies.changed():
             if self._stateless(place.module):
                 self._foreign[place] = digest(vars(self._others[place.module]).get(place.attribute))
                 self._changed[place] = max(microbatch, self._changed.get(place, 0))
-            elif place not in self._changed and not self._reaches(place):
+            elif not self._reaches(place):
                 self._refuse(place, "it was changed here past the module, as by vars() or in place")
         now = self._now()
         for name, version in now.items():
@@ -221,11 +215,7 @@ class Guard:
         }
 
     def end(self, gather: Gather) -> None:
-        """The step is over on this rank; every rank of the pipeline calls it.
-
-        Raises:
-            SMPStepError: ranks have different values of an attribute, and not from the beginning.
-        """
+        """The step is over on this rank; every rank of the pipeline calls it."""
         self._look_at_values()
         compares = self._learning or not self._steps & (self._steps - 1)
         if not compares and not self.live:
@@ -256,7 +246,7 @@ class Guard:
 
     def _say(self, compares: bool) -> Said:
         first = self._steps <= 1
-        own = {place for place in self._changed if self._is_own(place) and place not in self._computed}
+        own = {place for place in self._changed if self._is_own(place) and place not in self.computed}
         live = {place for place in own if not (first and self._changed[place] == 0)} | {
             place for place in self.live if self._is_own(place)
         }
@@ -323,7 +313,7 @@ class Guard:
             )
 
     def _compare(self, digests: Sequence[Mapping[Place, bytes]], sent: set[Place]) -> None:
-        known = self._free | self._computed | self._unreadable | self.live | sent
+        known = self._free | self.computed | self._unreadable | self.live | sent
         for place in sorted(set().union(*digests) - known):
             owner = self._owner[place.module]
             others = [rank for rank, each in enumerate(digests) if each.get(place) != digests[owner].get(place)]
@@ -350,38 +340,27 @@ class Guard:
         can reach is looked at, and of that only the script's own classes and what has hooks: torch's own keep nothing.
         """
         others = [each for each in given if isinstance(each, nn.Module)]
-        key = (*names, *(self._names_of.get(id(each), "") for each in others))
+        key = (*names, *map(self._name_of, others))
         self._open.append(_caller())
         if not names:
             return Look({}, (), {})
         if self._learning:
             return self.all_of_it(given)
         if key not in self._looked:
-            reached = self._reach(names, others)
+            reached = self._names.reached(names, others)
             kept = {name: each for name, each in self._names.modules.items() if name in reached and _keeps(each)}
-            self._looked[key] = kept, _ways(kept)
+            self._looked[key] = kept, ways_to(kept)
         modules, ways = self._looked[key]
         return Look(modules, given, ways)
 
-    def changed(self, look: Look) -> str:
-        """What has changed since, for a log; empty: nothing."""
-        try:
-            found = look.found(self._computed.__contains__, strictly=True)
-        except SMPStepError as error:
-            return str(error)
-        return f"forward passes change the attribute {found[0].place}" if found else ""
-
     def all_of_it(self, given: Sequence[Any] = ()) -> Look:
         """All modules as they are."""
-        return Look(self._names.modules, given, _ways(self._names.modules))
+        return Look(self._names.modules, given, ways_to(self._names.modules))
 
-    def effects(self, look: Look, microbatch: int) -> list[Changed | Attribute]:
-        """What the call has changed, for the caller to hear of.
-
-        Raises:
-            SMPStepError: it wouldn't reach the rank that has the module; or it is in the graph, and new.
-        """
-        found, task = look.found(self._computed.__contains__), current()
+    def effects(self, look: Look) -> list[Changed | Attribute]:
+        """What the call has changed, for the caller to hear of."""
+        found, task = look.found(self.computed), current()
+        microbatch = 0 if task is None else task.microbatch
         for each in found:
             place = each.place
             if not isinstance(place, Place):
@@ -435,9 +414,8 @@ class Guard:
             if isinstance(each, Attribute) and each.is_there is None:
                 self._unreadable.add(each.place)
         self._looked.clear()
-        self._handed = {key: (value, digest(value)) for key, (value, _) in self._handed.items()}
-        if self._learning and self._copies is not None and self._record is not None:
-            self._copies.changed()
+        self.absorb()
+        if self._learning and self._record is not None:
             places = (each.place for each in effects if isinstance(each.place, Place))
             self._record.take(place for place in places if self._stateless(place.module))
 
@@ -446,12 +424,11 @@ class Guard:
         task, key = current(), tuple(names)
         if task is None:
             return []
-        if given:
-            reached = self._reach(names, given)
-        elif key in self._reached and not self._learning:
-            reached = self._reached[key]
-        else:
-            reached = self._reached[key] = self._reach(names, ())
+        reached = None if given or self._learning else self._reached.get(key)
+        if reached is None:
+            reached = self._names.reached(names, given)
+            if not given:
+                self._reached[key] = reached
         values = {
             Place(name, each): value
             for name in reached & self._own.keys()
@@ -461,20 +438,6 @@ class Guard:
         values |= {place: value for place, value in fresh.items() if content(value) is None}
         found = [Attribute(place, value) for place, value in values.items() if in_graph(value, task.since)]
         return found + [Attribute(place, value) for place, value in fresh.items() if content(value) is not None]
-
-    def _reach(self, names: Sequence[str], given: Sequence[nn.Module]) -> set[str]:
-        """The names of modules in these, and of those that they refer to in attributes, with all in them."""
-        modules = self._names.modules
-        named = [self._names_of[id(each)] for each in given if id(each) in self._names_of]
-        new = {name for name in modules if any(_is_in(name, above) for above in names)}
-        found = set(new)
-        while new or named:
-            for name in new:
-                for _, value in plain(vars_of(modules[name])):
-                    named += [self._names_of[key] for key in objects(value) if key in self._names_of]
-            new = {name for name in modules if any(_is_in(name, above) for above in named)} - found
-            found, named = found | new, []
-        return found
 
     def bring(self, brought: Sequence[Attribute]) -> None:
         """A call has taken along attributes, in the graph that it is in here."""
@@ -486,8 +449,7 @@ class Guard:
                 task.fresh[each.place] = value
         if brought:
             self._looked.clear()
-        if brought and self._learning and self._copies is not None:
-            self._copies.changed()
+            self.absorb()
 
     def _take_buffer(self, new: Attribute) -> None:
         """Another buffer has taken the place of one. Its values stay there, but for one that is in the graph."""
@@ -516,7 +478,7 @@ class Guard:
 
     def read(self, module: nn.Module, name: str, value: Any) -> Any:
         """What somebody gets who asks for an attribute; ``value`` is the copy here."""
-        place = Place(self._names_of.get(id(module), ""), name)
+        place = self._place(module, name)
         task = current()
         if task is None:
             if place in self._unreadable:
@@ -535,12 +497,10 @@ class Guard:
         if not same:
             value = found
             self._keep(module, place, value)
-        if not is_fixed(value) and not isinstance(value, torch.Tensor):
-            self._handed[place.module, name] = value, digest(value)
-            if task.caller is not None and self._reaches(place):
-                task.fresh[place] = value
-        elif isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
             self.received(value, value)
+        elif not is_fixed(value) and task.caller is not None and self._reaches(place):
+            task.fresh[place] = value
         return value
 
     def _keep(self, module: nn.Module, place: Place, value: Any) -> None:
@@ -548,12 +508,11 @@ class Guard:
             return
         vars(module)[place.attribute] = value
         self._changed.setdefault(place, 0)
-        if self._copies is not None:
-            self._copies.changed()
+        self.absorb()
 
     def write(self, module: nn.Module, name: str, value: Any) -> bool:
         """Somebody sets an attribute; whether the copy here is to be set as well."""
-        place = Place(self._names_of.get(id(module), ""), name)
+        place = self._place(module, name)
         if place.module not in self._others:
             return True
         held = vars(module)
@@ -584,12 +543,19 @@ class Guard:
         self._changed[place] = max(1, self._changed.get(place, 1))
         return name not in held["_buffers"]
 
-    def remember_write(self) -> None:
-        """The copy here was set, too."""
-        if self._copies is not None:
+    def absorb(self) -> None:
+        """Copies are others now, and rightly so."""
+        if self._learning and self._copies is not None:
             self._copies.changed()
 
     ask: Ask
+
+    def _name_of(self, module: nn.Module) -> str:
+        known = self._names.of(module)
+        return "" if known is None else known[1]
+
+    def _place(self, module: nn.Module, attribute: str) -> Place:
+        return Place(self._name_of(module), attribute)
 
     def dictionary(self, module: nn.Module) -> None:
         """Somebody asks for ``__dict__``."""
@@ -598,11 +564,11 @@ class Guard:
         frame = sys._getframe(2)
         wraps = frame.f_code is functools.update_wrapper.__code__  # torch.func.vmap's; a call of it is refused by name
         if not wraps and not str(frame.f_globals.get("__name__", "")).startswith(_OURS):
-            place = Place(self._names_of.get(id(module), ""), "__dict__")
-            self._refuse(place, "vars() of a module elsewhere would show copies; read its attributes by their names")
+            why = "vars() of a module elsewhere would show copies; read its attributes by their names"
+            self._refuse(self._place(module, "__dict__"), why)
 
     def forbid_delete(self, module: nn.Module, name: str) -> None:
-        self._refuse(Place(self._names_of.get(id(module), ""), name), "it can't be deleted here in a step")
+        self._refuse(self._place(module, name), "it can't be deleted here in a step")
 
     def _refuse(self, place: Place, what: str) -> None:
         owner = self._ranks[self._owner.get(place.module, 0)]
@@ -614,11 +580,7 @@ class Guard:
     # ---- on the owner
 
     def answer(self, module: str, name: str, known: bytes) -> tuple[bool, Any]:
-        """For another rank: whether what it knows is right, else the value.
-
-        Raises:
-            AttributeError: there is no such attribute.
-        """
+        """For another rank: whether what it knows is right, else the value."""
         value = vars(self._names.modules[module]).get(name, GONE)
         if value is GONE:
             raise AttributeError(f"{type(self._names.modules[module]).__name__!r} object has no attribute {name!r}")
@@ -658,16 +620,8 @@ _LATE = (
 )
 
 
-def _is_in(name: str, above: str) -> bool:
-    return not above or name == above or name.startswith(f"{above}.")
-
-
 def _fill(new: Changed, what: str) -> None:
-    """Has an object here contain what it contains there.
-
-    Raises:
-        SMPStepError: it is another kind of object here.
-    """
+    """Has an object here contain what it contains there."""
     now = content(new.owner)
     if now is None or type(now.items) is not type(new.inside.items):
         raise SMPStepError(
@@ -687,16 +641,6 @@ def _caller() -> int:
     """The rank that has called, of the current task; -1: none."""
     task = current()
     return -1 if task is None or task.caller is None else task.caller
-
-
-def _ways(modules: Mapping[str, nn.Module]) -> dict[int, tuple[Any, Any]]:
-    """The objects in attributes, by their ids, each with its attribute and the way from there."""
-    ways: dict[int, tuple[Any, Any]] = {}
-    for name, each in modules.items():
-        for attribute, value in plain(vars_of(each)):
-            for found, way in objects(value).values():
-                ways.setdefault(id(found), (found, (Place(name, attribute), way)))
-    return ways
 
 
 def _keeps(module: nn.Module) -> bool:

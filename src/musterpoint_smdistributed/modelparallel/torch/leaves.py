@@ -69,11 +69,7 @@ def merged(shards: Iterable[Shard], parameters: Mapping[int, torch.Tensor]) -> d
 
 
 def of_piece(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values:
-    """What a piece needs, of shards that may be cut elsewhere; empty where none has anything of the parameter.
-
-    Raises:
-        SMPOptimizerStateError: some of its elements are in no shard.
-    """
+    """What a piece needs, of shards that may be cut elsewhere; empty where none has anything of the parameter."""
     found = [shard for shard in shards if shard.number == piece.number]
     return _joined(found, piece, shape) if found else {}
 
@@ -238,11 +234,7 @@ class Leaves:
         return self._parameters
 
     def extend(self, local: Iterable[nn.Parameter]) -> bool:
-        """Gives leaves to those of the optimizer's parameters that are of this rank and trained. Whether any are new.
-
-        Args:
-            local: the model's parameters on this rank.
-        """
+        """Gives leaves to the optimizer's parameters of this rank that are trained; whether any are new."""
         own = {id(parameter) for parameter in local if parameter.requires_grad}
         listed = enumerate(each for group in self._optimizer.param_groups for each in group["params"])
         new = {index: each for index, each in listed if index not in self._parameters and id(each) in own}

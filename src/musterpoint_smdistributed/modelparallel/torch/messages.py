@@ -90,13 +90,7 @@ def default_device() -> contextlib.AbstractContextManager[object]:
 # collective: all of them must come to it for the same microbatch. So the first of them chooses as a single rank
 # would, and tells the others, which wait until they have the same task. Their pipelines are alike, so it comes.
 class Turns:
-    """This rank's part in that order.
-
-    Args:
-        partners: the other ranks of the tensor-parallel group.
-        first: whether this one chooses.
-        send: sends a message to a rank.
-    """
+    """This rank's part in that order."""
 
     def __init__(self, partners: Sequence[int], first: bool, send: Callable[[int, Any], None]) -> None:
         self.partners = tuple(partners)
@@ -129,6 +123,18 @@ class Link(NamedTuple):
 
     rank: int
     target: tuple[Any, ...]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The names of the modules that it runs."""
+        kind, what = self.target[:2]
+        if kind == "again":
+            return tuple(what)
+        return (getattr(what, "name", what),) if kind in ("module", "with", "stage") else ()
+
+    def __str__(self) -> str:
+        name = ", ".join(self.modules) if self.modules else self.target[1]
+        return f"{'module' if self.modules else self.target[0]} {name}" if name else "the model"
 
 
 class CallId(NamedTuple):

@@ -210,14 +210,7 @@ class DistributedModel(nn.Module):
         merge: Callable[[list[Any]], Any],
         arguments: Any = None,
     ) -> Any:
-        """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone.
-
-        Args:
-            step: its name.
-            bodies: makes the step function's calls, one per microbatch.
-            merge: what every rank gets, from what they return.
-            arguments: of the step function, for the whole batch.
-        """
+        """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone."""
         if not self.partitioned:
             self._divide()
         self._called = False
@@ -386,11 +379,7 @@ class DistributedModel(nn.Module):
         return (parameter for _, parameter in self.local_named_parameters(recurse=recurse))
 
     def local_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters that this rank has.
-
-        Raises:
-            SMPStepError: the model isn't divided yet.
-        """
+        """The parameters that this rank has."""
         self._must_be_divided()
         return _named(self._local, prefix, recurse)
 
@@ -577,7 +566,7 @@ def _looked_at(body: Callable[[], Any]) -> Any:
 
 def _is_one_by_one() -> bool:
     """Whether the script has asked for one microbatch after the other."""
-    return state.cfg.pipeline == "interleaved" and state.cfg.active_microbatches == 1
+    return bool(state.cfg.pipeline == "interleaved" and state.cfg.active_microbatches == 1)
 
 
 def _named(tensors: Mapping[str, Any], prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:

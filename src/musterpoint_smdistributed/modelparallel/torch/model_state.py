@@ -30,12 +30,7 @@ def local_state(module: nn.Module, holder: Holder, rank: int) -> OrderedDict[str
 def full_state(
     module: nn.Module, holder: Holder, rank: int, ranks: tuple[int, ...], group: Any
 ) -> OrderedDict[str, Any]:
-    """The state dict of the whole model on every rank of the pipeline, each of which calls this.
-
-    Args:
-        ranks: the global ranks of the pipeline, in its order.
-        group: torch's group of them.
-    """
+    """The state dict of the whole model on every rank of the pipeline, each of which calls this."""
     full: OrderedDict[str, Any] = OrderedDict()
     sent: dict[int, torch.Tensor] = {}  # tied parameters have several keys
     values = module.state_dict(keep_vars=True)
@@ -99,9 +94,6 @@ def load_local(
     """Loads this rank's part out of a full or a partial state dict, as ``Module.load_state_dict`` does.
 
     Returns the keys that are missing, and those that the model doesn't have.
-
-    Raises:
-        RuntimeError: shapes differ, or with ``strict`` the keys.
     """
     partial = PARTIAL in values
     given = OrderedDict((key, value) for key, value in values.items() if key != PARTIAL)

@@ -80,30 +80,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return getattr(self.optimizer, name)
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        return self.optimizer.param_groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.optimizer.param_groups = groups
-
-    @property
-    def state(self) -> Any:
-        return self.optimizer.state
-
-    @state.setter
-    def state(self, value: Any) -> None:
-        self.optimizer.state = value
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        return self.optimizer.defaults
-
-    @defaults.setter
-    def defaults(self, value: dict[str, Any]) -> None:
-        self.optimizer.defaults = value
-
-    @property
     def fp32_partitioned_groups_flat(self) -> list[FlatGroup]:
         """What this rank has of each group, by AWS's name; with sharded data parallelism only."""
         self._in_shards("fp32_partitioned_groups_flat")
@@ -231,9 +207,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none=set_to_none)
         self._ready = False
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self.optimizer.add_param_group(param_group)
-
     # ---- state
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
@@ -283,24 +256,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         self._kept.settle()
 
-    def register_step_pre_hook(self, hook: Any) -> Any:
-        return self.optimizer.register_step_pre_hook(hook)
-
-    def register_step_post_hook(self, hook: Any) -> Any:
-        return self.optimizer.register_step_post_hook(hook)
-
-    def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> Any:
-        return self.optimizer.register_state_dict_pre_hook(hook, prepend=prepend)
-
-    def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> Any:
-        return self.optimizer.register_state_dict_post_hook(hook, prepend=prepend)
-
-    def register_load_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> Any:
-        return self.optimizer.register_load_state_dict_pre_hook(hook, prepend=prepend)
-
-    def register_load_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> Any:
-        return self.optimizer.register_load_state_dict_post_hook(hook, prepend=prepend)
-
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"
 
@@ -312,3 +267,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         assert self._leaves is not None
         whole = self._leaves.whole()
         return (each for index, each in enumerate(self._parameters()) if index not in whole)
+
+
+def _passed_on(name: str) -> property:
+    """An attribute of torch's optimizers, which is the wrapped one's."""
+    return property(
+        lambda self: getattr(self.optimizer, name), lambda self, value: setattr(self.optimizer, name, value)
+    )
+
+
+for _name in (
+    "param_groups", "state", "defaults", "add_param_group", "register_step_pre_hook", "register_step_post_hook",
+    "register_state_dict_pre_hook", "register_state_dict_post_hook", "register_load_state_dict_pre_hook",
+    "register_load_state_dict_post_hook",
+):  # fmt: skip
+    setattr(DistributedOptimizer, _name, _passed_on(_name))

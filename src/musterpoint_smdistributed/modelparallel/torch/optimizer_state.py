@@ -88,12 +88,7 @@ class LossScale:
 
 
 class OptimizerState:
-    """What a wrapped optimizer knows of its parameters, by their numbers among all of the model's.
-
-    Args:
-        leaves: what the optimizer steps over, or None where that is the parameters themselves.
-        scale: the loss scale, or None.
-    """
+    """What a wrapped optimizer knows of its parameters, by their numbers among all of the model's."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, leaves: Leaves | None, scale: LossScale | None) -> None:
         self._optimizer, self._leaves, self._scale = optimizer, leaves, scale
@@ -175,12 +170,7 @@ class OptimizerState:
     # ---- taken
 
     def load(self, given: Mapping[str, Any]) -> None:
-        """Takes what this rank needs of it; the state waits for the model to be divided.
-
-        Raises:
-            SMPOptimizerStateError: shards are missing.
-            ValueError: it is of other groups of parameters.
-        """
+        """Takes what this rank needs of it; the state waits for the model to be divided."""
         known = {key: value for key, value in given.items() if key != PARTIAL}
         if is_divided():
             self._load(known)

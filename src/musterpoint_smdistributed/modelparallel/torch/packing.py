@@ -15,71 +15,10 @@ import torch
 from torch import nn
 
 from . import absent
-from .effects import Attribute, Changed, Known, Look, Place, Step
+from .effects import Known, objects, plain, vars_of
 from .errors import SMPStepError
 
 Find = Callable[[Known], Any]
-
-
-class Routing:
-    """What the server needs to know of the model; :mod:`.routing` has it."""
-
-    names: Names
-
-    def function(self, target: tuple[Any, ...]) -> Callable[..., Any]:
-        """What a link runs."""
-        raise NotImplementedError
-
-    def begin(self, training: bytes) -> None:
-        """A step begins with these flags."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        raise NotImplementedError
-
-    def training(self) -> bytes:
-        """The flags of this rank's modules."""
-        raise NotImplementedError
-
-    def adopt(self, chains: Sequence[Any]) -> None:
-        """The leader has decided which modules run as chains."""
-        raise NotImplementedError
-
-    def started(self, step: str, grad: bool) -> None:
-        """A step of that name has begun on this rank, with gradients or without."""
-
-    def ran(self, microbatch: int) -> None:
-        """A piece of work of that microbatch has run on this rank, or has stopped to wait."""
-
-    def ended(self, gather: Callable[[Any], Sequence[Any]]) -> None:
-        """A step has ended; ``gather`` gives what all ranks of the pipeline say. All of them come here."""
-
-    def look(self, target: tuple[Any, ...], given: Sequence[Any]) -> Look:
-        """What the objects and modules are like before a link runs."""
-        return Look({}, given, {})
-
-    def effects(self, look: Look) -> list[Changed | Attribute]:
-        """What a link has changed, for its caller."""
-        return look.found(lambda place: False)
-
-    def held(self, place: Place, way: Sequence[Step]) -> Any:
-        """What is there in an attribute."""
-        raise LookupError(place)
-
-    def brought(self, target: tuple[Any, ...], given: Sequence[nn.Module]) -> Sequence[Attribute]:
-        """Attributes in the graph of the current task that a call takes along. ``given``: modules in its arguments."""
-        return ()
-
-    def bring(self, brought: Sequence[Attribute]) -> None:
-        """A call has taken these along."""
-
-    def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:
-        """A call has changed this elsewhere; it is so here."""
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether a microbatch begins when the one before is through."""
-        return False
 
 
 class Packed(NamedTuple):
@@ -127,6 +66,23 @@ class Names:
             above, _, own = name.rpartition(".")
             return self.modules[above]._buffers.get(own)
         return self.modules[name] if kind == "module" else self.parameters[name]
+
+    def reached(self, names: Iterable[str], given: Iterable[nn.Module] = ()) -> set[str]:
+        """The names of these modules, of those that they refer to in attributes, and of all in them."""
+        waiting = [*names, *(known[1] for each in given if (known := self.of(each)) is not None)]
+        found: set[str] = set()
+        while waiting:
+            above = waiting.pop()
+            new = {name for name in self.modules if _is_in(name, above)} - found
+            found |= new
+            for name in new:
+                held = (each for _, value in plain(vars_of(self.modules[name])) for each, _ in objects(value).values())
+                waiting += [known[1] for each in held if isinstance(each, nn.Module) and (known := self.of(each))]
+        return found
+
+
+def _is_in(name: str, above: str) -> bool:
+    return not above or name == above or name.startswith(f"{above}.")
 
 
 class _Pickler(pickle.Pickler):
@@ -178,9 +134,6 @@ def pack(
     Args:
         results: it is of a module; a buffer among it stays the one that its module has.
         known: objects by their ids that the other rank has, and what stands for them.
-
-    Raises:
-        SMPStepError: there is something in it that can't be sent; ``what`` names the object.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, names, results, known)

@@ -16,10 +16,10 @@ from torch import nn
 
 from ..backend.exceptions import SMPConfigError
 from . import balance, log
+from .checkpoint_folders import write_text
 from .config import Config
 from .marks import Marks
 from .state import state
-from .whole_file import write_text
 
 _marks: Marks[int] = Marks("_smp_partition")
 
@@ -71,11 +71,7 @@ def _check_index(index: int, call: str) -> None:
 
 
 def agree(root: nn.Module) -> Partition:
-    """Decides on rank 0 and tells all; every rank calls it with the same model. Rank 0 logs the result.
-
-    Raises:
-        SMPConfigError: on every rank, where a mark or the file is wrong.
-    """
+    """Decides on rank 0 and tells all; every rank calls it with the same model. Rank 0 logs the result."""
     said: list[Any] = [None]
     if state.world.rank == 0:
         try:
@@ -94,11 +90,7 @@ def agree(root: nn.Module) -> Partition:
 
 
 def decide(root: nn.Module, cfg: Config) -> Partition:
-    """The same for the same model, without asking anybody.
-
-    Raises:
-        SMPConfigError: a mark or the file is wrong.
-    """
+    """The same for the same model, without asking anybody."""
     parts = cfg.pipeline_parallel_degree
     if parts == 1:
         return Partition(dict.fromkeys(_names(root), 0), "there is one partition")

@@ -53,11 +53,7 @@ class ParameterHooks:
         self._parts.clear()
 
     def _heard(self, name: str, hooks: list[Callable[..., Any]], behind: bool, gradient: torch.Tensor) -> None:
-        """A part of a gradient has come, perhaps all of it. Hooks are tried once, as they may keep what they get.
-
-        Raises:
-            SMPStepError: it isn't the first one, and its hooks make something else of parts than of the whole.
-        """
+        """A part of a gradient has come, perhaps all of it. Hooks are tried once, as they may keep what they get."""
         if self._tried.get(name) == hooks and not behind:
             return
         current_pass = number()

@@ -80,7 +80,7 @@ class Worker(Server):
     def _run_others(self, waits_for: str, until: Task) -> None:
         """Runs what else there is, as long as a task of this thread waits."""
         try:
-            self._routing.ran(until.microbatch)
+            self._routing.guard.ran(until.microbatch)
             while (task := self._next(waits_for)) is not until:
                 if task is not None:
                     self._run(task)
@@ -175,7 +175,7 @@ class Leader(Server):
         """What the leader runs next."""
         # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
         task = self._scheduler.next(backward=False)
-        most = 1 if self._routing.one_by_one else self._active
+        most = 1 if self._routing.guard.one_by_one else self._active
         if task is None and waiting and len(live) < most:
             task = waiting.pop(0)
         if task is None and not (self._holds_backward and any(not each.backward for each in live)):
@@ -214,11 +214,7 @@ def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[],
 
 
 def connect(routing: ModuleRouting, device: torch.device | None) -> Server:
-    """This rank's part in the steps of its pipeline, connected with the others. All ranks of the job call it.
-
-    Args:
-        device: this rank's GPU.
-    """
+    """This rank's part in the steps of its pipeline, connected with the others. All ranks of the job call it."""
     pipeline, world = state.group("pp"), state.world
     inbox = Inbox()
     own = own_host(os.environ.get("MASTER_ADDR") or "127.0.0.1")

@@ -29,38 +29,15 @@ LONGEST = 256
 """A storage that was changed in part more often than this stays, for the same reason."""
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-_OVERWRITING = frozenset(
-    {
-        "normal_",
-        "uniform_",
-        "zero_",
-        "fill_",
-        "copy_",
-        "exponential_",
-        "log_normal_",
-        "cauchy_",
-        "geometric_",
-        "random_",
-    }
-)
+_OVERWRITING = frozenset({
+    "normal_", "uniform_", "zero_", "fill_", "copy_", "exponential_", "log_normal_", "cauchy_", "geometric_", "random_",
+})  # fmt: skip
 """Functions that use nothing of what was in the tensor before."""
 _RESIZING = frozenset({"resize_", "resize_as_", "set_"})
-_AT_MEMORY = frozenset(
-    {
-        "numpy",
-        "__array__",
-        "tolist",
-        "data_ptr",
-        "untyped_storage",
-        "storage",
-        "_typed_storage",
-        "share_memory_",
-        "__reduce_ex__",
-        "__dlpack__",
-        "pin_memory",
-        "is_set_to",
-    }
-)
+_AT_MEMORY = frozenset({
+    "numpy", "__array__", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_",
+    "__reduce_ex__", "__dlpack__", "pin_memory", "is_set_to",
+})  # fmt: skip
 """Functions that reach a tensor's memory past the dispatcher, and may keep its address."""
 
 

@@ -13,23 +13,22 @@ import itertools
 import logging
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence
 
 import torch
 from torch import nn
 
 from . import absent, log, passes
-from .effects import Attribute, Changed, Look, Place, Step
+from .effects import Attribute, Changed, Place
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
-from .packing import Names, Routing, pack, unpack
+from .packing import Names, pack, unpack
 from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
 from .replaced import ComputedWeights, Slots, Tensors, put
 from .scheduler import current
-from .server import Server
 from .stages import Chain, ChainKey, chain
 from .tracing import Untraceable, signature
 from .verification import differs, untouched
@@ -43,11 +42,7 @@ SEVERAL = -2
 
 
 class Places:
-    """Where each module of a divided model is.
-
-    Args:
-        owner: the rank that has a module's own parameters and buffers, by the module's name.
-    """
+    """Where each module of a divided model is."""
 
     def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
         self.owner = owner
@@ -74,13 +69,19 @@ class Places:
         return self.owner[name.rpartition(".")[0]]
 
 
-class ModuleRouting(Routing):
-    """The routes of one model on one rank.
+class Calls(Protocol):
+    """What calls other ranks: the server. ``device``: this rank's GPU."""
 
-    Args:
-        model: all of it; the values of parameters of others aren't needed.
-        rank: this rank of the pipeline.
-    """
+    @property
+    def device(self) -> torch.device | None: ...
+
+    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any: ...
+
+    def pause(self) -> None: ...
+
+
+class ModuleRouting:
+    """The routes of one model on one rank, and what a step needs of it."""
 
     def __init__(
         self, model: nn.Module, places: Places, rank: int, ranks: Sequence[int] = (), microbatches: int = 1
@@ -100,7 +101,7 @@ class ModuleRouting(Routing):
         own = {name: each for name, each in self.names.parameters.items() if places.of_parameter(name) == rank}
         self._hooks = ParameterHooks(own)
         self._slots = Slots(self.names.modules, self._is_own)
-        self._server: Server | None = None
+        self._server: Calls | None = None
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
@@ -108,7 +109,7 @@ class ModuleRouting(Routing):
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
-    def install(self, server: Server) -> None:
+    def install(self, server: Calls) -> None:
         """From now on calls of modules go where these are."""
         self._server = server
         for name, module in self.names.modules.items():
@@ -221,13 +222,13 @@ class ModuleRouting(Routing):
                 if written():
                     self._refused("", "forward passes change parameters")
                     self._approved.clear()
-                elif self.guard.changed(look):
+                elif look.changed(self.guard.computed):
                     self._exploring = False
                     look = self.guard.all_of_it()
                     self._native[""](*args, **kwargs)
-                    changed = self.guard.changed(look)
+                    changed = look.changed(self.guard.computed)
                     if changed:  # and not only the first time, as what is kept for later calls
-                        self._refused("", changed)
+                        self._refused("", f"forward passes change {changed}")
                         self._approved.clear()
         except (torch.OutOfMemoryError, MemoryError):
             log.warn("there isn't memory enough to compare stages with the model: modules are called one by one")
@@ -352,7 +353,7 @@ class ModuleRouting(Routing):
         finally:
             before.resume(server.device)
 
-    def _in_step(self, name: str) -> Server:
+    def _in_step(self, name: str) -> Calls:
         if self._server is None or current() is None:
             raise SMPStepError(
                 f"{name} is on another rank of the pipeline: call the model inside of an @smp.step function, and use "
@@ -363,6 +364,7 @@ class ModuleRouting(Routing):
     # ---- for the server
 
     def function(self, target: tuple[Any, ...]) -> Callable[..., Any]:
+        """What a link runs."""
         if target[0] in ("parameter", "buffer"):
             tensor = self.names.find(*target)
             self.guard.fetched(target[1])
@@ -392,34 +394,19 @@ class ModuleRouting(Routing):
         with put(self.names.modules[name], tensors):
             return self._native[name](*args, **kwargs)
 
-    def look(self, target: tuple[Any, ...], given: Sequence[Any]) -> Look:
-        names = _called(target)
-        return self.guard.look(names, given)
-
-    def brought(self, target: tuple[Any, ...], given: Sequence[nn.Module]) -> Sequence[Attribute]:
-        names = _called(target)
-        return self.guard.brought(names, given) if names else ()
-
-    def bring(self, brought: Sequence[Attribute]) -> None:
-        self.guard.bring(brought)
-
-    def effects(self, look: Look) -> list[Changed | Attribute]:
-        task = current()
-        return self.guard.effects(look, task.microbatch if task is not None else 0)
-
     def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:
+        """A call has changed this elsewhere; it is so here."""
         self.guard.arrive(effects, what)
         for each in effects:
             if isinstance(each, Attribute) and each.buffer is not None:
                 self._slots.take(self.names.modules[each.place.module]._buffers, each.place.attribute)
 
-    def held(self, place: Place, way: Sequence[Step]) -> Any:
-        return self.guard.held(place, way)
-
     def training(self) -> bytes:
+        """The flags of this rank's modules."""
         return _flags(self.names.modules.values())
 
     def begin(self, training: bytes) -> None:
+        """A step begins with these flags."""
         own = self.training()
         self._flags = own if own != training else None
         if self._flags is not None:
@@ -431,32 +418,20 @@ class ModuleRouting(Routing):
         self._flags = None
 
     def adopt(self, chains: Sequence[tuple[ChainKey, str]]) -> None:
+        """The leader has decided which modules run as chains."""
         self._approved.update(chains)
 
     def started(self, step: str, grad: bool) -> None:
+        """A step of that name has begun on this rank, with gradients or without."""
         self._slots.begin()
         if grad:
             self._hooks.begin()
         self.guard.begin(step, grad)
 
-    def ran(self, microbatch: int) -> None:
-        self.guard.ran(microbatch)
-
     def ended(self, gather: Gather) -> None:
+        """A step has ended; all ranks of the pipeline come here."""
         self._hooks.end()
         self.guard.end(gather)
-
-    @property
-    def one_by_one(self) -> bool:
-        return self.guard.one_by_one
-
-
-def _called(target: tuple[Any, ...]) -> tuple[str, ...]:
-    """The modules that a link runs."""
-    if target[0] not in ("module", "with", "again", "stage"):
-        return ()
-    names: tuple[str, ...] = target[1] if target[0] == "again" else (getattr(target[1], "name", target[1]),)
-    return names
 
 
 def _flags(modules: Iterable[nn.Module]) -> bytes:

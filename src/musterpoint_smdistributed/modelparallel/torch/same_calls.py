@@ -19,11 +19,7 @@ from .state import state
 
 
 def check(module: nn.Module | None, arguments: Any) -> None:
-    """A module whose tensors are shared is called on this rank; None: the model's forward pass is over.
-
-    Raises:
-        SMPStepError: others call another one now, or with other shapes.
-    """
+    """A module whose tensors are shared is called on this rank; None: the model's forward pass is over."""
     group = state.group("tp")
     own = shapes(arguments)
     told = [digest(_name(module)), digest(own)]

@@ -103,11 +103,7 @@ def current() -> Task | None:
 
 
 class Scheduler:
-    """Starts, stops and continues tasks. Only one thread calls it, and waits while a task runs.
-
-    Args:
-        device: the GPU of the tasks, since torch has one per thread.
-    """
+    """Starts, stops and continues tasks. Only one thread calls it, and waits while a task runs."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device

@@ -48,7 +48,8 @@ from .messages import (
     Turn,
     Turns,
 )
-from .packing import Routing, pack, unpack
+from .packing import pack, unpack
+from .routing import ModuleRouting
 from .scheduler import Ahead, Scheduler, Task, current
 from .topology import Kind
 from .transport import Inbox, Lost, Message, Transport
@@ -100,7 +101,7 @@ class Server(ABC):
         ranks: Sequence[int],
         rank: int,
         everyone: Sequence[int],
-        routing: Routing,
+        routing: ModuleRouting,
         schedule: Schedule,
         active: int,
         device: torch.device | None = None,
@@ -161,19 +162,10 @@ class Server(ABC):
             merge: what all ranks get, from what they return; for the leader.
             began: is told when the step begins, and whether autograd records it.
             alike: what is to be entered by the leader, around the step.
-
-        Raises:
-            SMPRemoteError: another rank failed.
-            BaseException: what the step function or a module here raised; the other ranks are told.
         """
 
     def wait(self, work: Any, kind: Kind | None) -> None:
-        """Waits for one of torch's collectives; a worker meanwhile serves steps that the leader runs alone.
-
-        Args:
-            work: torch's.
-            kind: the group whose ranks all take part, or None.
-        """
+        """Waits for one of torch's collectives; a worker meanwhile serves steps that the leader runs alone."""
         together = kind in _WITH_LEADER
         if together and not self.in_step:
             self._wait_with_leader(work)
@@ -217,17 +209,13 @@ class Server(ABC):
     # ---- calls of modules on other ranks, by tasks
 
     def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
-        """Runs a chain of links with these arguments, and returns what the last one returns.
-
-        Raises:
-            SMPRemoteError: it failed there.
-            SMPStepError: the arguments can't be sent.
-        """
+        """Runs a chain of links with these arguments, and returns what the last one returns."""
         task = current()
         assert task is not None, "only tasks call other ranks"
         passes.check_transforms(what)
+        guard, modules = self._routing.guard, links[0].modules
         given = Given(args, kwargs) if len(links) == 1 else Given((), {})
-        brought = self._routing.brought(links[0].target, given.modules) if len(links) == 1 else ()
+        brought = guard.brought(modules, given.modules) if len(links) == 1 and modules else ()
         sent = (args, kwargs, given.objects, (), brought)
         packed = pack(sent, self._routing.names, f"an argument of {what}")
         count, originals = 0, list(packed.tensors)
@@ -249,7 +237,7 @@ class Server(ABC):
         find = functools.partial(self._found, given, originals, task, what)
         value, effects = unpack(result.value, seen, self._routing.names, find)
         if effects:
-            if self._routing.one_by_one and task.microbatch not in self._left:
+            if guard.one_by_one and task.microbatch not in self._left:
                 self._left.clear()
             left = self._left.setdefault(task.microbatch, {})
             left.update(((call.id.number, index), each) for index, each in enumerate(seen))
@@ -263,11 +251,9 @@ class Server(ABC):
                 return given.find(known.of, known.step)
             if known.kind == "sent":
                 return sent[known.of]
-            return (
-                self._left[task.microbatch][known.of]
-                if known.kind == "left"
-                else self._routing.held(known.of, known.step)
-            )
+            if known.kind == "left":
+                return self._left[task.microbatch][known.of]
+            return self._routing.guard.held(known.of, known.step)
         except (LookupError, AttributeError, TypeError) as error:
             raise SMPStepError(
                 f"{what}, which is on another rank of the pipeline, has changed {known.of} by what this rank doesn't "
@@ -394,7 +380,7 @@ class Server(ABC):
             self._scheduler.run(task)
         if task.done and task.error is not None:
             raise task.error
-        self._routing.ran(task.microbatch)
+        self._routing.guard.ran(task.microbatch)
 
     def _begin(self) -> None:
         if self._broken is not None:
@@ -413,11 +399,7 @@ class Server(ABC):
 
     @contextlib.contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Any exception inside ends the step on all ranks, and the job with an exit code that says so.
-
-        Raises:
-            SMPStepError: the script has called ``sys.exit(0)``, which would look as if this rank were through.
-        """
+        """Any exception inside ends the step on all ranks, and the job with an exit code that says so."""
         try:
             yield
         except SystemExit as error:

@@ -38,11 +38,7 @@ class FlatGroup:
         return self._size
 
     def narrow(self, dim: int, start: int, length: int) -> torch.Tensor:
-        """The elements of one parameter, as they are now and later.
-
-        Raises:
-            SMPStepError: another place than that of one parameter.
-        """
+        """The elements of one parameter, as they are now and later."""
         found = self._places.get((start, length))
         if dim or found is None:
             raise SMPStepError(

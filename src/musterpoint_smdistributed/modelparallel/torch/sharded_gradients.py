@@ -21,12 +21,7 @@ Gradients = dict[str, torch.Tensor]
 
 
 class ShardedGradients:
-    """Does for shards what :class:`.Reducer` does for whole parameters, and has one for those that are whole.
-
-    Args:
-        world: all ranks.
-        bucket: how many elements are sent at once.
-    """
+    """Does for shards what :class:`.Reducer` does for whole parameters, and has one for those that are whole."""
 
     def __init__(self, sharding: Sharding, world: Group, bucket: int) -> None:
         self._sharding, self._world, self._bucket = sharding, world, bucket

@@ -34,11 +34,7 @@ END = "nothing more"
 
 
 class GatherOrder:
-    """Of this rank, in the step that runs.
-
-    Args:
-        ranks: those that have the parts of one copy, this one among them.
-    """
+    """Of this rank, in the step that runs."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = ranks
@@ -55,21 +51,13 @@ class GatherOrder:
         self._looks = calls < FIRST_STEPS
 
     def next(self, name: str) -> None:
-        """``name`` is about to be gathered, or :data:`END` of a forward pass has come.
-
-        Raises:
-            SMPStepError: another rank gathers something else now, or has done so before.
-        """
+        """``name`` is about to be gathered, or :data:`END` of a forward pass has come."""
         self._names.append(name)
         if self._looks or name == END:
             self._compare()
 
     def end(self) -> None:
-        """The step is over.
-
-        Raises:
-            SMPStepError: another rank has gathered something else in it.
-        """
+        """The step is over."""
         self._compare()
 
     def _compare(self) -> None:

@@ -120,10 +120,6 @@ def split_arguments(
         count: how many microbatches there are.
         whole: names of arguments that each of them gets as they are.
         axes: by argument, the axis on which its tensors are cut; 0 where it isn't named.
-
-    Raises:
-        ValueError: an axis of a tensor isn't there, or its size can't be divided by ``count``.
-        TypeError: there is something whose tensors have no such axis.
     """
     parameters = bound.signature.parameters
     result = []

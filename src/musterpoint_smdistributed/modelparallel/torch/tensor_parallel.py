@@ -18,7 +18,7 @@ from torch import nn
 
 from . import absent, delayed, log, passes, values
 from .marks import Marks
-from .nn.base import DistributedModule, IndivisibleError, refuse_unknown
+from .nn.base import DistributedModule, IndivisibleError, indivisible, refuse_unknown
 from .nn.embedding import DistributedEmbedding
 from .nn.huggingface import families
 from .nn.linear import DistributedLinear
@@ -68,6 +68,32 @@ def tensor_parallelism(enabled: bool = True, **tp_config: Any) -> Iterator[None]
     _refuse_unknown("smp.tensor_parallelism", tp_config)
     with _marks.on_modules_made_inside(Mark(enabled, tp_config)):
         yield
+
+
+@contextlib.contextmanager
+def model_creation(
+    tensor_parallelism: bool = False,
+    dtype: torch.dtype | None = None,
+    delayed_parameter_initialization: bool | None = None,
+    **tp_config: Any,
+) -> Iterator[None]:
+    """Parameters made inside are of ``dtype``; ``tensor_parallelism`` and ``tp_config`` as in that context.
+
+    ``delayed_parameter_initialization``: as in ``smp.delay_param_initialization``; None: as the configuration says.
+    """
+    _refuse_unknown("smp.model_creation", tp_config)
+    delays = delayed_parameter_initialization
+    if delays is None:
+        delays = state.initialized and state.cfg.delayed_parameter_initialization
+    before = torch.get_default_dtype()
+    if dtype is not None:
+        torch.set_default_dtype(dtype)
+    try:
+        marked = _marks.on_modules_made_inside(Mark(tensor_parallelism, tp_config))
+        with delayed.delay_param_initialization(delays), marked:
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config: Any) -> None:
@@ -247,12 +273,10 @@ def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
     """The same module under its distributed class; parameters stay the same objects, for optimizers that have them."""
     kind: type[DistributedModule]
     if isinstance(module, nn.Linear):
-        kind = DistributedLinear
-        why = kind.why_not(module.in_features, module.out_features)
+        kind, why = DistributedLinear, indivisible(in_features=module.in_features)
     else:
         assert isinstance(module, nn.Embedding)
-        kind = DistributedEmbedding
-        why = kind.why_not(module.num_embeddings, module.embedding_dim)
+        kind, why = DistributedEmbedding, indivisible(embedding_dim=module.embedding_dim)
     if why is not None:
         return why, None
     new: DistributedModule = kind.__new__(kind)
@@ -266,11 +290,15 @@ def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
 def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
     family = families.family_of(module)
     assert family is not None
-    why = families.why_not(module, family, mark.arguments)
-    if why is not None:
-        return why, None
+    found = families.arguments_of(module, family, mark.arguments)
+    if isinstance(found, str):
+        return found, None
+    try:
+        new = _alike(module, lambda: family.kind(**found))
+    except IndivisibleError as error:
+        return str(error), None
     values.share(delayed.named(module), values.everything)
-    new = _alike(module, lambda: families.replacement(module, family, mark.arguments))
+    new.takes_place_of(module, family.name, family.prefix, family.ours)
     for each in module.parameters():
         absent.release(each)  # the script may keep the module
     return "", new
@@ -283,14 +311,11 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
         args, kwargs = found.init(*args, **kwargs)
     known = _arguments_of(found.module)
     kwargs = {**kwargs, **{name: value for name, value in mark.arguments.items() if known is None or name in known}}
-    why = found.module.why_not(*args, **kwargs)
-    if why is not None:
-        return why, None
-    values.share(delayed.named(module), values.everything)
     try:
         new = _alike(module, lambda: found.module(*args, **kwargs))
-    except IndivisibleError as error:  # of a module in a module of the script's own
+    except IndivisibleError as error:
         return str(error), None
+    values.share(delayed.named(module), values.everything)
     _take_values(new, module)
     _adapt(new, found)
     return "", new

@@ -17,8 +17,7 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
-from .attributes import Copies
-from .effects import plain, vars_of
+from .effects import Copies, plain, vars_of
 from .packing import pack, unpack
 
 Constant = (type(None), bool, int, float, str, torch.dtype, torch.device)
@@ -88,9 +87,10 @@ def trace(
     except Exception as error:  # any code of the model's may fail in any way on stand-ins
         raise Untraceable(tracer.inside[-1], f"{type(error).__name__}: {error}") from error
     finally:
-        changed = attributes.restore()
+        changed = attributes.changed()
+        attributes.put_back()
     if changed:
-        raise Untraceable(name, f"it changes {changed[0]}")
+        raise Untraceable(name, f"it changes {changed}")
     if not torch.equal(noise[0], torch.get_rng_state()) or noise[1] != random.getstate():
         torch.set_rng_state(noise[0])
         random.setstate(noise[1])

@@ -190,11 +190,7 @@ class Transport:
                 )
 
     def send(self, to: int, body: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
-        """Returns when the message is on its way; the tensors may be changed then.
-
-        Raises:
-            OSError: the connection is broken.
-        """
+        """Returns when the message is on its way; the tensors may be changed then."""
         self._connections[to].send(body, tensors)
 
     def tell(self, to: int, body: Any, seconds: float = 2) -> None:
@@ -304,11 +300,7 @@ class Transport:
 
 
 def own_host(towards: str) -> str:
-    """This host's address on its way to another host; the loopback's if ``towards`` is this host itself.
-
-    Raises:
-        OSError: the name can't be resolved, or there is no way.
-    """
+    """This host's address on its way to another host; the loopback's if ``towards`` is this host itself."""
     family, kind, _, _, target = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)

@@ -12,7 +12,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import aliases, part_reads
-from .attributes import Copies
+from .effects import Copies
 from .packing import pack, unpack
 from .stages import Chain
 
@@ -134,7 +134,7 @@ def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[
             yield lambda: written is not None and written.any()
     finally:
         random.setstate(dice)
-        attributes.restore()  # buffers among them, which the values go into
+        attributes.put_back()  # buffers among them, which the values go into
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)

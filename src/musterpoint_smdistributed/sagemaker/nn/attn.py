@@ -12,12 +12,7 @@ from ..errors import SMPUnsupportedError
 
 
 class FlashSelfAttention(nn.Module):
-    """As many keys and values as queries.
-
-    Args:
-        attention_dropout_prob: in training.
-        scale: of the scores; one over the square root of the head's size where it is None.
-    """
+    """As many keys and values as queries."""
 
     def __init__(
         self,

@@ -4,11 +4,6 @@ from . import transformer
 from .dividing import on_tensor_ranks, parallelize, placements_of, shared_out, shared_out_as, without_wrappers
 
 __all__ = [
-    "on_tensor_ranks",
-    "parallelize",
-    "placements_of",
-    "shared_out",
-    "shared_out_as",
-    "transformer",
+    "on_tensor_ranks", "parallelize", "placements_of", "shared_out", "shared_out_as", "transformer",
     "without_wrappers",
-]
+]  # fmt: skip

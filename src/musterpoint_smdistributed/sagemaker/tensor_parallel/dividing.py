@@ -25,10 +25,6 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, from_rank0: bool = False) ->
 
     Args:
         from_rank0: rank 0 of the job has weights, while others may have none (on the meta device).
-
-    Raises:
-        SMPConfigError: heads or another size aren't divisible.
-        SMPUnsupportedError: the model has no plan, or one with an unknown style.
     """
     styles = _styles(model, mesh.size())
     _check_heads(model, mesh.size())

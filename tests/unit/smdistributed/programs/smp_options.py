@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from another import forget
 from ending import leave
-from smdistributed.modelparallel.torch import offload, routing
+from smdistributed.modelparallel.torch import routing
 from smdistributed.modelparallel.torch.nn.attention import DistributedAttentionLayer
+from smdistributed.modelparallel.torch.patches import checkpoint as offload
 from smdistributed.shared.offload import Offload
 from torch import nn
 

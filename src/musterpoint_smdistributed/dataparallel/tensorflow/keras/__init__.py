@@ -16,16 +16,6 @@ from .. import (
 from . import callbacks
 
 __all__ = [
-    "Compression",
-    "DistributedOptimizer",
-    "ReduceOp",
-    "broadcast",
-    "broadcast_variables",
-    "callbacks",
-    "init",
-    "local_rank",
-    "local_size",
-    "rank",
-    "shutdown",
-    "size",
-]
+    "Compression", "DistributedOptimizer", "ReduceOp", "broadcast", "broadcast_variables", "callbacks", "init",
+    "local_rank", "local_size", "rank", "shutdown", "size",
+]  # fmt: skip

@@ -9,15 +9,7 @@ from .normalization import DistributedLayerNorm, FusedLayerNorm
 from .transformer import DistributedTransformer, DistributedTransformerLayer, DistributedTransformerOutputLayer
 
 __all__ = [
-    "DistributedAttentionLayer",
-    "DistributedEmbedding",
-    "DistributedLayerNorm",
-    "DistributedLinear",
-    "DistributedModule",
-    "DistributedTransformer",
-    "DistributedTransformerLMHead",
-    "DistributedTransformerLayer",
-    "DistributedTransformerOutputLayer",
-    "FlashAttentionLayer",
-    "FusedLayerNorm",
-]
+    "DistributedAttentionLayer", "DistributedEmbedding", "DistributedLayerNorm", "DistributedLinear",
+    "DistributedModule", "DistributedTransformer", "DistributedTransformerLMHead", "DistributedTransformerLayer",
+    "DistributedTransformerOutputLayer", "FlashAttentionLayer", "FusedLayerNorm",
+]  # fmt: skip

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ..state import state
 from . import layouts
-from .base import DistributedModule, indivisible, must_divide, refuse_unknown
+from .base import DistributedModule, must_divide, refuse_unknown
 from .dropout import Dropout, apart
 from .layouts import Enter, Entered, Layout
 from .linear import ColumnLinear, RowLinear
@@ -123,9 +123,6 @@ class DistributedAttentionLayer(DistributedModule):
         rotary_dim: how many channels of a head are rotated by position; ``gpt_neox_type_rotary`` as GPT-NeoX does.
         scale_attention_scores, scale_attn_by_layer_idx, layer_idx: as in :class:`FlashAttentionLayer`.
         attention_in_fp32: scores in single precision, where the model has less.
-
-    Raises:
-        ValueError: the tensor-parallel degree doesn't divide the heads.
     """
 
     def __init__(
@@ -179,11 +176,6 @@ class DistributedAttentionLayer(DistributedModule):
         self.pre_layernorm = InnerLayerNorm(hidden_size, layernorm_epsilon) if pre_layernorm else None
         self.layernorm = InnerLayerNorm(hidden_size, layernorm_epsilon) if post_layernorm else None
         self.enter = Enter()
-
-    @classmethod
-    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
-        heads = kwargs.get("num_attention_heads", args[0] if args else 32)
-        return indivisible(num_attention_heads=heads)
 
     def forward(self, inp: Any) -> torch.Tensor:
         """``(hidden_states, attention_mask)``, or ``(hidden_states, cross_states, attention_mask)``, to hidden states.

@@ -30,11 +30,6 @@ class DistributedModule(nn.Module):
         if forward is not None:  # it is called by itself as well, where another rank asks
             cls.forward = part_reads.knowing(forward)
 
-    @classmethod
-    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
-        """Why a module of these arguments can't be divided by the tensor-parallel degree; None where it can."""
-        return None
-
     def divide(self) -> None:
         """Keeps this rank's part of the module's own parameters, which have their whole values still."""
         divisions = self.__dict__.setdefault("_divisions", {})

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ..state import state
 from . import layouts
-from .base import DistributedModule, indivisible, must_divide
+from .base import DistributedModule, must_divide
 
 
 class DistributedEmbedding(DistributedModule, nn.Embedding):
@@ -22,9 +22,6 @@ class DistributedEmbedding(DistributedModule, nn.Embedding):
         initializer_range: its standard deviation.
         _skip_allgather: return this rank's part of the vectors, of the batch of all ranks.
         _skip_scatter_and_merge: the indices are those of the batch of all ranks already, and so are the vectors.
-
-    Raises:
-        ValueError: the tensor-parallel degree doesn't divide ``embedding_dim``.
     """
 
     divided: ClassVar[dict[str, int]] = {"weight": 1}
@@ -61,10 +58,6 @@ class DistributedEmbedding(DistributedModule, nn.Embedding):
         )
         self._skip_allgather, self._skip_merge = _skip_allgather, _skip_scatter_and_merge
         self.divide()
-
-    @classmethod
-    def why_not(cls, num_embeddings: int, embedding_dim: int, *args: Any, **kwargs: Any) -> str | None:
-        return indivisible(embedding_dim=embedding_dim)
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.initializer_range)

@@ -9,16 +9,12 @@ from torch import nn
 from torch.nn import functional
 
 from . import layouts
-from .base import DistributedModule, indivisible, must_divide
+from .base import DistributedModule, must_divide
 from .layouts import Layout
 
 
 class DistributedLinear(DistributedModule, nn.Linear):
-    """``torch.nn.Linear`` with its weight divided by inputs; the sizes are those of all ranks together.
-
-    Raises:
-        ValueError: the tensor-parallel degree doesn't divide ``in_features``.
-    """
+    """``torch.nn.Linear`` with its weight divided by inputs; the sizes are those of all ranks together."""
 
     divided: ClassVar[dict[str, int]] = {"weight": 1}
 
@@ -28,10 +24,6 @@ class DistributedLinear(DistributedModule, nn.Linear):
         must_divide("DistributedLinear", in_features=in_features)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.divide()
-
-    @classmethod
-    def why_not(cls, in_features: int, out_features: int, *args: Any, **kwargs: Any) -> str | None:
-        return indivisible(in_features=in_features)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Input (batch, …, in_features), of the same shape on all ranks of the group, and output (batch, …, out)."""

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from . import layouts
-from .base import DistributedModule, indivisible, must_divide
+from .base import DistributedModule, must_divide
 from .dropout import Dropout
 from .embedding import DistributedEmbedding
 from .linear import DistributedLinear, normal
@@ -62,7 +62,8 @@ class DistributedTransformerLMHead(DistributedModule):
         residual: bool | None = True,
         **more: Any,
     ) -> None:
-        must_divide("DistributedTransformerLMHead", hidden_size=hidden_size)
+        sizes = {"num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size}
+        must_divide("DistributedTransformerLMHead", hidden_size=hidden_size, **sizes)
         super().__init__()
         self.causal, self.add_cross_attention = causal_mask_size is not None, add_cross_attention
 
@@ -101,16 +102,6 @@ class DistributedTransformerLMHead(DistributedModule):
             normal(self.lm_head, initializer_range if use_normal_initialization else None)
             if tie_input_output_embedding:
                 self.lm_head.weight = self.word_embedding.weight
-
-    @classmethod
-    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
-        names = ("num_layers", "num_attention_heads", "attention_head_size", "hidden_size", "intermediate_size")
-        named = {**dict(zip(names, args)), **kwargs}
-        return indivisible(
-            num_attention_heads=named.get("num_attention_heads", 32),
-            hidden_size=named.get("hidden_size", 1024),
-            intermediate_size=named.get("intermediate_size", 4096),
-        )
 
     def forward(self, inputs: Any) -> Any:
         """``(input_ids, attention_mask, token_type_ids, position_ids, labels)``, to scores, or to loss and scores.

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from . import layouts
 from .attention import DistributedAttentionLayer
-from .base import DistributedModule, indivisible, must_divide, refuse_unknown
+from .base import DistributedModule, must_divide, refuse_unknown
 from .dropout import Dropout
 from .layouts import Enter, Entered, Layout, Leave
 from .linear import ColumnLinear, RowLinear
@@ -73,10 +73,6 @@ class DistributedTransformerOutputLayer(DistributedModule):
         self.dropout = Dropout(hidden_dropout_prob)
         self.pre_layernorm = InnerLayerNorm(hidden_size, layernorm_epsilon) if pre_layernorm else None
         self.layernorm = InnerLayerNorm(hidden_size, layernorm_epsilon) if post_layernorm else None
-
-    @classmethod
-    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
-        return indivisible(intermediate_size=kwargs.get("intermediate_size", args[1] if len(args) > 1 else 4096))
 
     def forward(self, inp: torch.Tensor, layout: Layout | None = None) -> torch.Tensor:
         """Hidden states (batch, sequence, hidden_size) to hidden states; in a transformer layer in its ``layout``."""
@@ -164,10 +160,6 @@ class DistributedTransformerLayer(DistributedModule):
             self.cross_attention = DistributedAttentionLayer(cross_attention=True, **heads)
         self.enter = Enter()
 
-    @classmethod
-    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
-        return _why_not(cls, args, kwargs)
-
     def forward(self, inp: Any) -> Any:
         """``(hidden_states, attention_mask)``, with cross-attention ``(hidden_states, cross_states, attention_mask,
         cross_mask)``, to the same tuple with new hidden states."""
@@ -207,7 +199,7 @@ class DistributedTransformer(DistributedModule):
 
     def __init__(self, num_layers: int = 12, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        named = _named(DistributedTransformerLayer, args, kwargs)
+        named = {**dict(zip(inspect.signature(DistributedTransformerLayer).parameters, args)), **kwargs}
         by_layer = named.pop("scale_attn_by_layer_idx", False)
         windows = named.pop("window_size", None)
         if not isinstance(windows, (list, tuple)):
@@ -225,10 +217,6 @@ class DistributedTransformer(DistributedModule):
         )
         self.enter, self.leave = Enter(), Leave()
 
-    @classmethod
-    def why_not(cls, num_layers: int = 12, *args: Any, **kwargs: Any) -> str | None:
-        return _why_not(DistributedTransformerLayer, args, kwargs)
-
     def forward(self, inp: Any) -> Any:
         """As :meth:`DistributedTransformerLayer.forward`."""
         inside = self.seq_layers(self.enter(*arguments(inp, self.add_cross_attention)))
@@ -242,16 +230,3 @@ def arguments(inp: Any, crossed: bool) -> tuple[Any, ...]:
         return hidden, mask, cross, cross_mask
     hidden, mask = inp
     return hidden, mask
-
-
-def _named(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by their names."""
-    names = list(inspect.signature(cls).parameters)
-    return {**dict(zip(names, args)), **kwargs}
-
-
-def _why_not(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    named = _named(cls, args, kwargs)
-    return indivisible(
-        num_attention_heads=named.get("num_attention_heads", 32), intermediate_size=named.get("intermediate_size", 4096)
-    )

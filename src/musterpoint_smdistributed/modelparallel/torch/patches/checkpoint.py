@@ -5,14 +5,16 @@ All of it works on whichever rank has a module: what is kept, and what is comput
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable, Iterator, Sequence
 
 from torch import nn
 from torch.utils import checkpoint as torchs
 
+from ....shared import backend
+from ....shared.offload import Offload
 from ..errors import SMPStepError
-from ..offload import saving
 from ..state import state
 
 MARK = "_smp_checkpointed"
@@ -98,6 +100,22 @@ def _again(forward: Callable[..., Any], following: Sequence[nn.Module], preserve
     return checkpointed
 
 
+_offload: Offload | None = None
+
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """What one checkpoint keeps inside goes to the CPU (``offload_activations``), where there is a GPU."""
+    global _offload
+    if not state.initialized or not state.cfg.offload_activations or not backend.has_nccl():
+        yield
+        return
+    if _offload is None:
+        _offload = Offload(state.cfg.activation_loading_horizon)
+    with _offload.layer(), _offload.saving():
+        yield
+
+
 def kept_at_its_ends(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
 ) -> Any:
@@ -139,11 +157,7 @@ def _groups(modules: Sequence[nn.Module], size: int | None) -> Iterator[list[nn.
 
 
 def _size(strategy: str) -> int | None:
-    """How many modules are a group at most; None: any number.
-
-    Raises:
-        ValueError: there is no such strategy.
-    """
+    """How many modules are a group at most; None: any number."""
     if strategy == "each":
         return 1
     if strategy == "contiguous":

@@ -22,11 +22,7 @@ STAGED = (".new", ".saved")
 
 
 def checked(checkpoint_id: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """A path of a file system.
-
-    Raises:
-        SMPUnsupportedError: it is on S3.
-    """
+    """A path of a file system."""
     if str(checkpoint_id).startswith("s3://"):
         raise SMPUnsupportedError(
             f"checkpoint_id={checkpoint_id}: musterpoint's torch.sagemaker writes to file systems; save to a path "

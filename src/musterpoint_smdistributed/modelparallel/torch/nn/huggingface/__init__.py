@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ... import unsupported
+from ....backend.exceptions import SMPUnsupportedError
 from . import translation
 
 FAMILIES = ("gpt2", "gptj", "gptneo", "gptneox", "bert", "roberta", "t5")
@@ -30,11 +30,15 @@ class _Family(ModuleType):
             return functools.partial(translation.to_theirs, family)
         if not name.startswith("translate_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        instead = (
-            f"smp.nn has transformers for {', '.join(translation.TABLES)}. Under smp.tensor_parallelism the linear "
-            "layers of other models are distributed one by one, and their state dicts have transformers' keys already"
-        )
-        return unsupported.function(f"smp.nn.huggingface.{family}.{name}", instead)
+        return functools.partial(_refuse, f"smp.nn.huggingface.{family}.{name}")
+
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+    raise SMPUnsupportedError(
+        f"{name}: musterpoint's smdistributed.modelparallel doesn't have it yet; smp.nn has transformers for "
+        f"{', '.join(translation.TABLES)}. Under smp.tensor_parallelism the linear layers of other models are "
+        "distributed one by one, and their state dicts have transformers' keys already"
+    )
 
 
 for _name in FAMILIES:

@@ -10,9 +10,8 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from torch import nn
 
-from ..base import DistributedModule
 from ..transformer import ACTIVATIONS
-from .models import Encoder, LanguageModel, Translated
+from .models import Encoder, LanguageModel
 
 Arguments = Callable[[Any], "dict[str, Any] | str"]
 """From the configuration to the arguments of smp.nn's module, or to why there are none."""
@@ -27,7 +26,7 @@ class Family(NamedTuple):
     """
 
     name: str
-    kind: type[DistributedModule]
+    kind: type[LanguageModel] | type[Encoder]
     arguments: Arguments
     prefix: str = ""
     ours: str = ""
@@ -141,27 +140,8 @@ def family_of(module: nn.Module) -> Family | None:
     return FAMILIES.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def why_not(module: nn.Module, family: Family, more: Mapping[str, Any]) -> str | None:
-    """Why smp.nn's module can't take its place, or None."""
-    found = _arguments(module, family, more)
-    return found if isinstance(found, str) else family.kind.why_not(**found)
-
-
-def replacement(module: nn.Module, family: Family, more: Mapping[str, Any]) -> Any:
-    """smp.nn's module with the values of ``module``; ``more``: arguments of the script's that count more.
-
-    Raises:
-        ValueError: an argument of the configuration's that smp.nn doesn't know.
-    """
-    found = _arguments(module, family, more)
-    assert not isinstance(found, str), found
-    new: Any = family.kind(**found)
-    assert isinstance(new, Translated)
-    new.takes_place_of(module, family.name, family.prefix, family.ours)
-    return new
-
-
-def _arguments(module: nn.Module, family: Family, more: Mapping[str, Any]) -> dict[str, Any] | str:
+def arguments_of(module: nn.Module, family: Family, more: Mapping[str, Any]) -> dict[str, Any] | str:
+    """The arguments of what takes its place, of which the script's count ``more``; or why nothing can."""
     config = vars(module).get("config")
     if config is None:
         return "it has no configuration"

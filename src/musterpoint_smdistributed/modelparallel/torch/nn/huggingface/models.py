@@ -57,6 +57,7 @@ class Translated:
         for name, old in module.named_parameters(remove_duplicate=False):
             own = translation.names(family, prefix + name)
             distributed_parameters.replace(old, [made[each.removeprefix(ours)] for each in own])
+        self.train(module.training)
 
     def to_theirs(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
         """Its state dict with the names and shapes of transformers."""
@@ -83,11 +84,7 @@ class LanguageModel(Translated, DistributedTransformerLMHead):
     """In the place of ``GPT2LMHeadModel``, ``GPT2Model`` and the like."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers' model: ``attention_mask`` is 0 where a position is masked, and the result is its output.
-
-        Raises:
-            SMPUnsupportedError: an argument that smp.nn's transformers can't follow.
-        """
+        """As transformers' model: ``attention_mask`` is 0 where a position is masked, and the result is its output."""
         given = self._named(args, kwargs)
         ids = given.pop("input_ids", None)
         if isinstance(ids, tuple):  # as DistributedTransformerLMHead is called
@@ -111,11 +108,7 @@ class Encoder(Translated, DistributedTransformer):
     """In the place of ``BertEncoder`` and the like, inside of transformers' model."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers' encoder.
-
-        Raises:
-            SMPUnsupportedError: an argument that smp.nn's transformers can't follow.
-        """
+        """As transformers' encoder."""
         given = self._named(args, kwargs)
         hidden = given.pop("hidden_states")
         if isinstance(hidden, tuple):  # as DistributedTransformer is called

@@ -133,9 +133,6 @@ def to_theirs(
 
     Args:
         known: the model's keys in transformers, where versions have several names.
-
-    Raises:
-        ValueError: as :func:`to_ours`, or of query, key and value one is missing.
     """
     if _has_names(family, values, "theirs"):
         return OrderedDict(values)
@@ -168,11 +165,7 @@ def to_theirs(
 
 
 def names(family: str, key: str) -> list[str]:
-    """The keys here of a tensor that has ``key`` in transformers.
-
-    Raises:
-        ValueError: as :func:`to_ours`.
-    """
+    """The keys here of a tensor that has ``key`` in transformers."""
     rule, begin, number, end = _rule(family, key, "theirs")
     if rule is None:
         return [key]

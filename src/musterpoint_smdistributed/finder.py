@@ -45,10 +45,7 @@ class PackageFinder:
 
 def install() -> None:
     """Puts both behind all other finders, once. Does nothing where ``SMDISTRIBUTED_SHIM=0``.
-
-    Raises:
-        ValueError: the variable is neither 0 nor 1.
-    """
+    Raises ValueError: the variable is neither 0 nor 1."""
     wanted = os.environ.get(SWITCH, "")
     if wanted not in ("", "0", "1"):
         raise ValueError(f"{SWITCH}={wanted!r}: expected 0 (never musterpoint's smdistributed) or 1 (always)")

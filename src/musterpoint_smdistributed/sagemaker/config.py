@@ -15,19 +15,12 @@ WITHOUT_EFFECT = ("fsdp_cache_flush_warnings", "allow_empty_shards", "random_see
 class Config:
     """The parameters in effect, as attributes."""
 
-    hybrid_shard_degree: int
-    sm_activation_offloading: bool
-    activation_loading_horizon: int
-    fsdp_cache_flush_warnings: bool
-    allow_empty_shards: bool
-    tensor_parallel_degree: int
-    context_parallel_degree: int
-    expert_parallel_degree: int
-    random_seed: int
-
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str], unknown: Sequence[str]) -> None:
         vars(self).update(values)
         self.origins, self.unknown = dict(origins), tuple(unknown)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"torch.sagemaker has no parameter {name!r}")
 
     def shown(self, name: str) -> str:
         """``hybrid_shard_degree=2 (SM_HP_MP_PARAMETERS)``."""
@@ -36,10 +29,7 @@ class Config:
 
 def read(environ: Mapping[str, str], argv: Sequence[str], given: Any = None) -> Config:
     """The parameters in effect; what the job says counts more than ``given``, a dict or the path of a JSON file.
-
-    Raises:
-        SMPConfigError: a source can't be read, or a value is wrong.
-    """
+    Raises SMPConfigError: a source can't be read, or a value is wrong."""
     table = importlib.import_module("smdistributed.shared.parameters").VERSION_2
     try:
         found = importlib.import_module("smdistributed.shared.sources").read(

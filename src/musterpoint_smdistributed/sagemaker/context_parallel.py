@@ -139,6 +139,13 @@ class _Sequences:
         first, second = everyones.chunk(2, -2)
         return torch.cat([*first.unbind(0), *second.flip(0).unbind(0)], -2)
 
+    def _everyones(self, own: torch.Tensor) -> list[torch.Tensor]:
+        """What each rank of the group has."""
+        own = own.detach().contiguous()
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(found, own, group=self.group)
+        return found
+
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Gives the model positions in the whole sequence, and labels of the next words."""
         words = kwargs.get("input_ids", kwargs.get("inputs_embeds", args[0] if args else None))
@@ -175,9 +182,7 @@ class _Sequences:
                 f"position_ids of shape {tuple(own.shape)}: context_parallel_degree over 1 takes one position for each "
                 "word, [batch, length]"
             )
-        everyones = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(everyones, own.contiguous(), group=self.group)
-        halves = [each.chunk(2, 1) for each in everyones]
+        halves = [each.chunk(2, 1) for each in self._everyones(own)]
         whole = torch.cat([*(first for first, _ in halves), *(second for _, second in reversed(halves))], 1)
         begins = torch.zeros_like(whole)
         begins[:, 1:] = whole.diff(dim=1) != 1
@@ -188,9 +193,7 @@ class _Sequences:
         labels = kwargs["labels"]
         if kwargs.get("shift_labels") is None:
             first, second = labels.chunk(2, 1)
-            heads = torch.stack((first[:, 0], second[:, 0])).contiguous()
-            everyones = [torch.empty_like(heads) for _ in range(self.size)]
-            dist.all_gather(everyones, heads, group=self.group)
+            everyones = self._everyones(torch.stack((first[:, 0], second[:, 0])))
             following = [*(each[0] for each in everyones), *(each[1] for each in reversed(everyones))]
             following.append(torch.full_like(following[0], IGNORED))
             ends = [following[part + 1].unsqueeze(1) for part in (self.rank, 2 * self.size - 1 - self.rank)]
@@ -215,9 +218,7 @@ class _Sequences:
         if self._checked:
             return
         self._checked = True
-        everyones = [torch.empty_like(words) for _ in range(self.size)]
-        dist.all_gather(everyones, words.detach().contiguous(), group=self.group)
-        if all(torch.equal(each, words) for each in everyones):
+        if all(torch.equal(each, words) for each in self._everyones(words)):
             logger.say(
                 "all ranks that share sequences (context_parallel_degree) were given the same words: give each its "
                 "part, as torch.sagemaker.context_parallel.own_part cuts them",

@@ -58,10 +58,7 @@ class DelayedParamIniter:
     @contextlib.contextmanager
     def validate_params_and_buffers_inited(self, enabled: bool = True) -> Iterator[None]:
         """Checks at its end that nothing is on the meta device any more.
-
-        Raises:
-            AssertionError: something is, or fewer parameters were initialized than there are.
-        """
+        Raises AssertionError: something is, or fewer parameters were initialized than there are."""
         yield
         if not enabled:
             return

@@ -17,10 +17,8 @@ class Layout(NamedTuple):
     """The sizes.
 
     size: all ranks.
-    shards: over how many ranks each parameter is sharded.
-    tensor: how many ranks share each layer.
-    context: how many ranks share a sequence.
-    experts: over how many ranks the experts are divided.
+    shards, experts: over how many ranks each parameter is sharded, and the experts are divided.
+    tensor, context: how many ranks share each layer, and a sequence.
     native: torch's own FSDP says what is sharded.
     """
 
@@ -62,20 +60,10 @@ class Layout(NamedTuple):
         """Of the model."""
         return self.size // (self.shards * self.tensor)
 
-    def copy_of(self, rank: int) -> int:
-        return rank // (self.shards * self.tensor)
-
-    def shard_of(self, rank: int) -> int:
-        return rank // self.tensor % self.shards
-
-    def tensor_of(self, rank: int) -> int:
-        return rank % self.tensor
-
-    def context_of(self, rank: int) -> int:
-        return self.shard_of(rank) % self.context
-
-    def experts_of(self, rank: int) -> int:
-        return self.shard_of(rank) % self.experts
+    @property
+    def datas(self) -> int:
+        """How many ranks have data of their own."""
+        return self.size // (self.tensor * self.context)
 
     def data_of(self, rank: int) -> int:
         """Whose data ``rank`` trains on."""
@@ -88,49 +76,42 @@ class Layout(NamedTuple):
         parts = [f"{name} {degree}" for name, degree in more if degree > 1]
         return ", ".join([f"shards {self.shards} x copies {self.copies}", *parts])
 
-
-class Ranker:
-    """Where ranks stand, by AWS's names."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    # where ranks stand, by AWS's names
 
     def get_rep_rank(self, rank: int) -> int:
         """Which copy of the model ``rank`` is of."""
-        return self._layout.copy_of(rank)
+        return rank // (self.shards * self.tensor)
 
     def get_shard_rank(self, rank: int) -> int:
         """Which shard of it ``rank`` has."""
-        return self._layout.shard_of(rank)
+        return rank // self.tensor % self.shards
 
     def get_tp_rank(self, rank: int) -> int:
-        return self._layout.tensor_of(rank)
+        return rank % self.tensor
 
     def get_cp_rank(self, rank: int) -> int:
-        return self._layout.context_of(rank)
+        return self.get_shard_rank(rank) % self.context
 
     def get_ep_rank(self, rank: int) -> int:
-        return self._layout.experts_of(rank)
+        return self.get_shard_rank(rank) % self.experts
 
     def get_rep_groups(self) -> list[list[int]]:
         """The ranks that have the same part of the model, one of each copy."""
-        each = self._layout.shards * self._layout.tensor
-        return [list(range(first, self._layout.size, each)) for first in range(each)]
+        each = self.shards * self.tensor
+        return [list(range(first, self.size, each)) for first in range(each)]
 
     def get_shard_groups(self) -> list[list[int]]:
         """The ranks that a tensor is sharded over."""
-        layout = self._layout
-        each = layout.shards * layout.tensor
+        each = self.shards * self.tensor
         return [
-            list(range(copy * each + first, (copy + 1) * each, layout.tensor))
-            for copy in range(layout.copies)
-            for first in range(layout.tensor)
+            list(range(copy * each + first, (copy + 1) * each, self.tensor))
+            for copy in range(self.copies)
+            for first in range(self.tensor)
         ]
 
     def get_tp_groups(self) -> list[list[int]]:
         """The ranks that share layers."""
-        width = self._layout.tensor
-        return [list(range(first, first + width)) for first in range(0, self._layout.size, width)]
+        return [list(range(first, first + self.tensor)) for first in range(0, self.size, self.tensor)]
 
 
 def _uneven(cfg: Config, name: str, whole: str, multiple: int) -> str:

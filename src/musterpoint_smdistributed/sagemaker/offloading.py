@@ -14,10 +14,8 @@ _DONE = "of_torch_alone"
 def install(horizon: int, kind: str = "cuda") -> None:
     """Changes torch's two wrappers, once.
 
-    Args:
-        horizon: of how many checkpointed layers the inputs may be on the device at the same time; of tensors that no
-            ``checkpoint_wrapper`` is around, each counts by itself.
-        kind: the type of device that activations leave.
+    ``horizon``: of how many checkpointed layers the inputs may be on the device at the same time; of tensors that no
+    ``checkpoint_wrapper`` is around, each counts by itself. ``kind``: the type of device that activations leave.
     """
     checkpointed: Callable[..., Any] = CheckpointWrapper.forward
     offloaded: Callable[..., Any] = OffloadWrapper.forward

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.utils import _pytree
 
 from .state import state
+from .tensor_parallel import divided_as
 
 _FUNCTIONS = (("state_dict_saver", "_save_state_dict"), ("state_dict_loader", "_load_state_dict"))
 _LOADER = ("optimizer", "load_sharded_optimizer_state_dict")
@@ -67,15 +68,7 @@ def _room(about: Any, parameter: Any) -> torch.Tensor:
     """A tensor to read into: divided as the parameter is, where its size is that of what this tensor rank has of it."""
     dtype = about.properties.dtype
     if isinstance(parameter, DTensor) and _part(parameter).shape == about.size:
-        local = torch.zeros_like(parameter.to_local(), dtype=dtype)
-        return DTensor.from_local(
-            local,
-            parameter.device_mesh,
-            parameter.placements,
-            run_check=False,
-            shape=parameter.shape,
-            stride=parameter.stride(),
-        )
+        return divided_as(parameter, torch.zeros_like(parameter.to_local(), dtype=dtype))
     return torch.zeros(about.size, dtype=dtype)
 
 

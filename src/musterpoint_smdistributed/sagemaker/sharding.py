@@ -18,7 +18,7 @@ from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
 from .state import state
-from .tensor_parallel import placements_of, without_wrappers
+from .tensor_parallel import divided_as, placements_of, without_wrappers
 
 
 # Torch's would have flat parameters in the place of DTensors, and lose how they are divided. So it wraps the model
@@ -88,16 +88,7 @@ def _like(parameter: Any, value: Any) -> Any:
     if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
         return value
     local = parameter.to_local()
-    if value.shape != local.shape:
-        return value
-    return DTensor.from_local(
-        value.to(local.device),
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
+    return divided_as(parameter, value.to(local.device)) if value.shape == local.shape else value
 
 
 _DONE = "of_torch_alone"

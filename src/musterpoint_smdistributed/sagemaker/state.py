@@ -13,13 +13,12 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from . import logger
 from .config import WITHOUT_EFFECT, Config, read
 from .errors import SMPNotInitializedError
-from .layout import Layout, Ranker
+from .layout import Layout
 
 
 class World(NamedTuple):
@@ -35,8 +34,11 @@ class World(NamedTuple):
     layout: Layout
     mesh: DeviceMesh | None
     tensor: DeviceMesh | None
-    ranker: Ranker
     groups: Mapping[str, Any]
+
+
+def _group(name: str) -> property:
+    return property(lambda self: self.world.groups[name])
 
 
 class State:
@@ -60,97 +62,38 @@ class State:
 
     def __getattr__(self, name: str) -> Any:
         """The parameters in effect."""
-        if not name.startswith("_") and hasattr(Config, "__annotations__") and name in Config.__annotations__:
-            return getattr(self.cfg, name)
-        raise AttributeError(f"tsm.state has no {name!r}")
+        if name.startswith("_") or not hasattr(self.cfg, name):
+            raise AttributeError(f"tsm.state has no {name!r}")
+        return getattr(self.cfg, name)
 
-    @property
-    def rank(self) -> int:
-        return dist.get_rank()
+    rank = property(lambda self: dist.get_rank())
+    local_rank = property(lambda self: int(os.environ.get("LOCAL_RANK") or 0))
+    world_size = property(lambda self: dist.get_world_size())
+    world_process_group = property(lambda self: dist.group.WORLD)
+    ranker = property(lambda self: self.world.layout)
 
-    @property
-    def local_rank(self) -> int:
-        return int(os.environ.get("LOCAL_RANK") or 0)
-
-    @property
-    def world_size(self) -> int:
-        return dist.get_world_size()
-
-    @property
-    def ranker(self) -> Ranker:
-        return self.world.ranker
-
-    @property
-    def world_process_group(self) -> Any:
-        return dist.group.WORLD
-
-    @property
-    def dp_rank(self) -> int:
-        """Whose data this rank trains on."""
-        return self.world.layout.data_of(self.rank)
-
-    @property
-    def dp_size(self) -> int:
-        layout = self.world.layout
-        return layout.size // (layout.tensor * layout.context)
-
-    @property
-    def dp_process_group(self) -> Any:
-        """Ranks with different data, one of each."""
-        return self.world.groups["dp"]
-
-    @property
-    def tp_size(self) -> int:
-        return self.world.layout.tensor
-
-    @property
-    def tp_rank(self) -> int:
-        return self.world.layout.tensor_of(self.rank)
-
-    @property
-    def tp_process_group(self) -> Any:
-        """The ranks that share this one's layers; None with degree 1."""
-        return self.world.groups["tp"]
-
-    @property
-    def cp_size(self) -> int:
-        return self.world.layout.context
-
-    @property
-    def cp_rank(self) -> int:
-        return self.world.layout.context_of(self.rank)
-
-    @property
-    def cp_process_group(self) -> Any:
-        """The ranks that share this one's sequences; None with degree 1."""
-        return self.world.groups["cp"]
-
-    @property
-    def ep_size(self) -> int:
-        return self.world.layout.experts
-
-    @property
-    def ep_rank(self) -> int:
-        return self.world.layout.experts_of(self.rank)
-
-    @property
-    def ep_process_group(self) -> Any:
-        """The ranks that experts are divided over; None with degree 1."""
-        return self.world.groups["ep"]
-
-    @property
-    def rep_rank_process_group(self) -> Any:
-        """The ranks of one copy of the model; None where torch's own FSDP decides."""
-        return self.world.groups["copy"]
-
-    @property
-    def shard_process_group(self) -> Any:
-        return self.world.groups["shard"]
-
-    @property
-    def rep_process_group(self) -> Any:
-        """The ranks with the same shard; None where torch's own FSDP decides."""
-        return self.world.groups["replicate"]
+    dp_rank = property(lambda self: self.world.layout.data_of(self.rank))
+    """Whose data this rank trains on."""
+    dp_size = property(lambda self: self.world.layout.datas)
+    dp_process_group = _group("dp")
+    """Ranks with different data, one of each."""
+    tp_rank = property(lambda self: self.world.layout.get_tp_rank(self.rank))
+    tp_size = property(lambda self: self.world.layout.tensor)
+    tp_process_group = _group("tp")
+    """The ranks that share this one's layers; None with degree 1."""
+    cp_rank = property(lambda self: self.world.layout.get_cp_rank(self.rank))
+    cp_size = property(lambda self: self.world.layout.context)
+    cp_process_group = _group("cp")
+    """The ranks that share this one's sequences; None with degree 1."""
+    ep_rank = property(lambda self: self.world.layout.get_ep_rank(self.rank))
+    ep_size = property(lambda self: self.world.layout.experts)
+    ep_process_group = _group("ep")
+    """The ranks that experts are divided over; None with degree 1."""
+    rep_rank_process_group = _group("copy")
+    """The ranks of one copy of the model; None where torch's own FSDP decides."""
+    shard_process_group = _group("shard")
+    rep_process_group = _group("replicate")
+    """The ranks with the same shard; None where torch's own FSDP decides."""
 
 
 state = State()
@@ -171,7 +114,9 @@ def init(config: str | Mapping[str, Any] | None = None) -> None:
     cfg = read(os.environ, sys.argv[1:], config)
     size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE") or 1)
     layout = Layout.from_config(cfg, size)
-    _join()
+    if not dist.is_initialized():
+        backend = importlib.import_module("smdistributed.shared.backend")
+        backend.join(backend.default())
     state._world = _world(cfg, layout)
     importlib.import_module(f"{__package__}.sharding").install()
     if cfg.sm_activation_offloading:
@@ -189,25 +134,13 @@ def is_initialized() -> bool:
     return state._world is not None
 
 
-def _join() -> None:
-    """Initializes torch.distributed where nobody has."""
-    if dist.is_initialized():
-        return
-    backend = importlib.import_module("smdistributed.shared.backend")
-    name = backend.NAME if backend.register() else "cpu:gloo,cuda:nccl" if backend.has_nccl() else "gloo"
-    if "RANK" not in os.environ:  # no launcher: one rank
-        dist.init_process_group(name, store=HashStore(), rank=0, world_size=1)
-    else:
-        dist.init_process_group(name)
-
-
 def _world(cfg: Config, layout: Layout) -> World:
     """Makes the meshes and groups, on all ranks."""
-    ranker, group = Ranker(layout), dist.group.WORLD
+    group = dist.group.WORLD
     names = ("dp", "tp", "cp", "ep", "copy", "shard", "replicate")
     groups: dict[str, Any] = dict.fromkeys(names) | {"dp": group}
     if layout.native:
-        return World(cfg, layout, None, None, ranker, groups)
+        return World(cfg, layout, None, None, groups)
     kind = "cuda" if torch.cuda.is_available() and torch.version.cuda else "cpu"
     shape = {"replicate": layout.copies, "shard": layout.shards, "tp": layout.tensor}
     if layout.tensor == 1:
@@ -224,11 +157,11 @@ def _world(cfg: Config, layout: Layout) -> World:
     if tensor is None:
         groups["copy"] = groups["shard"]
     elif layout.copies == 1:
-        groups["copy"], groups["replicate"] = group, _of_this_rank(ranker.get_rep_groups())
+        groups["copy"], groups["replicate"] = group, _of_this_rank(layout.get_rep_groups())
     else:
         firsts = range(0, layout.size, each)
         groups["copy"] = _of_this_rank([list(range(first, first + each)) for first in firsts])
-    return World(cfg, layout, mesh, tensor, ranker, groups | _divided(layout, groups))
+    return World(cfg, layout, mesh, tensor, groups | _divided(layout, groups))
 
 
 def _divided(layout: Layout, groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,7 +172,7 @@ def _divided(layout: Layout, groups: Mapping[str, Any]) -> dict[str, Any]:
         found["dp"] = _of_this_rank([list(ranks[first :: width * context]) for first in range(width * context)])
     for name, degree in (("cp", context), ("ep", layout.experts)):
         if degree > 1:
-            firsts = [first for first in ranks if layout.shard_of(first) % degree == 0]
+            firsts = [first for first in ranks if layout.get_shard_rank(first) % degree == 0]
             found[name] = _of_this_rank([list(ranks[first : first + degree * width : width]) for first in firsts])
     return found
 

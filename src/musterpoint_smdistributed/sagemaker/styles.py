@@ -161,10 +161,8 @@ def local(
 ) -> Iterator[torch.Tensor | None]:
     """This rank's part in the place of each of ``module``'s parameters; yields that of ``without``, which is away.
 
-    FullyShardedDataParallel keeps what it has gathered among the module's attributes as well.
-
-    Args:
-        through: what each part goes through first.
+    FullyShardedDataParallel keeps what it has gathered among the module's attributes as well. ``through``: what each
+    part goes through first.
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
     hidden = None

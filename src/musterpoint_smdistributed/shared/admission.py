@@ -39,10 +39,7 @@ class _Caller(Generic[T]):
 
     def read(self) -> T | None:
         """Takes what is there and goes on talking; who it is, once that is known.
-
-        Raises:
-            OSError, ValueError: it is a stranger, or has hung up.
-        """
+        Raises OSError, ValueError: it is a stranger, or has hung up."""
         piece = self.connection.recv(self._needs - len(self.got))
         if not piece:
             raise OSError("it hung up")
@@ -61,11 +58,7 @@ class _Caller(Generic[T]):
 class Admission(Generic[T]):
     """Takes calls at ``listener``; strangers never get further than this.
 
-    Args:
-        listener: listens already.
-        talk: the conversation with each caller.
-        seconds: how long one may take for it.
-        most: how many there may be at a time.
+    ``talk``: the conversation with each caller, for which it has so many ``seconds``. ``most``: callers at a time.
     """
 
     def __init__(self, listener: socket.socket, talk: Talk[T], seconds: float = PATIENCE, most: int = MOST) -> None:
@@ -80,9 +73,7 @@ class Admission(Generic[T]):
     def next(self, until: float | None = None) -> Admitted:
         """The next caller that has proved itself.
 
-        Raises:
-            TimeoutError: nobody has by ``until``, by ``time.monotonic``.
-            OSError: :meth:`close` was called.
+        Raises TimeoutError where nobody has by ``until``, and OSError where :meth:`close` was called.
         """
         while True:
             now = time.monotonic()
@@ -161,3 +152,14 @@ def proof(token: bytes, role: bytes, *said: bytes) -> bytes:
 def proves(given: Any, token: bytes, role: bytes, *said: bytes) -> bool:
     """Whether ``given`` is that proof; it may be anything that a stranger sent."""
     return isinstance(given, bytes) and hmac.compare_digest(given, proof(token, role, *said))
+
+
+def receive(connected: socket.socket, size: int) -> bytes:
+    """So many bytes. Raises EOFError where the other end hangs up before."""
+    data = bytearray()
+    while len(data) < size:
+        piece = connected.recv(size - len(data))
+        if not piece:
+            raise EOFError("the other end hung up")
+        data += piece
+    return bytes(data)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo
 from torch.distributed.distributed_c10d import PrefixStore
 
@@ -29,10 +30,7 @@ _ours = False
 
 def register() -> bool:
     """Makes the backend known to torch, once; False where another one of that name already is: AWS's.
-
-    Raises:
-        ImportError: torch is older than the process groups that hold several backends.
-    """
+    Raises ImportError: torch is older than the process groups that hold several backends."""
     global _ours
     if _ours or NAME in Backend.backend_list:
         return _ours
@@ -63,6 +61,21 @@ def create(group: Any, options: Any = None) -> ProcessGroup:
     made._set_default_backend(default)
     GROUPS.add(made)
     return made
+
+
+def default() -> str:
+    """What torch calls the backend: ours, or what there is where another one has its name."""
+    if register():
+        return NAME
+    return "cpu:gloo,cuda:nccl" if has_nccl() else "gloo"
+
+
+def join(name: str) -> None:
+    """Joins the ranks that a launcher has started; without one this is the only rank."""
+    if "RANK" in os.environ:
+        dist.init_process_group(name)
+    else:
+        dist.init_process_group(name, store=HashStore(), rank=0, world_size=1)
 
 
 def has_nccl() -> bool:

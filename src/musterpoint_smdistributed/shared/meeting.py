@@ -14,7 +14,7 @@ import struct
 import time
 from typing import Generator, NamedTuple
 
-from .admission import Admission, proof, proves
+from .admission import Admission, proof, proves, receive
 
 PATIENCE = 300.0
 """Seconds for all ranks to come."""
@@ -43,9 +43,7 @@ def meet(rank: int, size: int, address: str, port: int, token: str = "", patienc
     """Every rank's ``host:port`` for its server, by rank; the ports are free now.
 
     ``address`` and ``port``: where rank 0 listens meanwhile (MASTER_ADDR, MASTER_PORT). ``token``: the same on all.
-
-    Raises:
-        TimeoutError: not all ranks came; the message says how many are missing.
+    Raises TimeoutError: not all ranks came; the message says how many are missing.
     """
     until = time.monotonic() + patience
     if rank == 0:
@@ -130,30 +128,20 @@ def _follow(rank: int, size: int, address: str, port: int, token: bytes, until: 
 
 def _ask(leader: socket.socket, rank: int, size: int, token: bytes) -> list[str]:
     """Says who this is, and waits for the answer. Raises ValueError if who listens isn't this job's rank 0."""
-    greeting = _receive(leader, _NONCE)
+    greeting = receive(leader, _NONCE)
     claim, nonce = _CLAIM.pack(rank, _free_port()), secrets.token_bytes(_NONCE)
     leader.sendall(claim + nonce + proof(token, b"claim", greeting, claim, nonce))
-    given = _receive(leader, _PROOF)
-    (length,) = _LENGTH.unpack(_receive(leader, _LENGTH.size))
+    given = receive(leader, _PROOF)
+    (length,) = _LENGTH.unpack(receive(leader, _LENGTH.size))
     if length > _LONGEST:
         raise ValueError("who listens there is not rank 0 of this job")
-    text = _receive(leader, length)
+    text = receive(leader, length)
     if not proves(given, token, b"answer", nonce, text):
         raise ValueError(f"who listens there doesn't know the job's token ({TOKEN})")
     everybody = [str(each) for each in json.loads(text)]
     if len(everybody) != size:
         raise ValueError(f"rank 0 counts {len(everybody)} ranks, and this one {size}")
     return everybody
-
-
-def _receive(connected: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = connected.recv(size - len(data))
-        if not piece:
-            raise EOFError("rank 0 hung up")
-        data += piece
-    return bytes(data)
 
 
 def _free_port() -> int:

@@ -116,11 +116,8 @@ def current_names(given: Mapping[str, Any], table: Table) -> dict[str, Any]:
 
 
 def checked(name: object, value: Any, where: str, table: Table) -> Any:
-    """The value in its own type, since the platform's are sometimes texts; as it is where nobody knows the name.
-
-    Raises:
-        ParameterError: it is of another type, too small or none of the choices; or the name is nearly a parameter's.
-    """
+    """The value in its own type, since the platform's are sometimes texts; as it is where nobody knows the name. Raises
+    ParameterError: it is of another type, too small or none of the choices; or the name is nearly a parameter's."""
     name = str(name)
     parameter = table.get(OLDER.get(name, name))
     if parameter is None:
@@ -138,10 +135,7 @@ def checked(name: object, value: Any, where: str, table: Table) -> Any:
 
 def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """For a launcher, which can't tell the version that the script imports: the parameters as :func:`current_names`.
-
-    Raises:
-        ParameterError: of :func:`checked`; or parameters of version 1 contradict each other.
-    """
+    Raises ParameterError: of :func:`checked`; or parameters of version 1 contradict each other."""
     typed = {name: checked(name, value, where, KNOWN) for name, value in given.items()}
     values = current_names(typed, KNOWN)
     of_1 = {name: value for name, value in values.items() if name in VERSION_1 and value is not None}
@@ -204,10 +198,7 @@ def _of_shards(values: Mapping[str, Any], shown: Callable[[str], str]) -> str:
 
 def permutation(strategy: str) -> str:
     """The placement as letters of which the right-most varies fastest over the ranks: D replica, P pipeline, T tensor.
-
-    Raises:
-        ValueError: ``strategy`` is neither cluster, spread nor an order of the three letters.
-    """
+    Raises ValueError: ``strategy`` is neither cluster, spread nor an order of the three letters."""
     letters = ALIASES.get(strategy.lower(), strategy.upper())
     if sorted(letters) != ["D", "P", "T"]:
         raise ValueError(f"placement_strategy={strategy!r}: expected {_PLACEMENTS}")

@@ -43,10 +43,8 @@ def read(
 ) -> dict[str, Given]:
     """The parameters that a source has, by today's names, also those that ``table`` doesn't know.
 
-    The job's own sources count more than ``given``, the script's dict, which messages call ``init``.
-
-    Raises:
-        ParameterError: a source can't be read, or a value is wrong.
+    The job's own sources count more than ``given``, the script's dict, which messages call ``init``. Raises
+    ParameterError: a source can't be read, or a value is wrong.
     """
     found: dict[str, Given] = {}
     for source in _sources(environ, argv, given, init):

@@ -21,7 +21,7 @@ class Cut:
     """A container whose children are on ranks 0, 1, 2, …, as a chain."""
 
     def __init__(self, modelparallel: Modules, container: Any, *args: Any, **kwargs: Any) -> None:
-        stages, tracing = modelparallel("torch.stages"), modelparallel("torch.tracing")
+        stages, tracing = modelparallel("torch.stages"), modelparallel("torch.stages")
         self.container, self.args, self.kwargs = container, args, kwargs
         called = tracing.signature(args, kwargs)
         assert called is not None
@@ -177,7 +177,7 @@ def test_what_a_graph_cannot_say_is_refused(
 ) -> None:
     model = container(torch, forward, calls=0, last=None, all=[])
     dice = random.getstate(), torch.get_rng_state()
-    with pytest.raises(modelparallel("torch.tracing").Untraceable, match=why):
+    with pytest.raises(modelparallel("torch.stages").Untraceable, match=why):
         Cut(modelparallel, model, torch.randn(2, 4))
     assert model.calls == 0 and model.last is None and model.all == [] and model.own_buffer.sum() == 4
     assert dice[0] == random.getstate()
@@ -187,7 +187,7 @@ def test_what_a_graph_cannot_say_is_refused(
 def test_hooks_are_refused(modelparallel: Modules, torch: Any) -> None:
     model = container(torch, skips)
     model.register_forward_hook(lambda *args: None)
-    with pytest.raises(modelparallel("torch.tracing").Untraceable, match="the model: it has hooks"):
+    with pytest.raises(modelparallel("torch.stages").Untraceable, match="the model: it has hooks"):
         Cut(modelparallel, model, torch.randn(2, 4))
 
 
@@ -225,7 +225,7 @@ def test_a_chain_holds_as_long_as_what_python_decided_by(modelparallel: Modules,
 
 
 def test_objects_are_too_special(modelparallel: Modules, torch: Any) -> None:
-    signature = modelparallel("torch.tracing").signature
+    signature = modelparallel("torch.stages").signature
     x = torch.zeros(2)
     assert signature((x, object()), {}) is None
     one, two = signature((x, None), {"a": [1, x]}), signature((torch.ones(2), None), {"a": [1, x]})

@@ -70,11 +70,10 @@ def test_who_stands_where(second: Modules) -> None:
     ):
         names = {"shard": "hybrid_shard_degree"} | {each: f"{each}_parallel_degree" for each in ("tensor", "context")}
         layout = layout_of.Layout.from_config(read({}, [], {names[key]: value for key, value in degrees.items()}), size)
-        ranker = layout_of.Ranker(layout)
         for rank, places in expected.items():
-            asked = (ranker.get_rep_rank, ranker.get_shard_rank, ranker.get_tp_rank, ranker.get_cp_rank, layout.data_of)
+            asked = (layout.get_rep_rank, layout.get_shard_rank, layout.get_tp_rank, layout.get_cp_rank, layout.data_of)
             assert tuple(ask(rank) for ask in asked) == places, (degrees, rank)
-        for groups in (ranker.get_rep_groups(), ranker.get_shard_groups(), ranker.get_tp_groups()):
+        for groups in (layout.get_rep_groups(), layout.get_shard_groups(), layout.get_tp_groups()):
             assert sorted(rank for group in groups for rank in group) == list(range(size))
         assert layout.native is not bool(degrees)
 
@@ -122,7 +121,7 @@ def test_what_needs_init_or_is_aws_s_own(second: Modules, monkeypatch: pytest.Mo
             needs()
     assert not tsm.is_initialized()
     layout = second(".layout").Layout(1, 1)
-    monkeypatch.setattr(tsm.state, "_world", second(".state").World(None, layout, None, None, None, {}))
+    monkeypatch.setattr(tsm.state, "_world", second(".state").World(None, layout, None, None, {}))
     assert tsm.transform(model, dtype=torch.float64).weight.dtype == torch.float64
     with pytest.raises(NotImplementedError, match="has no routing of its own; leave config out"):
         tsm.transform(model, config=second(".moe.moe_config").MoEConfig())

@@ -15,6 +15,7 @@ except ImportError as error:
 
 from .gradients import DistributedGradientTape, DistributedOptimizer
 from .operations import (
+    BroadcastGlobalVariablesHook,
     Compression,
     ReduceOp,
     allreduce,
@@ -31,7 +32,6 @@ from .operations import (
     shutdown,
     size,
 )
-from .session import BroadcastGlobalVariablesHook
 
 __all__ = [
     "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer", "ReduceOp",

@@ -33,36 +33,27 @@ class DistributedGradientTape:
     def __exit__(self, *error: Any) -> Any:
         return self._tape.__exit__(*error)
 
-    # no __getattr__: AutoGraph of TensorFlow 2.15 would convert it, and fail
-
-    def watch(self, tensor: Any) -> None:
-        self._tape.watch(tensor)
-
-    def watched_variables(self) -> Any:
-        return self._tape.watched_variables()
-
-    def stop_recording(self) -> Any:
-        return self._tape.stop_recording()
-
-    def reset(self) -> None:
-        self._tape.reset()
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator,unused-ignore]
-    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """This rank's own."""
-        return self._tape.jacobian(*args, **kwargs)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator,unused-ignore]
-    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """This rank's own."""
-        return self._tape.batch_jacobian(*args, **kwargs)
-
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator,unused-ignore]
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         found = self._tape.gradient(target, sources, *args, **kwargs)
         flat = tf.nest.flatten(found, expand_composites=False)
         reduced = reduce_gradients(flat, self._compression, self._op)
         return tf.nest.pack_sequence_as(found, reduced, expand_composites=False)
+
+
+def _passed_on(name: str) -> Any:
+    """A method of the tape's own."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator,unused-ignore]
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._tape, name)(*args, **kwargs)
+
+    return call
+
+
+# no __getattr__: AutoGraph of TensorFlow 2.15 would convert it, and fail
+for _name in ("watch", "watched_variables", "stop_recording", "reset", "jacobian", "batch_jacobian"):
+    setattr(DistributedGradientTape, _name, _passed_on(_name))
 
 
 def DistributedOptimizer(
@@ -115,18 +106,8 @@ def _of_tensorflow_1(optimizer: Any, name: str | None, use_locking: bool, reduce
             pairs = optimizer.compute_gradients(*args, **kwargs)
             return list(zip(reduce(gradient for gradient, _ in pairs), [variable for _, variable in pairs]))
 
-        def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
-            return optimizer.apply_gradients(*args, **kwargs)
-
-        def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-            return optimizer.get_slot(*args, **kwargs)
-
-        def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-            return optimizer.get_slot_names(*args, **kwargs)
-
-        def variables(self, *args: Any, **kwargs: Any) -> Any:
-            return optimizer.variables(*args, **kwargs)
-
+    for method in ("apply_gradients", "get_slot", "get_slot_names", "variables"):
+        setattr(Distributed, method, staticmethod(getattr(optimizer, method)))
     return Distributed(use_locking, name or f"Distributed{type(optimizer).__name__}")
 
 

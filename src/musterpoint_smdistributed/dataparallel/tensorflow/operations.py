@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any, Iterable, Sequence
 
 import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-from .world import Merge, World, make_world
+from .world import Collectives, Merge, World, make_world
 
 _BUCKET = 25 << 20
 """Bytes of gradients that are sent together."""
@@ -50,10 +51,7 @@ _world: World | None = None
 
 def init() -> None:
     """Meets the other ranks. To be called once, before TensorFlow computes anything.
-
-    Raises:
-        RuntimeError: it was called before.
-    """
+    Raises RuntimeError: it was called before."""
     global _world
     if _world is not None:
         raise RuntimeError("init() called more than once. smdistributed.dataparallel is already initialized.")
@@ -75,20 +73,12 @@ def shutdown() -> None:
     _world = None
 
 
-def size() -> int:
-    return world().size
+def _of_world(name: str) -> int:
+    return int(getattr(world(), name))
 
 
-def rank() -> int:
-    return world().rank
-
-
-def local_size() -> int:
-    return world().local_size
-
-
-def local_rank() -> int:
-    return world().local_rank
+rank, size = functools.partial(_of_world, "rank"), functools.partial(_of_world, "size")
+local_rank, local_size = functools.partial(_of_world, "local_rank"), functools.partial(_of_world, "local_size")
 
 
 def get_worker_comm() -> Any:
@@ -191,3 +181,25 @@ def _sent(tensor: Any, root: int, label: str) -> Any:
 def overlap(tensor: Any) -> Any:
     """``tensor`` itself: a hint for XLA in AWS's library."""
     return tensor
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Gives every rank the variables of ``root_rank`` when a session of TensorFlow 1 begins; needs Horovod.
+    Raises NotImplementedError: Horovod isn't installed: TensorFlow's own operations have no sessions here."""
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        if isinstance(world(), Collectives):
+            raise NotImplementedError(
+                "BroadcastGlobalVariablesHook: sessions of TensorFlow 1 need Horovod, which this Python doesn't have; "
+                "install it, or call broadcast_variables() in TensorFlow 2"
+            )
+        self._root, self._operation = root_rank, None
+
+    def begin(self) -> None:
+        variables = tf.compat.v1.global_variables()
+        assigned = [variable.assign(broadcast(variable, self._root)) for variable in variables]
+        self._operation = tf.group(*assigned)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self._operation)

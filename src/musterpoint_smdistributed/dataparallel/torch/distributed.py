@@ -39,6 +39,10 @@ _OPERATIONS = {
 }
 
 
+is_initialized, get_rank, get_world_size = dist.is_initialized, dist.get_rank, dist.get_world_size
+all_gather, barrier = dist.all_gather, dist.barrier
+
+
 def is_available() -> bool:
     """Whether a launcher started this process as one of several."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
@@ -50,24 +54,8 @@ def init_process_group(*args: Any, **kwargs: Any) -> None:
         dist.init_process_group(NAME)
 
 
-def is_initialized() -> bool:
-    return dist.is_initialized()
-
-
-def get_world_size(group: dist.ProcessGroup | None = group.WORLD) -> int:
-    return dist.get_world_size(group)
-
-
-def get_rank(group: dist.ProcessGroup | None = group.WORLD) -> int:
-    return dist.get_rank(group)
-
-
 def get_local_rank() -> int:
-    """This rank's place among those of its host.
-
-    Raises:
-        RuntimeError: no launcher told this process.
-    """
+    """This rank's place among those of its host. Raises RuntimeError: no launcher told this process."""
     try:
         return int(os.environ["LOCAL_RANK"])
     except (KeyError, ValueError):
@@ -92,15 +80,6 @@ def broadcast(
     return dist.broadcast(tensor, src, group, async_op)
 
 
-def all_gather(
-    tensor_list: list[torch.Tensor],
-    tensor: torch.Tensor,
-    group: dist.ProcessGroup | None = group.WORLD,
-    async_op: bool = False,
-) -> Any:
-    return dist.all_gather(tensor_list, tensor, group, async_op)
-
-
 def all_to_all_single(
     output_t: torch.Tensor,
     input_t: torch.Tensor,
@@ -110,7 +89,3 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Any:
     return dist.all_to_all_single(output_t, input_t, output_split_sizes, input_split_sizes, group, async_op)
-
-
-def barrier(group: dist.ProcessGroup | None = group.WORLD, async_op: bool = False) -> Any:
-    return dist.barrier(group, async_op)

@@ -22,11 +22,7 @@ class DistributedModel(tf.keras.Model):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def partition(index: int) -> Iterator[None]:
-    """Places what is made inside on partition ``index``; there is only 0.
-
-    Raises:
-        SMPUnsupportedError: it is another.
-    """
+    """Places what is made inside on partition ``index``; there is only 0. Raises SMPUnsupportedError: it is another."""
     if index:
         raise SMPUnsupportedError(
             f"smp.partition({index}): musterpoint's smdistributed.modelparallel.tensorflow has one partition, 0; use "

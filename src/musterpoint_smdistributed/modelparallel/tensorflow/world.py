@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, Mapping, NamedTuple
@@ -69,31 +70,14 @@ def num_microbatches() -> int:
     return world().microbatches
 
 
-def rank() -> int:
-    return world().place.rank
+def _of_place(name: str) -> int:
+    return int(getattr(world().place, name))
 
 
-def size() -> int:
-    return world().place.size
-
-
-def local_rank() -> int:
-    return world().place.local_rank
-
-
-def local_size() -> int:
-    return world().place.local_size
-
-
-def dp_rank() -> int:
-    return world().place.rank
-
-
-def dp_size() -> int:
-    return world().place.size
-
-
-rdp_rank, rdp_size = dp_rank, dp_size
+rank, size = functools.partial(_of_place, "rank"), functools.partial(_of_place, "size")
+local_rank, local_size = functools.partial(_of_place, "local_rank"), functools.partial(_of_place, "local_size")
+dp_rank, dp_size = rank, size
+rdp_rank, rdp_size = rank, size
 
 
 def mp_rank() -> int:
@@ -123,10 +107,7 @@ def get_dp_group() -> list[int]:
 
 def barrier(*_group: Any) -> None:
     """Returns when every rank is here; the ranks meet as those of ``smdistributed.dataparallel.tensorflow`` do.
-
-    Raises:
-        RuntimeError: there are several ranks, and that package's ``init()`` wasn't called.
-    """
+    Raises RuntimeError: there are several ranks, and that package's ``init()`` wasn't called."""
     if size() == 1:
         return
     import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]

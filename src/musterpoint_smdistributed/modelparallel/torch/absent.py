@@ -69,8 +69,7 @@ class _Absent:
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        own = getattr(getattr(func, "__self__", None), "__name__", "")
+        name, own = named(func)
         if not _moving and current() is not None and _NOT_IN_A_STEP & {name, own if name == "__set__" else ""}:
             _refuse_switch(args[0], *args[1:], **kwargs)
         if (
@@ -122,6 +121,11 @@ class AbsentParameter(_Absent, nn.Parameter):
 
 class AbsentBuffer(_Absent, torch.Tensor):
     """A buffer that another rank has."""
+
+
+def named(func: Any) -> tuple[str, str]:
+    """A function's name, such as ``__get__``, and that of the property which it is of."""
+    return getattr(func, "__name__", ""), getattr(getattr(func, "__self__", None), "__name__", "")
 
 
 def said(tensor: Any) -> str:

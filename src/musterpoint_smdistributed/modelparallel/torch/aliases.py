@@ -49,10 +49,7 @@ class View(NamedTuple):
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The same view of ``tensor``; None where torch itself would have made a copy, as by ``reshape``.
-
-        Raises:
-            Unlike: the elements of ``tensor`` lie in another way.
-        """
+        Raises Unlike: the elements of ``tensor`` lie in another way."""
         tensor = tensor if self.recorded else tensor.detach()
         if self.size == tensor.shape and self.stride == self.base and not self.offset:
             return tensor
@@ -60,7 +57,7 @@ class View(NamedTuple):
         if tensor.stride() != self.base:
             moved = self._moved(tensor.stride())
             if moved is None:
-                if _is_contiguous(self.size, self.stride):
+                if torch.empty_strided(self.size, self.stride, device="meta").is_contiguous():
                     return None
                 raise Unlike
             offset, stride = moved
@@ -197,12 +194,3 @@ def _end(tensor: torch.Tensor) -> int:
     return (
         int(tensor.storage_offset()) + 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
     )
-
-
-def _is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    expected = 1
-    for size, step in zip(reversed(sizes), reversed(strides)):
-        if size > 1 and step != expected:
-            return False
-        expected *= size
-    return True

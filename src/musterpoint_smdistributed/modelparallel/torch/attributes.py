@@ -11,7 +11,7 @@ import enum
 import hashlib
 import random
 import types
-from typing import Any, Iterable, Mapping
+from typing import Any, Mapping
 
 import torch
 from torch import nn
@@ -23,10 +23,7 @@ from .scheduler import current
 
 def guarded(kind: type[nn.Module], guard: Any) -> type[nn.Module]:
     """The class of a module that is elsewhere, which asks the :class:`.Guard`.
-
-    Raises:
-        TypeError: ``kind`` isn't made of Python alone.
-    """
+    Raises TypeError: ``kind`` isn't made of Python alone."""
 
     def read(self: Any, name: str) -> Any:
         value = kind.__getattribute__(self, name)
@@ -140,27 +137,15 @@ class Record:
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
-        self._digests = self._now()
+        self.digests = self._now()
 
     def changed(self) -> list[Place]:
         """The attributes that others have been made or changed since; from now on they count as they are."""
         now = self._now()
-        both = self._digests.keys() | now.keys()
-        found = [place for place in both if self._digests.get(place) != now.get(place)]
-        self._digests = now
+        both = self.digests.keys() | now.keys()
+        found = [place for place in both if self.digests.get(place) != now.get(place)]
+        self.digests = now
         return sorted(found)
-
-    def take(self, places: Iterable[Place]) -> None:
-        """These attributes count as they are now."""
-        for place in places:
-            held = vars_of(self._modules[place.module]) if place.module in self._modules else {}
-            self._digests.pop(place, None)
-            if place.attribute in held:
-                self._digests[place] = digest(held[place.attribute])
-
-    def same_objects(self) -> dict[Place, bytes]:
-        """The digest of each attribute."""
-        return self._digests
 
     def _now(self) -> dict[Place, bytes]:
         known: dict[int, bytes] = {}  # modules share one configuration

@@ -12,6 +12,8 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 from torch import nn
 
+from .packing import is_in
+
 TOLERANCE = 1.1
 """How far the largest part may be above the average before more modules are opened."""
 
@@ -129,10 +131,8 @@ def _product(each: Any, dimensions: int) -> float:
 
 
 def _multiplied(module: nn.Module) -> int:
-    return 0 if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) else _own_size(module)
-
-
-def _own_size(module: nn.Module) -> int:
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return 0
     return sum(parameter.numel() for parameter in module.parameters(recurse=False))
 
 
@@ -158,7 +158,7 @@ def _units(root: nn.Module, opened: set[str], measure: _Measure) -> list[Unit]:
     units = []
     own: dict[str, list[str]] = {}  # the parameters of an opened module itself go with its first unit
     for name in sorted(opened):
-        inside = next((each for each in closed if _is_in(each, name)), None)
+        inside = next((each for each in closed if is_in(each, name)), None)
         if inside is not None:
             own.setdefault(where[inside], []).append(name)
     for first, names in together.items():
@@ -180,10 +180,6 @@ def has_state(module: nn.Module) -> bool:
     return any(True for _ in itertools.chain(module.parameters(), module.buffers()))
 
 
-def _is_in(name: str, container: str) -> bool:
-    return not container or name == container or name.startswith(f"{container}.")
-
-
 def _load(units: Iterable[Unit]) -> float:
     return sum(unit.cost for unit in units)
 
@@ -191,44 +187,21 @@ def _load(units: Iterable[Unit]) -> float:
 def _evenest(units: Sequence[Unit], parts: int) -> tuple[tuple[Unit, ...], ...]:
     """Contiguous parts whose largest is as small as possible; of those, the evenest. None is empty while units last."""
     sums = [0.0, *itertools.accumulate(unit.cost for unit in units)]
-    cuts = _fewest(sums, parts, _smallest_maximum(sums, parts) * (1 + 1e-9))
-    return tuple(tuple(units[cuts[part] : cuts[part + 1]]) for part in range(parts))
-
-
-def _smallest_maximum(sums: Sequence[float], parts: int) -> float:
-    """The least possible largest part of ``parts`` contiguous ones."""
-    count = len(sums) - 1
-    largest = list(sums)  # of the first n units in one part
-    for part in range(2, parts + 1):
-        narrowed = list(largest)
-        for end in range(part, count + 1):
-            begin = end - 1
-            while begin >= part - 1:  # a longer last part only grows, the rest only shrinks
-                narrowed[end] = min(narrowed[end], max(largest[begin], sums[end] - sums[begin]))
-                if sums[end] - sums[begin] >= largest[begin]:
-                    break
-                begin -= 1
-        largest = narrowed
-    return largest[count]
-
-
-def _fewest(sums: Sequence[float], parts: int, limit: float) -> list[int]:
-    """Where to cut so that no part is above ``limit`` and the sum of their squares is the least."""
-    count = len(sums) - 1
+    count = len(units)
     filled = min(parts, count)
-    best = [[float("inf")] * (count + 1) for _ in range(filled + 1)]
-    begins = [[0] * (count + 1) for _ in range(filled + 1)]
-    best[0][0] = 0.0
+    # of the first units in so many parts: the largest part, the sum of the squares, and where the last part begins
+    best = [[(float("inf"), float("inf"), 0)] * (count + 1) for _ in range(filled + 1)]
+    best[0][0] = (0.0, 0.0, 0)
     for part in range(1, filled + 1):
         for end in range(part, count + 1):
             for begin in range(end - 1, part - 2, -1):
-                load = sums[end] - sums[begin]
-                if load > limit:
+                load = round(sums[end] - sums[begin], 12)
+                if load > best[part][end][0]:  # a longer last part only grows
                     break
-                squares = best[part - 1][begin] + load * load
-                if squares < best[part][end]:
-                    best[part][end], begins[part][end] = squares, begin
+                largest, squares, _ = best[part - 1][begin]
+                best[part][end] = min(best[part][end], (max(largest, load), squares + load * load, begin))
     cuts = [count]
     for part in range(filled, 0, -1):
-        cuts.append(begins[part][cuts[-1]])
-    return [*reversed(cuts), *[count] * (parts - filled)]
+        cuts.append(best[part][cuts[-1]][2])
+    cuts = [*reversed(cuts), *[count] * (parts - filled)]
+    return tuple(tuple(units[cuts[part] : cuts[part + 1]]) for part in range(parts))

@@ -270,10 +270,7 @@ def _packed(
     value: Any, effects: list[Changed | Attribute], last: bool, names: Names, what: str, known: Mapping[int, Known]
 ) -> Packed:
     """The result of a link and its effects, for the next link or the caller.
-
-    Raises:
-        SMPStepError: something can't be sent. Attributes needn't be: nobody can read them elsewhere then.
-    """
+    Raises SMPStepError: something can't be sent. Attributes needn't be: nobody can read them elsewhere then."""
 
     def packed() -> Packed:
         given: tuple[Any, ...] = (value, effects) if last else ((value,), {}, (), effects, ())

@@ -92,9 +92,7 @@ def load(
     """What :func:`save` saved: with ``partial`` this rank's part, else the whole.
 
     As in AWS's library, the file may have any object: load only files that you trust, or pass ``weights_only=True``.
-
-    Raises:
-        SMPCheckpointError: the file is missing, or the model was divided in another way.
+    Raises SMPCheckpointError: the file is missing, or the model was divided in another way.
     """
     path = _path(f)
     place = _found(path, v3) if partial else path
@@ -118,12 +116,10 @@ def save_checkpoint(
 ) -> None:
     """Saves model, optimizer and whatever else, in ``{path}/{tag}_partial/``, or ``{path}/{tag}`` for the whole model.
 
-    The file of the whole model is its plain state dict; the optimizer's is beside it, as ``optimizer_{tag}``. All
-    ranks call this; the first replica writes, and the others return at once: who reads what was saved just now calls
-    ``smp.barrier()`` before. ``{path}/newest`` names the checkpoint when all of it is there.
-
-    Raises:
-        ValueError: the number of checkpoints to keep is less than one.
+    The file of the whole model is its plain state dict; the optimizer's is beside it, as ``optimizer_{tag}``. All ranks
+    call this; the first replica writes, and the others return at once: who reads what was saved just now calls
+    ``smp.barrier()`` before. ``{path}/newest`` names the checkpoint when all of it is there. Raises ValueError: the
+    number of checkpoints to keep is less than one.
     """
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints={num_kept_partial_checkpoints}: expected 1 or more, or None")

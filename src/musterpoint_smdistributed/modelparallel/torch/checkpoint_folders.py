@@ -27,10 +27,7 @@ PLAIN = (argparse.Namespace, types.SimpleNamespace, pathlib.PosixPath, pathlib.P
 
 def read_safely(path: str, otherwise: str = "") -> Any:
     """The object in a file.
-
-    Args:
-        otherwise: what else the script may do about a file with other objects, if it trusts it.
-    """
+    ``otherwise``: what else the script may do about a file with other objects, if it trusts it."""
     try:
         with torch.serialization.safe_globals([*PLAIN, *_numpys()]):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -94,9 +91,7 @@ NEW, SAVED = ".new", ".saved"
 class Staging:
     """The files of one checkpoint.
 
-    Args:
-        folder: where they belong.
-        label: whose files they are, where the folder has those of several checkpoints.
+    ``folder``: where they belong. ``label``: whose files they are, where the folder has those of several checkpoints.
     """
 
     def __init__(self, folder: str, label: str = "") -> None:
@@ -129,10 +124,7 @@ class Staging:
     @contextlib.contextmanager
     def writing(self, meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
         """Gives a function that says where to write the file of a path; at the end all are in their places.
-
-        Args:
-            meet: returns when all ranks that write have come there.
-        """
+        ``meet``: returns when all ranks that write have come there."""
         names: list[str] = []
 
         def stage(path: str) -> str:

@@ -60,19 +60,13 @@ def broadcast(obj: Any, group: CommGroup = WORLD) -> None:
 
 def send(obj: Any, dest_rank: int, rank_type: RankType = WORLD_RANK) -> None:
     """Sends ``obj`` to one rank; returns when that has received it with :func:`recv_from`.
-
-    Raises:
-        ValueError: there is no such rank, or it is this one.
-    """
+    Raises ValueError: there is no such rank, or it is this one."""
     _send(obj, [_peer(dest_rank, rank_type)])
 
 
 def recv_from(src_rank: int, rank_type: RankType = WORLD_RANK) -> Any:
     """The object that ``src_rank`` sends to this rank, or to a group that this rank is in.
-
-    Raises:
-        ValueError: there is no such rank, or it is this one.
-    """
+    Raises ValueError: there is no such rank, or it is this one."""
     source = _peer(src_rank, rank_type)
     length = torch.empty(1, dtype=torch.int64)
     _wait(dist.irecv(length, source, group=_world()))

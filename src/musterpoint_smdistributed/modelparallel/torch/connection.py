@@ -64,12 +64,8 @@ class Connection:
     def read(self, deliver: Deliver, waits: bool = True) -> None:
         """Delivers the messages that have come, without waiting for more.
 
-        Args:
-            waits: for another thread that reads; else that one delivers them.
-
-        Raises:
-            EOFError: the other end has closed the connection.
-            OSError: it is broken.
+        ``waits``: for another thread that reads; else that one delivers them. Raises EOFError where the other end has
+        closed the connection, and OSError where it is broken.
         """
         if not self._reading.acquire(blocking=waits):
             return
@@ -88,13 +84,12 @@ class Connection:
 
     def wakes_at(self, size: int) -> None:
         """Who waits for this connection wakes when so many bytes have come, or when it has ended."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        with contextlib.suppress(OSError):  # closed
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the peer was first
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the peer was first
         self.socket.close()
 
     def _messages(self) -> Generator[Received | None, None, None]:

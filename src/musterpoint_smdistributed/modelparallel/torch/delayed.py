@@ -63,12 +63,11 @@ class DelayedParameter(nn.Parameter):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name, own = absent.named(func)
         if name == "__get__":
-            name = getattr(getattr(func, "__self__", None), "__name__", name)
-            needs_values = name in _VALUES
+            needs_values = own in _VALUES
         elif name == "__set__":
-            needs_values = getattr(getattr(func, "__self__", None), "__name__", "") == "data"
+            needs_values = own == "data"
         else:
             needs_values = name not in absent.FACTS and name != "__delete__"
         if name in _SHAPED:

@@ -24,8 +24,7 @@ _REPLACED = "_smp_replaced"
 class Division(NamedTuple):
     """Which part of a parameter a rank has.
 
-    dim: the axis that is cut, into parts of the same size.
-    parts: how many there are, which is ``tensor_parallel_degree``.
+    dim: the axis that is cut, into as many ``parts`` as ``tensor_parallel_degree``, of the same size.
     part: which of them is here; the rank in the tensor-parallel group.
     shape: of the whole parameter.
     """
@@ -115,10 +114,15 @@ def part_of(whole: torch.Tensor, division: Division) -> torch.Tensor:
 
 def whole_of(part: torch.Tensor, division: Division) -> torch.Tensor:
     """All parts together. Every rank of the tensor-parallel group calls it, with a part of the parameter's shape."""
-    part = part.detach().contiguous()
-    parts = [torch.empty_like(part) for _ in range(division.parts)]
-    dist.all_gather(parts, part, group=state.group("tp").process_group)
-    return torch.cat(parts, dim=division.dim)
+    return together(part, division.dim)
+
+
+def together(part: torch.Tensor, dim: int) -> torch.Tensor:
+    """What the ranks of the tensor-parallel group have, one after the other. Each of them calls it."""
+    group, part = state.group("tp"), part.detach().contiguous()
+    parts = [torch.empty_like(part) for _ in range(group.size)]
+    dist.all_gather(parts, part, group=group.process_group)
+    return torch.cat(parts, dim)
 
 
 def reduction(parameter: torch.Tensor) -> Reduction:

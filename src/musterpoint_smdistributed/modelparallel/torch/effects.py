@@ -280,10 +280,8 @@ def vars_of(module: nn.Module) -> dict[str, Any]:
 class Look:
     """Objects and modules as they are before a call.
 
-    Args:
-        modules: by their names.
-        given: the call's objects.
-        ways: the objects in attributes of these modules; see :func:`ways_to`.
+    ``modules``: by their names. ``given``: the call's objects. ``ways``: the objects in attributes of these modules;
+    see :func:`ways_to`.
     """
 
     def __init__(

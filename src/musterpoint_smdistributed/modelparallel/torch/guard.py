@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -75,13 +75,11 @@ class Said(NamedTuple):
 
 
 class Guard:
-    """Of one model, on one rank.
+    """Guards the attributes of one model, on one rank.
 
-    Args:
-        owner: the rank that runs each module.
-        stateless: whether a module has no parameters and buffers, and runs wherever it is called.
-        ranks: the global ranks of the pipeline, in its order.
-        microbatches: of a step, that may be under way at once.
+    ``owner``: the rank that runs each module. ``stateless``: whether a module has no parameters and buffers, and runs
+    wherever it is called. ``ranks``: the global ranks of the pipeline, in its order. ``microbatches``: of a step, that
+    may be under way at once.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class Guard:
 
     def install(self, gather: Gather) -> None:
         """Modules of other ranks are guarded from now on. What ranks have differently now isn't compared."""
-        everyones = gather(Record(self._names.modules).same_objects())
+        everyones = gather(Record(self._names.modules).digests)
         for place in set().union(*everyones):
             if len({each.get(place) for each in everyones}) > 1:
                 self._free.add(place)
@@ -188,9 +186,8 @@ class Guard:
 
     def _look(self, microbatch: int) -> None:
         """Looks what has changed, here and in copies."""
-        assert self._record is not None and self._copies is not None
-        for place in self._record.changed():
-            self._changed[place] = max(microbatch, self._changed.get(place, 0))
+        assert self._copies is not None
+        self._note(microbatch)
         for place in self._copies.changed():
             if self._stateless(place.module):
                 self._foreign[place] = digest(vars(self._others[place.module]).get(place.attribute))
@@ -203,6 +200,13 @@ class Guard:
                 turns = self._written.setdefault(name, {})
                 turns[microbatch] = turns.get(microbatch, 0) + 1
         self._versions = now
+
+    def _note(self, microbatch: int, but: Collection[Place] = ()) -> None:
+        """Notes which attributes forward passes have changed here, but for some."""
+        assert self._record is not None
+        for place in self._record.changed():
+            if place not in but:
+                self._changed[place] = max(microbatch, self._changed.get(place, 0))
 
     def _now(self) -> dict[str, tuple[int, int]]:
         """How often each tensor of this rank has been changed, and where it is."""
@@ -259,7 +263,7 @@ class Guard:
             of_norm = isinstance(module, _NormBase) and name.rpartition(".")[2] in module._buffers
             if not of_norm or name in self._fetched or max(turns.values()) > 1:
                 together = together or f"forward passes change {name}"
-        digests = Record(self._names.modules).same_objects() if compares else {}
+        digests = Record(self._names.modules).digests if compares else {}
         return Said(values, dict(self._foreign), together, digests)
 
     def _is_own(self, place: Place) -> bool:
@@ -415,9 +419,9 @@ class Guard:
                 self._unreadable.add(each.place)
         self._looked.clear()
         self.absorb()
-        if self._learning and self._record is not None:
-            places = (each.place for each in effects if isinstance(each.place, Place))
-            self._record.take(place for place in places if self._stateless(place.module))
+        if self._learning:
+            places = [each.place for each in effects if isinstance(each.place, Place)]
+            self._note(task.microbatch, [place for place in places if self._stateless(place.module)])
 
     def brought(self, names: Sequence[str], given: Sequence[nn.Module]) -> list[Attribute]:
         """Attributes in the current task's graph, of modules that a call of ``names`` can reach, or of these."""

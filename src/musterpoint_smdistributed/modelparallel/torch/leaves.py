@@ -42,10 +42,7 @@ class SMPOptimizerStateError(SMPError, ValueError):
 
 def taken(state: Mapping[int, Values], stands: Sequence[Leaf | int]) -> tuple[list[Shard], dict[Any, Any]]:
     """The wrapped optimizer's state, by place among what it steps over: shards, and the rest by parameter.
-
-    Args:
-        stands: for each place its leaf, or the index of a parameter that is there itself.
-    """
+    ``stands``: for each place its leaf, or the index of a parameter that is there itself."""
     shards: list[Shard] = []
     others: dict[Any, Any] = {}
     for place, values in state.items():
@@ -200,13 +197,8 @@ class Leaf(NamedTuple):
 class Leaves:
     """The leaves of one optimizer on this rank.
 
-    Args:
-        optimizer: the wrapped one.
-        replicas: those that share out the state, or None where each keeps all of it.
-        copies: whether the optimizer gets float32 copies of parameters in half precision.
-
-    Raises:
-        TypeError: the state of this kind of optimizer can't be shared out.
+    ``replicas``: those that share out the state, or None where each keeps all of it. ``copies``: whether the optimizer
+    gets float32 copies of parameters in half precision.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, replicas: Group | None, copies: bool) -> None:
@@ -263,12 +255,6 @@ class Leaves:
             return Leaf(piece, parameter, parameter)
         return Leaf(piece, parameter, nn.Parameter(values))
 
-    def at(self, index: int, parameter: nn.Parameter) -> Sequence[nn.Parameter]:
-        """What stands for a parameter of the optimizer's; nothing where another replica has it."""
-        if index not in self._parameters:
-            return (parameter,)
-        return [leaf.tensor for leaf in self._mine.get(index, ())]
-
     @contextlib.contextmanager
     def in_place_of_parameters(self) -> Iterator[list[Leaf | int]]:
         """The optimizer's groups list leaves. Gives the leaf, or the index of the parameter itself, for each."""
@@ -279,8 +265,9 @@ class Leaves:
             group["params"] = []
             for parameter in parameters:
                 place = next(index)
-                group["params"] += self.at(place, parameter)
-                stands += self._mine.get(place, []) if place in self._parameters else [place]
+                leaves = self._mine.get(place, []) if place in self._parameters else None
+                group["params"] += [parameter] if leaves is None else [leaf.tensor for leaf in leaves]
+                stands += [place] if leaves is None else leaves
         try:
             yield stands
         finally:

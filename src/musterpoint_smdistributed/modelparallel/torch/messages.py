@@ -46,7 +46,7 @@ class Context(NamedTuple):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Context], tuple[bytes]]:
         """Written once and not for each message: there are few of them."""
-        return _read_context, (_written_context(self),)
+        return _context, (_written(tuple(self)),)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -68,16 +68,19 @@ class Context(NamedTuple):
             yield
 
 
-@functools.lru_cache(maxsize=64)
-def _written_context(context: Context) -> bytes:
-    parts: tuple[Any, ...] = (context.grad, context.inference, [tuple(each) for each in context.autocast])
-    return pickle.dumps((*parts, context.cache), pickle.HIGHEST_PROTOCOL)
+@functools.lru_cache(maxsize=256)
+def _written(values: tuple[Any, ...]) -> bytes:
+    return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
 
 
-@functools.lru_cache(maxsize=64)
-def _read_context(data: bytes) -> Context:
-    grad, inference, autocast, cache = pickle.loads(data)
-    return Context(grad, inference, tuple(Autocast(*each) for each in autocast), cache)
+@functools.lru_cache(maxsize=256)
+def _read(data: bytes) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = pickle.loads(data)
+    return values
+
+
+def _context(data: bytes) -> Context:
+    return Context(*_read(data))
 
 
 def default_device() -> contextlib.AbstractContextManager[object]:
@@ -155,17 +158,6 @@ class Call(NamedTuple):
     def __reduce__(self) -> tuple[Callable[..., Call], tuple[Any, ...]]:
         """Links are written once and not for each message: a model has few chains of them."""
         return _call, (*self.id, _written(self.links), self.step, self.microbatch)
-
-
-@functools.lru_cache(maxsize=256)
-def _written(links: tuple[Link, ...]) -> bytes:
-    return pickle.dumps(links, pickle.HIGHEST_PROTOCOL)
-
-
-@functools.lru_cache(maxsize=256)
-def _read(links: bytes) -> tuple[Link, ...]:
-    known: tuple[Link, ...] = pickle.loads(links)
-    return known
 
 
 def _call(rank: int, number: int, links: bytes, step: int, microbatch: int) -> Call:

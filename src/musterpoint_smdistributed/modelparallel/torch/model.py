@@ -21,14 +21,14 @@ from . import (
     communication,
     delayed,
     log,
+    model_state,
     part_reads,
     passes,
     precision,
+    randomness,
     reducer,
-    shard_names,
     sharding,
     tensor_parallel,
-    values,
 )
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
@@ -42,7 +42,6 @@ from .pipeline import connect
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Server
-from .sharded_gradients import ShardedGradients
 from .state import state
 
 Hook = Callable[["DistributedModel", Any], Any]
@@ -101,7 +100,7 @@ class DistributedModel(nn.Module):
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
         with log.waiting("smp.DistributedModel"):
-            values.agree(module)
+            model_state.agree(module)
         self._waits = bool(delayed.named(module))
         if state.cfg.delayed_parameter_initialization and not delayed.used:
             log.warn(
@@ -111,7 +110,9 @@ class DistributedModel(nn.Module):
         if state.cfg.tensor_parallel_degree > 1:
             tensor_parallel.mark(module)
             with log.waiting("smp.DistributedModel"):
-                values.share(_without_delayed(module), values.everything)  # parts are to be those of one parameter
+                model_state.share(
+                    _without_delayed(module), model_state.everything
+                )  # parts are to be those of one parameter
         self.__dict__["_wrapped"] = module  # which isn't ``module`` where another one takes its place
         self.module = tensor_parallel.distribute(module)
         if state.cfg.tensor_parallel_degree > 1:
@@ -131,7 +132,7 @@ class DistributedModel(nn.Module):
         self._local: dict[str, nn.Parameter] = {}
         self._elsewhere: set[int] = set()
         self._server: Server | None = None
-        self._reducer: reducer.Reducers | ShardedGradients | None = None
+        self._reducer: reducer.Reducers | reducer.ShardedGradients | None = None
         self.sharding: sharding.Sharding | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
@@ -157,10 +158,7 @@ class DistributedModel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward pass for one microbatch.
-
-        Raises:
-            SMPStepError: it isn't called by a step function, and there are several partitions.
-        """
+        Raises SMPStepError: it isn't called by a step function, and there are several partitions."""
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
@@ -190,10 +188,7 @@ class DistributedModel(nn.Module):
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
-
-        Raises:
-            SMPStepError: the configuration says ``pipeline: _only_forward``.
-        """
+        Raises SMPStepError: the configuration says ``pipeline: _only_forward``."""
         if state.cfg.pipeline == "_only_forward":
             raise SMPStepError(f"model.backward: {state.cfg.shown('pipeline')} allows forward passes only")
         if self._server is not None:
@@ -279,15 +274,15 @@ class DistributedModel(nn.Module):
     def _divide(self) -> None:
         """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
         pipeline = state.group("pp")
-        device = _device()
+        device = randomness.own_device()
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
-            values.agree(self.module)
+            model_state.agree(self.module)
             self._owner = agree(self.module).owner
             delays = bool(delayed.named(self.module))
             if state.cfg.sharded_data_parallel_degree == 1:
-                values.share(_tensors(self.module), lambda name: self._holder(name) == pipeline.rank, device)
+                model_state.share(_tensors(self.module), lambda name: self._holder(name) == pipeline.rank, device)
             else:
-                values.share(_without_delayed(self.module), values.everything)
+                model_state.share(_without_delayed(self.module), model_state.everything)
         if pipeline.size > 1:
             places = Places(self.module, self._owner)
             together = 1 if _is_one_by_one() else state.cfg.microbatches
@@ -313,7 +308,7 @@ class DistributedModel(nn.Module):
             self.to(device)
         if state.cfg.sharded_data_parallel_degree > 1:
             self.sharding = _sharding(self.module, device)
-            shard_names.note(self.module.parameters())
+            sharding.note(self.module.parameters())
             clipping.install()
         self._find_local()
         self._reducer = self._new_reducer()
@@ -328,12 +323,10 @@ class DistributedModel(nn.Module):
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
 
-    def _new_reducer(self) -> reducer.Reducers | ShardedGradients:
+    def _new_reducer(self) -> reducer.Reducers | reducer.ShardedGradients:
         if self.sharding is None:
             return reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
-        replicas = state.group("dp")
-        everyone = reducer.Group(replicas.process_group, replicas.size)
-        return ShardedGradients(self.sharding, everyone, state.cfg.sdp_reduce_bucket_size)
+        return reducer.ShardedGradients(self.sharding, state.group("dp"), state.cfg.sdp_reduce_bucket_size)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
@@ -413,8 +406,7 @@ class DistributedModel(nn.Module):
 
     def is_away(self, module: nn.Module) -> bool:
         """Whether all of a module is on another rank of the pipeline."""
-        place = self.place_of(module)
-        return place is not None and place >= 0 and self._routing.is_away(place)
+        return self._server is not None and self._routing.is_away(module)
 
     def call_again(
         self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
@@ -468,12 +460,10 @@ class DistributedModel(nn.Module):
         ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
         pipeline = state.group("pp")
-        if self.sharding is not None:
-            with log.waiting("model.state_dict()"):
-                values = sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
-            return huggingface.to_theirs(self.module, values)
         with log.waiting("model.state_dict()"):
-            if not self.partitioned or pipeline.size == 1:
+            if self.sharding is not None:
+                values = sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
+            elif not self.partitioned or pipeline.size == 1:
                 values = self.module.state_dict(*args, **kwargs)
             else:
                 values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
@@ -507,12 +497,10 @@ class DistributedModel(nn.Module):
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
         if self.sharding is not None:
-            loaded = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
-            if state.optimizer is not None:
-                state.optimizer.values_changed()
-            return loaded
-        rank = state.group("pp").rank
-        missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+            missing, unexpected = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+        else:
+            rank = state.group("pp").rank
+            missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
         if state.optimizer is not None:
             state.optimizer.values_changed()
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
@@ -549,10 +537,7 @@ class DistributedModel(nn.Module):
 
     def join(self, *args: Any, **kwargs: Any) -> Any:
         """Training with other numbers of batches on each replica, which isn't supported.
-
-        Raises:
-            SMPUnsupportedError: always.
-        """
+        Raises SMPUnsupportedError: always."""
         raise SMPUnsupportedError(
             "model.join: every replica must run the same number of steps. Give each the same number of batches, as "
             "torch's DistributedSampler does, with drop_last=True in the DataLoader"
@@ -594,13 +579,6 @@ def _without_delayed(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(name, each) for name, each in _tensors(module) if not delayed.is_delayed(each)]
 
 
-def _device() -> torch.device | None:
-    """This rank's GPU, where there are any."""
-    if torch.cuda.is_available() and torch.version.cuda:
-        return torch.device("cuda", torch.cuda.current_device())
-    return None
-
-
 def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Sharding:
     cfg, replicas = state.cfg, state.group("dp")
     for name, each in module.named_modules():
@@ -613,6 +591,6 @@ def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Shardi
     limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
 
     def settle(given: Sequence[tuple[str, nn.Parameter]]) -> None:
-        values.share(given, values.everything, device)
+        model_state.share(given, model_state.everything, device)
 
     return sharding.Sharding(module, mesh, limits, precision.half(), settle)

@@ -1,15 +1,17 @@
-"""Values of a divided model's parameters and buffers: gathered from their ranks, and given back to them."""
+"""Values of a divided model's parameters and buffers: given to their ranks, gathered from them, and given back."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from . import communication, delayed
 from .distributed_parameters import division, whole_of
+from .state import Group, state
 
 PARTIAL = "_smp_is_partial"
 """The key that says that a state dict has one rank's part only."""
@@ -22,7 +24,11 @@ def local_state(module: nn.Module, holder: Holder, rank: int) -> OrderedDict[str
     """This rank's part of the state dict, and the key that says so."""
     with torch.no_grad():
         values = module.state_dict(keep_vars=True)
-        part = OrderedDict((key, _plain(value)) for key, value in values.items() if holder(key) == rank)
+        part = OrderedDict(
+            (key, value.detach().clone() if isinstance(value, torch.Tensor) else value)
+            for key, value in values.items()
+            if holder(key) == rank
+        )
     part[PARTIAL] = True
     return part
 
@@ -49,7 +55,8 @@ def full_state(
                 full[key] = there
                 continue
             if id(value) not in sent:
-                tensor = value.detach().clone(memory_format=torch.contiguous_format) if mine else _room(value, there)
+                room = torch.empty(there.shape, dtype=there.dtype, device=value.device)
+                tensor = value.detach().clone(memory_format=torch.contiguous_format) if mine else room
                 dist.broadcast(tensor, ranks[holder(key)], group=group)
                 sent[id(value)] = tensor
             full[key] = sent[id(value)]
@@ -118,9 +125,61 @@ def load_local(
     return missing, unexpected
 
 
-def _plain(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+# ---- the values that all ranks begin with: those of rank 0, and of each parameter only where it is kept
+
+Keeps = Callable[[str], bool]
 
 
-def _room(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return torch.empty(like.shape, dtype=like.dtype, device=tensor.device)
+def share(named: Iterable[tuple[str, torch.Tensor]], keeps: Keeps, device: torch.device | None = None) -> None:
+    """Every rank begins with the values of rank 0; with the parts of its replica that belong to this rank.
+
+    Delayed parameters get their memory one after the other, and only on ranks that keep them, on ``device``. Every rank
+    calls it with the same tensors.
+    """
+    with torch.no_grad():
+        for name, tensor in named:
+            if isinstance(tensor, nn.Parameter) and delayed.is_delayed(tensor):
+                _settle(tensor, keeps(name), device)
+            else:
+                _broadcast(tensor.detach(), _groups(tensor))
+
+
+def agree(module: nn.Module) -> None:
+    """What any rank has used the values of already isn't delayed on the others either."""
+    if not delayed.used:
+        return
+    named = delayed.named(module)
+    everywhere = set.intersection(*communication.allgather({name for name, _ in named}, communication.WORLD))
+    for name, each in named:
+        if name not in everywhere:
+            delayed.materialize(each)
+
+
+def everything(name: str) -> bool:
+    return True
+
+
+def _settle(parameter: nn.Parameter, keeps: bool, device: torch.device | None) -> None:
+    how = delayed.how(parameter)
+    groups = [state.group("world")] if how.cut is not None else _groups(parameter)
+    if all(group.rank == 0 for group in groups):
+        values = how.whole()
+    else:
+        values = torch.empty_strided(how.view.size, how.view.stride, dtype=how.dtype)
+    _broadcast(values, groups)
+    if keeps:
+        part = how.part_of(values)
+        delayed.give(parameter, part if device is None else part.to(device))
+    else:
+        delayed.release(parameter)
+
+
+def _groups(tensor: torch.Tensor) -> list[Group]:
+    """The groups over which the first rank's values go, one after the other."""
+    return [state.group("world")] if division(tensor) is None else [state.group("rdp"), state.group("pp")]
+
+
+def _broadcast(tensor: torch.Tensor, groups: Iterable[Group]) -> None:
+    for group in groups:
+        if group.size > 1:
+            dist.broadcast(tensor, group.ranks[0], group=group.process_group)

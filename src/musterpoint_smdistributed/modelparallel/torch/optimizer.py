@@ -15,7 +15,6 @@ from .distributed_parameters import division, take_replaced
 from .errors import SMPStepError
 from .leaves import Leaves
 from .optimizer_state import LossScale, OptimizerState, is_divided
-from .shard_names import FlatGroup
 from .state import state
 
 
@@ -80,10 +79,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return getattr(self.optimizer, name)
 
     @property
-    def fp32_partitioned_groups_flat(self) -> list[FlatGroup]:
+    def fp32_partitioned_groups_flat(self) -> list[sharding.FlatGroup]:
         """What this rank has of each group, by AWS's name; with sharded data parallelism only."""
         self._in_shards("fp32_partitioned_groups_flat")
-        return [FlatGroup(group["params"]) for group in self.param_groups]
+        return [sharding.FlatGroup(group["params"]) for group in self.param_groups]
 
     @property
     def ds_param_shard_group(self) -> Any:
@@ -228,10 +227,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a full or a partial state, or shards; what belongs to other ranks is left out.
 
-        Before the model is divided the state is kept until then; the options of the groups count at once.
-
-        Raises:
-            SMPOptimizerStateError: shards of other replicas are missing.
+        Before the model is divided the state is kept until then; the options of the groups count at once. Raises
+        SMPOptimizerStateError: shards of other replicas are missing.
         """
         self._kept.load(state_dict)
         self._ready = False

@@ -73,7 +73,7 @@ class Names:
         found: set[str] = set()
         while waiting:
             above = waiting.pop()
-            new = {name for name in self.modules if _is_in(name, above)} - found
+            new = {name for name in self.modules if is_in(name, above)} - found
             found |= new
             for name in new:
                 held = (each for _, value in plain(vars_of(self.modules[name])) for each, _ in objects(value).values())
@@ -81,7 +81,8 @@ class Names:
         return found
 
 
-def _is_in(name: str, above: str) -> bool:
+def is_in(name: str, above: str) -> bool:
+    """Whether a module is another one or in it, by their names."""
     return not above or name == above or name.startswith(f"{above}.")
 
 

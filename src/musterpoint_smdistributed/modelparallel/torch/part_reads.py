@@ -16,19 +16,16 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import same_calls
-from .absent import FACTS, PROPERTIES
+from . import agreement
+from .absent import FACTS, PROPERTIES, named
 from .distributed_parameters import division
 from .errors import SMPStepError
 from .state import state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FIRST_STEPS = 2
-"""Of each step function. Behind these nobody looks: it would cost time at each operation."""
-
-
 _ABOUT = FACTS | PROPERTIES | {"_version", "data_ptr", "untyped_storage"}
+"""Functions that need nothing but what a tensor says of itself."""
 
 
 class _Inside(threading.local):
@@ -48,7 +45,7 @@ _looking = False
 def begin(calls: int) -> None:
     """A step function is called, which has been so often before: decides whether this rank looks."""
     global _looking
-    _looking = state.group("tp").size > 1 and calls < FIRST_STEPS
+    _looking = state.group("tp").size > 1 and calls < agreement.FIRST_STEPS
 
 
 def refused() -> ContextManager[Any]:
@@ -67,9 +64,9 @@ def allowed() -> Iterator[None]:
 
 
 def compare(module: nn.Module | None, arguments: Any = ()) -> None:
-    """As :func:`.same_calls.check`, where this rank looks and has a batch of its own."""
+    """As :func:`.agreement.check`, where this rank looks and has a batch of its own."""
     if _inside.looks and not _inside.depth and not state.cfg.prescaled_batch and not state.tracing:
-        same_calls.check(module, arguments)
+        agreement.check(module, arguments)
 
 
 def knowing(forward: Function) -> Function:
@@ -104,7 +101,7 @@ class _Refusing(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not _inside.depth and not _is_about(func):
+        if not _inside.depth and _called(func) not in _ABOUT:
             for each in _pytree.tree_leaves((args, kwargs)):
                 if isinstance(each, nn.Parameter) and division(each) is not None:
                     raise SMPStepError(_said(each, _called(func)))
@@ -113,14 +110,8 @@ class _Refusing(TorchFunctionMode):
 
 def _called(func: Callable[..., Any]) -> str:
     """The function's name; of a property the property's."""
-    name = getattr(func, "__name__", "")
-    own = getattr(getattr(func, "__self__", None), "__name__", "")
+    name, own = named(func)
     return own if name in ("__get__", "__set__", "__delete__") else name
-
-
-def _is_about(func: Callable[..., Any]) -> bool:
-    """Whether it needs nothing but what a tensor says of itself."""
-    return _called(func) in _ABOUT
 
 
 def _said(parameter: nn.Parameter, name: str) -> str:

@@ -27,9 +27,8 @@ _marks: Marks[int] = Marks("_smp_partition")
 class Partition(NamedTuple):
     """Who owns what.
 
-    owner: the pipeline rank of each module by its qualified name, also by its other names where it has several; ``""``,
-        the root, is always on 0, where the step function runs. A module owns its own parameters and buffers. Modules
-        without any run wherever they are called.
+    owner: the pipeline rank of each module by its qualified name, also by its other names; ``""``, the root, is always
+        on 0, where the step function runs. Modules without parameters and buffers run wherever they are called.
     reason: how it was decided, for people.
     """
 
@@ -41,10 +40,7 @@ class Partition(NamedTuple):
 def partition(index: int) -> Iterator[None]:
     """Modules made inside belong to partition ``index``; of nested contexts the innermost counts.
 
-    Without effect where ``auto_partition`` is on.
-
-    Raises:
-        SMPConfigError: there is no such partition.
+    Without effect where ``auto_partition`` is on. Raises SMPConfigError: there is no such partition.
     """
     _check_index(index, f"smp.partition({index!r})")
     with _marks.on_modules_made_inside(index):
@@ -113,9 +109,9 @@ def _degree(cfg: Config) -> str:
     return cfg.shown("pipeline_parallel_degree")
 
 
-def _modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _modules(root: nn.Module) -> list[tuple[str, nn.Module]]:
     """Each module by each of its names; those outside come before those in them."""
-    yield from root.named_modules(remove_duplicate=False)
+    return list(root.named_modules(remove_duplicate=False))
 
 
 def _names(root: nn.Module) -> list[str]:

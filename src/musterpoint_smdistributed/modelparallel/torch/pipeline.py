@@ -94,27 +94,24 @@ class Worker(Server):
 
     def _wait_with_leader(self, work: Any) -> None:
         with self.failing_together():
-            self._serve_until(work)
-
-    def _serve_until(self, work: Any) -> None:
-        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
-        while not self._waited:
-            if self._starts and self._starts[0].met == self._met:
-                # the leader has not come to this collective yet; else it is a step that this rank will call, too
-                self._serve(self._starts.pop(0))
-            else:
-                self._take(None)
-        error = self._waited.pop().error
-        if error is not None:
-            raise self.failure_of_another(error)
+            threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
+            while not self._waited:
+                if self._starts and self._starts[0].met == self._met:
+                    # the leader has not come to this collective yet; else it is a step that this rank will call, too
+                    self._serve(self._starts.pop(0))
+                else:
+                    self._take(None)
+            error = self._waited.pop().error
+            if error is not None:
+                raise self.failure_of_another(error)
 
     def _watch(self, work: Any) -> None:
         try:
             work.wait()
+            ended = Waited(None)
         except BaseException as error:
-            self._inbox.put(Message(self._rank, Waited(error), []))
-        else:
-            self._inbox.put(Message(self._rank, Waited(None), []))
+            ended = Waited(error)
+        self._inbox.put(Message(self._rank, ended, []))
 
 
 T = TypeVar("T")
@@ -201,9 +198,6 @@ class Leader(Server):
             )
         return "the results of other ranks"
 
-    def _wait_with_leader(self, work: Any) -> None:
-        self._wait_only(work)
-
 
 def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
     def run() -> T:
@@ -225,16 +219,6 @@ def connect(routing: ModuleRouting, device: torch.device | None) -> Server:
     peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
-    kind = Leader if pipeline.rank == 0 else Worker
-    return kind(
-        transport,
-        inbox,
-        pipeline.ranks,
-        pipeline.rank,
-        range(world.topology.world),
-        routing,
-        schedule,
-        state.cfg.active_microbatches,
-        device,
-        sharing,
-    )
+    kind, everyone = Leader if pipeline.rank == 0 else Worker, range(world.topology.world)
+    active = state.cfg.active_microbatches
+    return kind(transport, inbox, pipeline.ranks, pipeline.rank, everyone, routing, schedule, active, device, sharing)

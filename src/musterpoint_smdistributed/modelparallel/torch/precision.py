@@ -53,9 +53,7 @@ def enter(values: Any) -> Any:
     kind = half()
     if kind is None:
         return values
-    return _pytree.tree_map_only(
-        torch.Tensor, lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor, values
-    )
+    return _pytree.tree_map_only(torch.Tensor, _to(kind), values)
 
 
 def leave(values: Any) -> Any:

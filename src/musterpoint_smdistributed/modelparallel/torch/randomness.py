@@ -7,9 +7,10 @@ checkpointed module that runs again gets the same ones, on all ranks it spans.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 import torch
 
@@ -30,11 +31,29 @@ class Stream(NamedTuple):
             torch.cuda.set_rng_state(self.gpu, device)
 
 
+def own_device() -> torch.device | None:
+    """This rank's GPU, where there is one."""
+    if torch.cuda.is_available() and torch.version.cuda:
+        return torch.device("cuda", torch.cuda.current_device())
+    return None
+
+
 def begin(seed: int, device: torch.device | None) -> None:
     """A stream from a seed."""
     torch.default_generator.manual_seed(seed)
     if device is not None:
         torch.cuda.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def stream(seed: int, device: torch.device | None) -> Iterator[None]:
+    """Inside, random numbers are those of a seed; afterwards they go on as before."""
+    before = Stream.current(device)
+    begin(seed, device)
+    try:
+        yield
+    finally:
+        before.resume(device)
 
 
 def derive(*parts: object) -> int:

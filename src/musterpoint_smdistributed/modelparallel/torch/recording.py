@@ -20,6 +20,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import absent
+from .connection import is_one_piece
 
 RESIDENT = 32 << 20
 """How many bytes stay in memory besides what an operation needs."""
@@ -337,12 +338,8 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
 
 def _covers(tensor: torch.Tensor, size: int) -> bool:
     """Whether a tensor is all of its storage of so many bytes, each element once."""
-    expected = 1
-    for stride, length in sorted(each for each in zip(tensor.stride(), tensor.size()) if each[1] != 1):
-        if stride != expected:
-            return False
-        expected *= length
-    return tensor.storage_offset() == 0 and expected * tensor.element_size() == size
+    whole = tensor.storage_offset() == 0 and tensor.numel() * tensor.element_size() == size
+    return whole and is_one_piece(tensor)
 
 
 # ---- values again

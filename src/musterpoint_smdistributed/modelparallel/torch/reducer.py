@@ -1,4 +1,4 @@
-"""Averages gradients over the replicas of this rank, while the backward passes still run.
+"""Averages gradients over the replicas of this rank, while the backward passes still run; those of shards behind them.
 
 Parameters are put into buckets. A bucket is sent as soon as each of its parameters has got as many gradients as in the
 step before; that is a guess, as models may take other ways in every step. At the end the replicas compare notes, and a
@@ -7,14 +7,17 @@ bucket that was sent too early is sent again. So the guess costs at most time.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 
+from ..backend.exceptions import SMPUnsupportedError
 from .distributed_parameters import reduction
-from .state import state
+from .sharding import Sharding, here
+from .state import Group, state
 from .topology import Kind
 
 MIB = 1 << 20
@@ -72,22 +75,45 @@ class Bucket:
             self._buffer.div_(replicas)
 
 
-class Group(NamedTuple):
-    """The replicas: torch's process group, and how many there are."""
+class Gradients:
+    """The gradients of parameters over several steps; those from before a step are kept aside while it runs."""
 
-    process_group: Any
-    size: int
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._before: dict[nn.Parameter, torch.Tensor] = {}
+        """Averaged already."""
+        self._kept: dict[nn.Parameter, torch.Tensor] = {}
+        """To be averaged by this step or a later one."""
+        self._keeps = False
+        self._scale, self._sending = 1.0, False
+
+    def begin(self, scale: float, sending: bool) -> None:
+        """A step begins.
+
+        Args:
+            scale: for the gradients of this step.
+            sending: whether they are averaged at its end, or kept for a later step that does.
+        """
+        self._scale, self._sending = scale, sending
+        found = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
+        if self._keeps:
+            self._kept = found
+        else:
+            self._before, self._kept = found, {}
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def cancel(self) -> None:
+        """There was no backward pass: the gradients are as they were."""
+        for parameter, gradient in (self._kept if self._keeps else self._before).items():
+            parameter.grad = gradient
 
 
-class Reducer:
+class Reducer(Gradients):
     """The gradients of one rank's own parameters.
 
-    Args:
-        parameters: those of this rank; the replicas have the same, in the same order.
-        group: the replicas, or None to leave the gradients as they are here.
-        bucket_bytes: how large a bucket may be.
-        overlap: send buckets while backward passes run.
-        factors: what gradients of some of them are multiplied by as well.
+    ``group``: the replicas, which have the same parameters in the same order; None: gradients stay as they are here.
+    ``overlap``: send buckets while backward passes run. ``factors``: what some gradients are multiplied by as well.
     """
 
     def __init__(
@@ -98,20 +124,15 @@ class Reducer:
         overlap: bool = True,
         factors: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
+        super().__init__(parameters)
         self._factors = factors or {}
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._group = group
         self._buckets = _buckets(self._parameters, bucket_bytes) if group is not None else []
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.parameters()}
         self._counts: dict[nn.Parameter, int] = {}
         self._expected: dict[nn.Parameter, int] = {}
-        self._before: dict[nn.Parameter, torch.Tensor] = {}
-        self._kept: dict[nn.Parameter, torch.Tensor] = {}
-        self._keeps = False
         self._late: set[int] = set()
         self._next = 0
-        self._scale = 1.0
-        self._sending = False
         self._hook: tuple[CommHook, Any] | None = None
         if group is not None and overlap:
             for parameter in self._parameters:
@@ -127,29 +148,11 @@ class Reducer:
         self._hook = (hook, state)
 
     def begin(self, scale: float, sending: bool) -> None:
-        """A step begins. Gradients from before are kept aside, since they have been averaged already.
-
-        Args:
-            scale: for the gradients of this step.
-            sending: whether they are averaged at its end, or kept for a later step that does.
-        """
-        self._scale, self._sending = scale, sending and self._group is not None
+        super().begin(scale, sending and self._group is not None)
         self._counts, self._late, self._next = {}, set(), 0
-        grads = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
-        if self._keeps:
-            self._kept = grads
-        else:
-            self._before, self._kept = grads, {}
-        for parameter in self._parameters:
-            parameter.grad = None
         for bucket in self._buckets:
             bucket.handle = None
             bucket.waiting = sum(self._expected.get(parameter, 0) > 0 for parameter in bucket.parameters())
-
-    def cancel(self) -> None:
-        """There was no backward pass: the gradients are as they were."""
-        for parameter, gradient in (self._kept if self._keeps else self._before).items():
-            parameter.grad = gradient
 
     def finish(self) -> None:
         """The step is over: its gradients are scaled, averaged over the replicas, and added to those from before."""
@@ -259,7 +262,7 @@ def reducers(parameters: Iterable[nn.Parameter], bucket_bytes: int, overlap: boo
     parts = []
     for kind, each in by_kind.items():
         replicas = state.group(kind)
-        group = Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
+        group = replicas if state.cfg.ddp and replicas.size > 1 else None
         parts.append(Reducer(each, group, bucket_bytes, overlap, factors))
     return Reducers(parts)
 
@@ -281,20 +284,84 @@ def _wait(bucket: Bucket) -> None:
 
 
 def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[Bucket]:
-    """From the last parameter to the first, about as backward passes come to them; one type and device in each."""
-    buckets: list[list[nn.Parameter]] = []
-    size = 0
-    for parameter in reversed(parameters):
-        last = buckets[-1][-1] if buckets else None
-        length = parameter.numel() * parameter.element_size()
-        if (
-            last is None
-            or last.dtype != parameter.dtype
-            or last.device != parameter.device
-            or size + length > bucket_bytes
-        ):
-            buckets.append([])
-            size = 0
-        buckets[-1].append(parameter)
-        size += length
-    return [Bucket(index, each) for index, each in enumerate(buckets)]
+    """From the last parameter to the first, about as backward passes come to them; one type in each."""
+    taken = _take_tensors(reversed(parameters), bucket_bytes)  # type: ignore[no-untyped-call]
+    return [Bucket(index, each) for index, each in enumerate(taken)]
+
+
+# `fully_shard` has reduced each microbatch's gradients within a copy already. What is left travels once per step, and
+# only between ranks that have the same part.
+class ShardedGradients(Gradients):
+    """Does for shards what :class:`Reducer` does for whole parameters, and has one for those that are whole."""
+
+    def __init__(self, sharding: Sharding, world: Group, bucket: int) -> None:
+        super().__init__(sharding.parts.values())
+        self._sharding, self._world, self._bucket = sharding, world, bucket
+        self._parts = {name: each for name, each in sharding.parts.items() if each.requires_grad}
+        self._whole = Reducer(sharding.whole.values(), world, overlap=False)
+        self._copies = sharding.mesh["replicate"]
+
+    def register_comm_hook(self, hook_state: Any, hook: Any) -> None:
+        raise SMPUnsupportedError(
+            "model.register_comm_hook: with sharded_data_parallel_degree over 1 gradients are reduced by torch's "
+            "fully_shard, which has no such hooks; leave it out"
+        )
+
+    def begin(self, scale: float, sending: bool) -> None:
+        super().begin(scale, sending)
+        self._whole.begin(scale, sending)
+        self._sharding.used.clear()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._whole.cancel()
+
+    def finish(self) -> None:
+        """As :meth:`Reducer.finish`; gradients of shards are without the loss scale then."""
+        self._whole.finish()
+        used = self._used()
+        loss_scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
+        for name, part in self._parts.items():
+            if name not in used:
+                part.grad = None
+                continue
+            if part.grad is None:  # on this rank
+                part.grad = torch.zeros_like(part)
+            here(part.grad).mul_(self._scale / loss_scale)
+        _add(self._kept)
+        self._keeps = not self._sending
+        if self._sending:
+            self._average([here(part.grad) for part in self._parts.values() if part.grad is not None])
+            _add(self._before)
+
+    def _used(self) -> set[str]:
+        """The parameters that any rank has a gradient for; the same on all."""
+        names = list(self._parts)
+        flagged = [
+            float(name in self._sharding.used or part in self._kept or _nonzero(part))
+            for name, part in self._parts.items()
+        ]
+        device = next((here(part).device for part in self._parts.values()), torch.device("cpu"))
+        flags = torch.tensor(flagged, device=device)
+        if names:
+            dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._world.process_group)
+        return {name for name, flag in zip(names, flags.tolist()) if flag > 0}
+
+    def _average(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Over the copies, in place."""
+        copies = self._copies.size()
+        if copies == 1:
+            return
+        size = self._bucket * max((each.element_size() for each in gradients), default=1)
+        for bucket in _take_tensors(gradients, size):  # type: ignore[no-untyped-call]
+            flat = _flatten_dense_tensors(bucket)  # type: ignore[no-untyped-call]
+            dist.all_reduce(flat, group=self._copies.get_group())
+            flat.div_(copies)
+            parts = _unflatten_dense_tensors(flat, bucket)  # type: ignore[no-untyped-call]
+            for each, values in zip(bucket, parts):
+                each.copy_(values)
+
+
+def _nonzero(part: nn.Parameter) -> bool:
+    """Whether a gradient came past autograd's notes: of a parameter that was used outside of its module."""
+    return part.grad is not None and bool(here(part.grad).any())

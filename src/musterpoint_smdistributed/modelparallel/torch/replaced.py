@@ -5,11 +5,10 @@ A module elsewhere has to be called with these: they go there with the arguments
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import operator
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 import torch
 from torch import nn
@@ -32,10 +31,7 @@ class ComputedWeights:
 
     def in_calls(self, here: bool) -> Callable[..., Any]:
         """The module's forward function for calls of other ranks, which computes them first.
-
-        Args:
-            here: whether this rank has the module; where it hasn't, its hooks of this kind go.
-        """
+        ``here``: whether this rank has the module; where it hasn't, its hooks of this kind go."""
         native: Callable[..., Any] = self._module.forward
         if not self._hooks:
             return native
@@ -67,10 +63,7 @@ class _Slot(NamedTuple):
 
 class Slots:
     """Where a model's modules keep what doesn't change in a step but by such a call.
-
-    Args:
-        is_own: whether this rank has a module; its buffers may change.
-    """
+    ``is_own``: whether this rank has a module; its buffers may change."""
 
     def __init__(self, modules: Mapping[str, nn.Module], is_own: Callable[[nn.Module], bool]) -> None:
         self._modules, self._is_own = modules, is_own
@@ -123,20 +116,3 @@ class Slots:
 
 def _tensors(held: Iterable[dict[str, Any]]) -> list[Any]:
     return list(itertools.chain.from_iterable(map(_values, held)))
-
-
-@contextlib.contextmanager
-def put(module: nn.Module, tensors: Tensors) -> Iterator[None]:
-    """``module`` and those in it have other tensors inside of this."""
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    try:
-        for name, tensor in tensors.items():
-            path, _, key = name.rpartition(".")
-            inner = module.get_submodule(path)
-            held: dict[str, Any] = inner._parameters if key in inner._parameters else inner._buffers
-            before.append((held, key, held[key]))
-            held[key] = tensor
-        yield
-    finally:
-        for held, key, tensor in reversed(before):
-            held[key] = tensor

@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequenc
 
 import torch
 from torch import nn
+from torch.nn.utils.stateless import _reparametrize_module
 
 from . import absent, log, passes
 from .effects import Attribute, Changed, Place
@@ -27,10 +28,9 @@ from .packing import Names, pack, unpack
 from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
-from .replaced import ComputedWeights, Slots, Tensors, put
+from .replaced import ComputedWeights, Slots, Tensors
 from .scheduler import current
-from .stages import Chain, ChainKey, chain
-from .tracing import Untraceable, signature
+from .stages import Chain, ChainKey, Untraceable, chain, signature
 from .verification import differs, untouched
 
 VERIFY = "SMP_VERIFY"
@@ -304,9 +304,10 @@ class ModuleRouting:
         place = ANYWHERE if known is None else self._places.of(known[1])
         return None if place == ANYWHERE else place
 
-    def is_away(self, rank: int) -> bool:
-        """Whether calls go to another rank; not while this one still has all values."""
-        return rank != self._rank and not self._all_here
+    def is_away(self, module: nn.Module) -> bool:
+        """Whether calls of a module go to another rank; not while this one still has all values."""
+        place = self.place_of(module)
+        return place is not None and place >= 0 and place != self._rank and not self._all_here
 
     def call_again(
         self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
@@ -391,7 +392,7 @@ class ModuleRouting:
         return stage
 
     def _call_with(self, name: str, tensors: Tensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with put(self.names.modules[name], tensors):
+        with _reparametrize_module(self.names.modules[name], tensors):  # type: ignore[arg-type]  # None may be one
             return self._native[name](*args, **kwargs)
 
     def arrive(self, effects: Iterable[Changed | Attribute], what: str) -> None:

@@ -166,10 +166,7 @@ class Scheduler:
 
     def run_here(self, task: Task, others: Callable[[Task], None]) -> None:
         """Runs the task in the calling thread, which is faster: most answers to other ranks need no others.
-
-        Args:
-            others: runs others until the task is the next to go on; called where it waits.
-        """
+        ``others``: runs others until the task is the next to go on; called where it waits."""
         task._others = others
         _local.task = task
         task.since = sequence()

@@ -82,8 +82,6 @@ class Server(ABC):
     begun a backward pass.
 
     Args:
-        transport: the connections; messages of theirs come into ``inbox``.
-        inbox: the messages.
         ranks: the global ranks of the pipeline, in its order; the first is the leader.
         rank: this rank among them.
         everyone: all global ranks of the job, to be told of a failure.
@@ -179,9 +177,9 @@ class Server(ABC):
         except RuntimeError as error:
             raise self.failure_of_another(error) from None
 
-    @abstractmethod
     def _wait_with_leader(self, work: Any) -> None:
         """Waits for a collective in which the leader takes part as well."""
+        self._wait_only(work)
 
     def _gather(self, value: Any) -> list[Any]:
         """What each rank of the pipeline says behind this step, in their order."""

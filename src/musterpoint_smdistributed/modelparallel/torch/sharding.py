@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter, OrderedDict
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,75 +21,17 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_ten
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import absent, delayed, log, passes
+from . import absent, delayed, passes
+from .agreement import END, GatherOrder
 from .errors import SMPStepError
 from .model_state import PARTIAL
-from .part_reads import FIRST_STEPS
-from .same_calls import digest, told_by_all
-
-# Collectives are matched by their order alone. Where data decide which layer of a row comes next (experts,
-# LayerDrop), one rank's part of a layer would be put together with another one's part of another layer, without a
-# word; or the one would wait for the other for ever.
-END = "nothing more"
-
-
-class GatherOrder:
-    """Of this rank, in the step that runs."""
-
-    def __init__(self, ranks: Sequence[int]) -> None:
-        self._ranks = ranks
-        # of its own: what another rank is about to gather must not be matched with what it says
-        self._group = dist.new_group(list(ranks), backend="gloo", use_local_synchronization=True)
-        self._names: list[str] = []
-        self._looks = False
-
-    def begin(self, calls: int) -> None:
-        """A step function is called, which has been so often before. In its first steps ranks compare before each
-        gathering, which would wait for ever if they differ in number; later behind each forward pass and step.
-        """
-        self._names.clear()
-        self._looks = calls < FIRST_STEPS
-
-    def next(self, name: str) -> None:
-        """``name`` is about to be gathered, or :data:`END` of a forward pass has come."""
-        self._names.append(name)
-        if self._looks or name == END:
-            self._compare()
-
-    def end(self) -> None:
-        """The step is over."""
-        self._compare()
-
-    def _compare(self) -> None:
-        told = [digest(self._names)]
-        with log.waiting(f"a step, before {self._names[-1] if self._names else END} is gathered"):
-            said = told_by_all(told, self._ranks, self._group)
-        if all(each == told for each in said.values()):
-            return
-        orders: list[list[str]] = [[] for _ in self._ranks]
-        dist.all_gather_object(orders, self._names, group=self._group)
-        raise SMPStepError(_different(dict(zip(self._ranks, orders))))
-
-
-def _different(orders: dict[int, list[str]]) -> str:
-    """What is said of the first place where ranks differ."""
-    longest = max(map(len, orders.values()))
-    for place in range(longest):
-        names = {rank: order[place] if place < len(order) else END for rank, order in orders.items()}
-        if len(set(names.values())) > 1:
-            break
-    each = ", ".join(f"rank {rank} {name}" for rank, name in names.items())
-    return (
-        f"ranks call different layers of a row, or in another order: as number {place + 1} of the step {each}. Each "
-        "has a part of every one (sharded_data_parallel_degree), so all must call the same. Where data decide "
-        "(experts, LayerDrop), call all of them and weigh what they give, or leave the degree at 1"
-    )
-
 
 _FREED = "out of bounds for storage of size 0"
 """What torch says of a gathered parameter that has been given up."""
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 """Modules whose gradients may be sparse."""
+_LISTS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+"""Modules that don't compute when they are called."""
 LARGEST = 0.3
 """A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
 
@@ -111,19 +53,15 @@ class Limits(NamedTuple):
 class Sharding:
     """A model in shards.
 
-    Attributes:
-        mesh: the ranks, by copy (``replicate``) and by part of a copy (``shard``).
-        whole: parameters by their names that every rank has whole: scalars, those with sparse gradients, those of
-            another type than most.
-        parts: the others, by their names, as DTensors.
-        order: what is gathered in the step that runs.
-        used: names of the parameters that got a gradient in this step.
+    mesh: the ranks, by copy (``replicate``) and by part of a copy (``shard``).
+    whole: parameters by their names that every rank has whole: scalars, those with sparse gradients, those of another
+        type than most.
+    parts: the others, by their names, as DTensors.
+    order: what is gathered in the step that runs.
+    used: names of the parameters that got a gradient in this step.
+    half: the type that shards are gathered in; None: their own. Gradients are reduced in float32 then.
 
-    Args:
-        module: the script's model, with the same values on every rank.
-        mesh: as above.
-        half: the type that shards are gathered in; None: their own. Gradients are reduced in float32 then.
-        settle: gives delayed parameters, by their names, their memory and values, on all ranks alike.
+    ``settle`` gives delayed parameters, by their names, their memory and values, on all ranks alike.
     """
 
     def __init__(
@@ -246,7 +184,7 @@ class Sharding:
                 continue
             self._names[parameter] = name
             if parameter.requires_grad:
-                note = functools.partial(self._note, name)
+                note = functools.partial(lambda name, _: self.used.add(name), name)
                 parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
 
     def _computed(self, prefix: str, module: nn.Module, args: Any, result: Any) -> None:
@@ -259,9 +197,6 @@ class Sharding:
                     f"parameter {name} is changed in a forward pass, but each rank keeps a part of it, which stays as "
                     "it is (sharded_data_parallel_degree). Change it behind the step, or make it a buffer"
                 )
-
-    def _note(self, name: str, parameter: torch.Tensor) -> None:
-        self.used.add(name)
 
 
 class Reaching(TorchFunctionMode):
@@ -296,9 +231,8 @@ class Reaching(TorchFunctionMode):
 
 def _needs_values(func: Any) -> bool:
     """Whether it computes with what is in a tensor; properties do that give the tensor in another order."""
-    if getattr(func, "__name__", "") not in absent.WITHOUT_VALUE:
-        return True
-    return getattr(getattr(func, "__self__", None), "__name__", "") in ("T", "mT", "H", "mH")
+    name, own = absent.named(func)
+    return name not in absent.WITHOUT_VALUE or own in ("T", "mT", "H", "mH")
 
 
 def _has_part(values: tuple[Any, ...]) -> bool:
@@ -373,6 +307,46 @@ def _refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
             )
 
 
+# ---- the names by which AWS's published scripts reach shards
+
+# They log norms of parameters with these. Here a shard is a DTensor, and nothing is copied into flat buffers; the names
+# lead to the same values.
+
+
+def note(parameters: Iterable[torch.Tensor]) -> None:
+    """Gives each parameter ``ds_tensor``, what this rank has of it, which knows its ``ds_numel``."""
+    for each in parameters:
+        own: Any = here(each.detach())
+        own.ds_numel = own.numel()
+        each.ds_tensor = own  # type: ignore[attr-defined]
+
+
+class FlatGroup:
+    """A group of an optimizer as one row of elements: what this rank has of its parameters, one after the other."""
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        self._places: dict[tuple[int, int], Any] = {}
+        start = 0
+        for each in parameters:
+            size = each.ds_tensor.numel()
+            self._places[start, size] = each.ds_tensor
+            start += size
+        self._size = start
+
+    def numel(self) -> int:
+        return self._size
+
+    def narrow(self, dim: int, start: int, length: int) -> torch.Tensor:
+        """The elements of one parameter, as they are now and later."""
+        found = self._places.get((start, length))
+        if dim or found is None:
+            raise SMPStepError(
+                f"optimizer.fp32_partitioned_groups_flat: narrow({dim}, {start}, {length}) isn't one parameter's "
+                "place, and shards aren't in one row here: use parameter.ds_tensor"
+            )
+        return torch.Tensor.flatten(found)
+
+
 # ---- which modules make a group
 
 
@@ -422,7 +396,7 @@ def _groups(root: nn.Module, ignored: set[nn.Parameter]) -> list[nn.Module]:
         if module in found:
             return
         size = _size(module, ignored)
-        if in_row and size and _callable(module) and alone(module) and not _changes_its_input(module):
+        if in_row and size and not isinstance(module, _LISTS) and alone(module) and not _changes_its_input(module):
             inner = len(found)
             if size > LARGEST * total:
                 search_in(module)
@@ -443,11 +417,6 @@ def _groups(root: nn.Module, ignored: set[nn.Parameter]) -> list[nn.Module]:
 
 def _size(module: nn.Module, ignored: set[nn.Parameter]) -> int:
     return sum(each.numel() for each in module.parameters() if each not in ignored)
-
-
-def _callable(module: nn.Module) -> bool:
-    """Whether it computes when it is called; lists of modules don't."""
-    return not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.ParameterList | nn.ParameterDict)
 
 
 def _changes_its_input(module: nn.Module) -> bool:

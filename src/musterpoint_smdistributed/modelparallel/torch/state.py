@@ -10,7 +10,6 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from ...shared import backend, rank_environment
 from .. import __version__
@@ -205,21 +204,9 @@ def _join(cfg: Config, port_given: bool) -> None:
     name = cfg.ddp_dist_backend
     if name == "nccl" and not backend.has_nccl():
         log.warn(f"{cfg.shown('ddp_dist_backend')}: there is no GPU here, so the ranks use gloo")
-    if "RANK" not in os.environ:  # no launcher: one rank
-        dist.init_process_group(_backend(name), store=HashStore(), rank=0, world_size=1)
-        return
-    if cfg.ddp_port and not port_given:
+    if cfg.ddp_port and not port_given and "RANK" in os.environ:
         os.environ["MASTER_PORT"] = str(cfg.ddp_port)
-    dist.init_process_group(_backend(name))
-
-
-def _backend(name: str = "auto") -> str:
-    """What torch calls the backend: for CPUs always gloo, and for GPUs NCCL unless ``name`` is gloo."""
-    if name == "gloo":
-        return name
-    if backend.register():
-        return backend.NAME
-    return "cpu:gloo,cuda:nccl" if backend.has_nccl() else "gloo"
+    backend.join("gloo" if name == "gloo" else backend.default())
 
 
 def _groups(topology: Topology, rank: int) -> dict[Kind, Group]:
@@ -231,7 +218,7 @@ def _groups(topology: Topology, rank: int) -> dict[Kind, Group]:
     made: dict[tuple[tuple[int, ...], ...], Any] = {}
     if _has_cpu(dist.group.WORLD):
         made[topology.groups("world")] = dist.group.WORLD
-    name = _backend("gloo" if dist.get_backend() == "gloo" else "auto")
+    name = "gloo" if dist.get_backend() == "gloo" else backend.default()
     found: dict[Kind, Group] = {}
     for kind in KINDS:
         all_of_kind = topology.groups(kind)

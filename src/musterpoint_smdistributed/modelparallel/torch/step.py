@@ -73,41 +73,35 @@ def merge(values: Sequence[Any]) -> Any:
         return StepOutput(values)
     if isinstance(first, torch.Size):
         return list(values)
-    if isinstance(first, (list, tuple)) and all(len(value) == len(first) for value in values):
-        merged = [merge(parts) for parts in zip(*values)]
-        return type(first)(*merged) if hasattr(first, "_fields") else type(first)(merged)
-    if isinstance(first, MutableMapping) and all(value.keys() == first.keys() for value in values):
-        mapping = copy.copy(first)
-        for key in first:
-            mapping[key] = merge([value[key] for value in values])
-        return mapping
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in dataclasses.fields(first)]
-        record = copy.copy(first)
-        for name in names:
-            object.__setattr__(record, name, merge([getattr(value, name) for value in values]))
-        return record
-    return list(values)
+    found = _together(values, lambda *parts: merge(parts))
+    return list(values) if found is None else found
 
 
 def detached(value: Any) -> Any:
     """The same structure, its tensors without their graphs."""
     if isinstance(value, torch.Tensor):
         return value.detach()
-    if isinstance(value, (list, tuple)):
-        parts = [detached(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if isinstance(value, MutableMapping):
-        mapping = copy.copy(value)
-        for key in value:
-            mapping[key] = detached(value[key])
+    found = _together([value], detached)
+    return value if found is None else found
+
+
+def _together(values: Sequence[Any], part: Callable[..., Any]) -> Any:
+    """One structure like all of ``values``, each ``part`` made of theirs; None: they are no containers of one shape."""
+    first = values[0]
+    if isinstance(first, (list, tuple)) and all(len(value) == len(first) for value in values):
+        parts = [part(*each) for each in zip(*values)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if isinstance(first, MutableMapping) and all(value.keys() == first.keys() for value in values):
+        mapping = copy.copy(first)
+        for key in first:
+            mapping[key] = part(*(value[key] for value in values))
         return mapping
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        record = copy.copy(value)
-        for field in dataclasses.fields(value):
-            object.__setattr__(record, field.name, detached(getattr(value, field.name)))
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        record = copy.copy(first)
+        for field in dataclasses.fields(first):
+            object.__setattr__(record, field.name, part(*(getattr(value, field.name) for value in values)))
         return record
-    return value
+    return None
 
 
 def split_arguments(
@@ -115,11 +109,8 @@ def split_arguments(
 ) -> list[inspect.BoundArguments]:
     """The arguments of each microbatch.
 
-    Args:
-        bound: the arguments of the batch.
-        count: how many microbatches there are.
-        whole: names of arguments that each of them gets as they are.
-        axes: by argument, the axis on which its tensors are cut; 0 where it isn't named.
+    ``whole``: names of arguments that each of them gets as they are. ``axes``: by argument, the axis on which its
+    tensors are cut; 0 where it isn't named.
     """
     parameters = bound.signature.parameters
     result = []
@@ -153,14 +144,10 @@ def split(value: Any, count: int, index: int, axis: int, name: str) -> Any:
             f"argument {name!r} of the step function is a PackedSequence, which can't be cut into microbatches: name "
             "it in non_split_inputs, or pass padded sequences and pack them inside"
         )
-    if isinstance(value, (list, tuple, set)):
-        parts = [split(part, count, index, axis, name) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if isinstance(value, MutableMapping):
-        mapping = copy.copy(value)
-        for key in value:
-            mapping[key] = split(value[key], count, index, axis, name)
-        return mapping
+    if isinstance(value, set):
+        return type(value)(split(part, count, index, axis, name) for part in value)
+    if isinstance(value, (list, tuple, MutableMapping)):
+        return _together([value], lambda part: split(part, count, index, axis, name))
     return value
 
 

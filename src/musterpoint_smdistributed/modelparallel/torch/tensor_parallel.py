@@ -16,12 +16,11 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import absent, delayed, log, passes, values
+from . import absent, delayed, log, model_state, passes
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError, indivisible, refuse_unknown
-from .nn.embedding import DistributedEmbedding
 from .nn.huggingface import families
-from .nn.linear import DistributedLinear
+from .nn.layers import DistributedEmbedding, DistributedLinear
 from .state import state
 
 Class = TypeVar("Class", bound=type)
@@ -61,9 +60,7 @@ def tensor_parallelism(enabled: bool = True, **tp_config: Any) -> Iterator[None]
     """Supported modules made inside are distributed, or are not; of nested contexts the innermost counts.
 
     ``tp_config``: arguments of the distributed modules; those count more than what a registered class's hook says.
-
-    Raises:
-        TypeError: an argument that no distributed module has, neither of ``smp.nn`` nor of those registered so far.
+    Raises TypeError: an argument that no distributed module has, neither of ``smp.nn`` nor of those registered so far.
     """
     _refuse_unknown("smp.tensor_parallelism", tp_config)
     with _marks.on_modules_made_inside(Mark(enabled, tp_config)):
@@ -122,10 +119,7 @@ def tp_register(
     return_hook: Hook | None = None,
 ) -> Callable[[Class], Class]:
     """A decorator of a module class that says which distributed module takes its place.
-
-    Raises:
-        TypeError: ``dist_module`` isn't a class derived from ``smp.nn.DistributedModule``.
-    """
+    Raises TypeError: ``dist_module`` isn't a class derived from ``smp.nn.DistributedModule``."""
 
     def register(module_cls: Class) -> Class:
         tp_register_with_module(module_cls, dist_module, init_hook, forward_hook, return_hook)
@@ -195,7 +189,7 @@ def distribute(root: nn.Module) -> nn.Module:
     new = visit(root, "")
     _say(new, skipped)
     if any(
-        isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and _has_distributed(each)
+        isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and any(True for _ in _outermost(each))
         for each in new.modules()
     ):
         # its fast path for evaluation takes the weights of its linear layers without calling them
@@ -208,10 +202,6 @@ def mark(root: nn.Module) -> None:
     for module in root.modules():
         if isinstance(module, DistributedModule):
             module.mark()
-
-
-def _has_distributed(module: nn.Module) -> bool:
-    return any(isinstance(each, DistributedModule) for each in module.modules())
 
 
 def _say(root: nn.Module, skipped: Mapping[str, list[str]]) -> None:
@@ -297,7 +287,7 @@ def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | No
         new = _alike(module, lambda: family.kind(**found))
     except IndivisibleError as error:
         return str(error), None
-    values.share(delayed.named(module), values.everything)
+    model_state.share(delayed.named(module), model_state.everything)
     new.takes_place_of(module, family.name, family.prefix, family.ours)
     for each in module.parameters():
         absent.release(each)  # the script may keep the module
@@ -315,7 +305,7 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
         new = _alike(module, lambda: found.module(*args, **kwargs))
     except IndivisibleError as error:
         return str(error), None
-    values.share(delayed.named(module), values.everything)
+    model_state.share(delayed.named(module), model_state.everything)
     _take_values(new, module)
     _adapt(new, found)
     return "", new

@@ -30,10 +30,7 @@ class Place(NamedTuple):
 
 class Topology:
     """The places of all ranks, and the groups they make.
-
-    Raises:
-        ValueError: ``pp`` times ``tp`` doesn't divide ``world``, or ``strategy`` is unknown.
-    """
+    Raises ValueError: ``pp`` times ``tp`` doesn't divide ``world``, or ``strategy`` is unknown."""
 
     def __init__(self, world: int, pp: int = 1, tp: int = 1, strategy: str = "cluster") -> None:
         if world % (pp * tp):

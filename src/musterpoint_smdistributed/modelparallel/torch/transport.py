@@ -7,6 +7,7 @@ there is a thread that reads large ones while this rank does something else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import secrets
@@ -16,41 +17,27 @@ import struct
 import threading
 import time
 import weakref
-from typing import Any, Callable, Generator, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Generator, NamedTuple, Sequence
 
 import torch
 
-from ...shared.admission import Admission, proof, proves
+from ...shared.admission import Admission, proof, proves, receive
 from .connection import Connection, waiter
 
 
 # A rank that computes doesn't wake for small messages either; it looks when it has time. On busy cores each thread
 # that has to wake costs more than what it does. Large messages are read by threads meanwhile, so that senders can go
 # on.
-class Reader(Protocol):
-    """What the inbox needs of the connections. ``waits``: whether :meth:`wait` works here."""
-
-    waits: bool
-
-    def look(self) -> None:
-        """Delivers what has come."""
-
-    def wait(self, seconds: float | None) -> None:
-        """Waits until something comes, and delivers it; not longer than so many seconds, or until :meth:`wake`."""
-
-    def wake(self) -> None: ...
-
-
 class Inbox:
     """Messages in the order in which they came. Any thread may put one; one at a time takes them out."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reader: Reader | None = None
+        self._reader: Transport | None = None
         self._is_waiting = False
         self._has_looked = False  # the last time something was asked for, and nothing had come
 
-    def reads(self, reader: Reader) -> None:
+    def reads(self, reader: Transport) -> None:
         """From now on."""
         self._reader = reader
 
@@ -129,12 +116,7 @@ class Transport:
     """This rank's connections.
 
     waits: whether :meth:`look` and :meth:`wait` work here; else messages are delivered by threads alone.
-
-    Args:
-        rank: this rank, in whatever numbering the peers have in :meth:`connect`.
-        deliver: takes each message; called by whatever thread reads the connection.
-        host: the address of this host at which its peers reach it.
-        device: where tensors go that were on the sender's GPU.
+    ``deliver`` is called by whatever thread reads a connection; ``device`` is where tensors go that were on a GPU.
     """
 
     def __init__(
@@ -149,7 +131,8 @@ class Transport:
         self._lost: set[int] = set()
         self._arrived = threading.Condition()
         self._admission: Admission[int] | None = None
-        self._listener = socket.create_server((host, 0), family=_family(host), backlog=128)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=128)
         self.address = Address(host, self._listener.getsockname()[1])
         self.waits = hasattr(select, "EPOLLEXCLUSIVE")  # elsewhere than Linux all threads would wake
         self._bell, self._ringer = os.pipe()
@@ -163,13 +146,8 @@ class Transport:
     def connect(self, token: bytes, addresses: dict[int, Address], peers: Sequence[int], seconds: float = 300) -> None:
         """Opens the connections to ``peers``, each of which calls this as well.
 
-        Args:
-            token: the job's, the same on all ranks.
-            addresses: of every rank that may ever send something to this one.
-
-        Raises:
-            OSError: a peer can't be reached, or doesn't know the token.
-            TimeoutError: a peer hasn't connected in time.
+        ``addresses``: of every rank that may ever send something to this one. Raises OSError where a peer can't be
+        reached or doesn't know the token, and TimeoutError where one hasn't connected in time.
         """
         self._token, self._addresses, self._peers = token, addresses, frozenset(peers)
         # strangers get no thread, and little time: whoever reaches the port may connect as often as it likes
@@ -195,15 +173,13 @@ class Transport:
 
     def tell(self, to: int, body: Any, seconds: float = 2) -> None:
         """Sends one message to any rank of ``addresses``, over a connection of its own if need be. Never raises."""
-        try:
+        with contextlib.suppress(OSError):  # it has ended, or will hear of it from another rank
             if to in self._connections:
                 self._connections[to].send(body, ())
                 return
             connection = Connection(_dial(self._rank, self._addresses[to], self._token, seconds), None)
             connection.send(body, ())
             connection.close()
-        except OSError:
-            pass  # it has ended, or will hear of it from another rank
 
     def look(self) -> None:
         """Delivers what has come from the peers."""
@@ -216,23 +192,22 @@ class Transport:
         connections = dict(self._connections)
         try:
             for connection in connections.values():
-                _wakes_at(connection, 1)
+                connection.wakes_at(1)
             ready = {descriptor for descriptor, _ in self._poll.poll(seconds)}
         finally:
             for connection in connections.values():
-                _wakes_at(connection, LARGE)
+                connection.wakes_at(LARGE)
         if self._bell in ready:
-            _empty(self._bell)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._bell, 4096)
         for peer, connection in connections.items():
             if connection.socket.fileno() in ready:
                 self._read(peer, connection)
 
     def wake(self) -> None:
         """Who waits goes on."""
-        try:
+        with contextlib.suppress(OSError):  # it has been rung often enough, or is closed
             os.write(self._ringer, b"\0")
-        except OSError:
-            pass  # it has been rung often enough, or is closed
 
     def close(self) -> None:
         if self._admission is not None:
@@ -256,7 +231,7 @@ class Transport:
             if peer in self._peers and peer not in self._connections:  # else it only tells one thing
                 self._connections[peer] = connection
                 if self.waits:
-                    _wakes_at(connection, LARGE)
+                    connection.wakes_at(LARGE)
                     # before the thread does the same, and so it is this one that wakes if both wait
                     self._poll.register(connected, select.EPOLLIN | select.EPOLLEXCLUSIVE)
             self._arrived.notify_all()
@@ -292,10 +267,8 @@ class Transport:
         if not first:
             return
         if self.waits:
-            try:
+            with contextlib.suppress(OSError, ValueError):  # closed on this side
                 self._poll.unregister(connection.socket)  # it would wake who waits for ever
-            except (OSError, ValueError):
-                pass  # closed on this side
         self._deliver(Message(peer, Lost(str(error) or "the connection was closed"), []))
 
 
@@ -311,16 +284,6 @@ def new_token() -> bytes:
     return secrets.token_bytes(32)
 
 
-def _receive(connected: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connected.recv(size - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
-
-
 def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.socket:
     """Connects, proves to know the token, and has the other side prove it first."""
     connected = socket.create_connection(address, timeout=seconds)
@@ -328,8 +291,8 @@ def _dial(rank: int, address: Address, token: bytes, seconds: float) -> socket.s
         connected.settimeout(min(seconds, HANDSHAKE_SECONDS))
         mine = secrets.token_bytes(NONCE) + HELLO.pack(rank)
         connected.sendall(mine)
-        theirs = _receive(connected, NONCE)
-        if not proves(_receive(connected, PROOF), token, b"accept", mine, theirs):
+        theirs = receive(connected, NONCE)
+        if not proves(receive(connected, PROOF), token, b"accept", mine, theirs):
             raise OSError(f"who listens at {address.host}:{address.port} doesn't know this job's token")
         connected.sendall(proof(token, b"connect", mine, theirs))
     except EOFError:
@@ -353,24 +316,6 @@ def _check(caller: socket.socket, token: bytes, ranks: frozenset[int]) -> Genera
     return int(rank)
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _wakes_at(connection: Connection, size: int) -> None:
-    try:
-        connection.wakes_at(size)
-    except OSError:
-        pass  # closed
-
-
-def _empty(pipe: int) -> None:
-    try:
-        os.read(pipe, 4096)
-    except BlockingIOError:
-        pass
-
-
 _OPEN: weakref.WeakSet[Transport] = weakref.WeakSet()
 
 
@@ -378,10 +323,8 @@ def _forget() -> None:
     """In a forked child, such as a DataLoader's worker: it would keep the connections open when this rank has ended."""
     for transport in list(_OPEN):
         for connected in [transport._listener, *(each.socket for each in transport._connections.values())]:
-            try:
+            with contextlib.suppress(OSError):
                 os.close(connected.detach())
-            except OSError:
-                pass
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -89,13 +89,8 @@ def _attend(
         length = query.shape[-2]
         hidden = torch.ones(length, key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
         mask = mask.to(query.dtype).masked_fill(hidden, float("-inf"))
-    return scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=None if mask is None else mask.to(query.dtype),
-        dropout_p=module.dropout if module.training else 0.0,
-        is_causal=causal and mask is None,
-        scale=module.scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+        causal = False
+    mask = None if mask is None else mask.to(query.dtype)
+    dropout = module.dropout if module.training else 0.0
+    options = {"scale": module.scale, "enable_gqa": query.shape[1] != key.shape[1]}
+    return scaled_dot_product_attention(query, key, value, mask, dropout, causal, **options)

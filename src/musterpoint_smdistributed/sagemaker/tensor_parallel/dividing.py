@@ -21,10 +21,8 @@ _PLACEMENTS = "_tsm_placements"
 def parallelize(model: nn.Module, mesh: DeviceMesh, from_rank0: bool = False) -> nn.Module:
     """Makes all parameters DTensors on ``mesh``, and has modules compute with their part of them.
 
-    The first rank's weights count.
-
-    Args:
-        from_rank0: rank 0 of the job has weights, while others may have none (on the meta device).
+    The first rank's weights count. ``from_rank0``: rank 0 of the job has weights, while others may have none (on the
+    meta device).
     """
     styles = _styles(model, mesh.size())
     _check_heads(model, mesh.size())
@@ -68,6 +66,13 @@ def on_tensor_ranks(value: torch.Tensor) -> bool:
 def shared_out_as(before: Any, value: nn.Parameter) -> nn.Parameter:
     """``value``, of all ranks, in the place of ``before``, which had no memory."""
     return shared_out(value, before.device_mesh, before.placements[0])
+
+
+def divided_as(parameter: DTensor, local: torch.Tensor) -> DTensor:
+    """This rank's part of something that is divided as the parameter is."""
+    mesh, placements = parameter.device_mesh, parameter.placements
+    shape, stride = parameter.shape, parameter.stride()
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
 def placements_of(model: nn.Module) -> dict[str, Placement]:

@@ -13,10 +13,8 @@ from .. import distributed
 class DistributedDataParallel(nn.parallel.DistributedDataParallel):
     """Averages gradients over all ranks; joins them first where the script hasn't.
 
-    Differs from torch's in that a module on the CPU may be given ``device_ids``, which don't matter then.
-
-    Raises:
-        ValueError: ``gradient_accumulation_steps`` is more than 1.
+    Differs from torch's in that a module on the CPU may be given ``device_ids``, which don't matter then. Raises
+    ValueError: ``gradient_accumulation_steps`` is more than 1.
     """
 
     def __init__(

@@ -2,10 +2,8 @@
 
 from .attention import DistributedAttentionLayer, FlashAttentionLayer
 from .base import DistributedModule
-from .embedding import DistributedEmbedding
-from .linear import DistributedLinear
+from .layers import DistributedEmbedding, DistributedLayerNorm, DistributedLinear, FusedLayerNorm
 from .lm_head import DistributedTransformerLMHead
-from .normalization import DistributedLayerNorm, FusedLayerNorm
 from .transformer import DistributedTransformer, DistributedTransformerLayer, DistributedTransformerOutputLayer
 
 __all__ = [

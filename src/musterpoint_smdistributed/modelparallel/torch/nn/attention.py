@@ -14,21 +14,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ..agreement import apart
 from ..state import state
 from . import layouts
 from .base import DistributedModule, must_divide, refuse_unknown
-from .dropout import Dropout, apart
+from .layers import ColumnLinear, Dropout, InnerLayerNorm, RowLinear
 from .layouts import Enter, Entered, Layout
-from .linear import ColumnLinear, RowLinear
-from .normalization import InnerLayerNorm
 
 
 def rotated(heads: torch.Tensor, dims: int, base: float = 10000.0, halves: bool = False) -> torch.Tensor:
     """Queries or keys of shape (batch, heads, sequence, head size), with their first ``dims`` channels rotated.
-
-    Args:
-        halves: a channel's partner is the one half of ``dims`` further (GPT-NeoX), and not the next one (GPT-J).
-    """
+    ``halves``: a channel's partner is the one half of ``dims`` further (GPT-NeoX), and not the next one (GPT-J)."""
     length = heads.shape[2]
     wide = torch.promote_types(heads.dtype, torch.float32)
     steps = torch.arange(0, dims, 2, device=heads.device, dtype=wide) / dims
@@ -48,9 +44,7 @@ def rotated(heads: torch.Tensor, dims: int, base: float = 10000.0, halves: bool 
 def distance_bias(heads: int, length: int, most: float, like: torch.Tensor) -> torch.Tensor:
     """ALiBi (Press et al. 2022): what is added to the scores, of shape (1, heads, 1, length).
 
-    Args:
-        most: the exponent of the last head's slope, ``alibi_bias_max``.
-        like: a tensor of the type and device.
+    ``most``: the exponent of the last head's slope, ``alibi_bias_max``. ``like``: a tensor of the type and device.
     """
     power = 2 ** math.ceil(math.log2(heads))
     exponents = torch.arange(1, power + 1, device=like.device, dtype=torch.float64) * (most / power)
@@ -95,11 +89,9 @@ class FlashAttentionLayer(nn.Module):
     def forward(self, qkv: torch.Tensor, attn_mask: Any = None, causal: bool = False) -> torch.Tensor:
         """(batch, sequence, 3, heads, size) to (batch, sequence, heads, size); the mask is added to the scores."""
         query, key, value = (each.transpose(1, 2) for each in qkv.unbind(2))
-        scale = (
-            self.scale
-            if self.scale is not None
-            else score_scale(query.shape[-1] if self.scale_attention_scores else 1, self.layer_idx)
-        )
+        scale = self.scale
+        if scale is None:
+            scale = score_scale(query.shape[-1] if self.scale_attention_scores else 1, self.layer_idx)
         bias = attn_mask
         if self.use_alibi:
             distances = distance_bias(query.shape[1], key.shape[2], self.alibi_bias_max, query)
@@ -227,10 +219,7 @@ class DistributedAttentionLayer(DistributedModule):
             context = attend(
                 query, key, value, bias, causal, self.scale, dropped, self.attention_in_fp32, self.window_size
             )
-        return self._behind(context.transpose(1, 2).flatten(2), layout)
-
-    def _behind(self, context: torch.Tensor, layout: Layout) -> torch.Tensor:
-        output: torch.Tensor = self.dropout2(self.dense(context, layout), layout)
+        output: torch.Tensor = self.dropout2(self.dense(context.transpose(1, 2).flatten(2), layout), layout)
         return output
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:

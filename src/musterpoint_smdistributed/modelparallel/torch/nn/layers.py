@@ -110,18 +110,9 @@ class DistributedEmbedding(DistributedModule, nn.Embedding):
     ) -> None:
         must_divide("DistributedEmbedding", embedding_dim=embedding_dim)
         self.initializer_range = initializer_range
-        super().__init__(
-            num_embeddings,
-            embedding_dim,
-            padding_idx,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            sparse,
-            _weight,
-            device=device,
-            dtype=dtype,
-        )
+        place = {"device": device, "dtype": dtype}
+        lengths = (padding_idx, max_norm, norm_type)
+        super().__init__(num_embeddings, embedding_dim, *lengths, scale_grad_by_freq, sparse, _weight, **place)
         self._skip_allgather, self._skip_merge = _skip_allgather, _skip_scatter_and_merge
         self.divide()
 

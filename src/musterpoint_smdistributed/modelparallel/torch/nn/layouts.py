@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from .. import passes
+from ..distributed_parameters import together
 from ..errors import SMPStepError
 from ..state import Group, state
 
@@ -66,8 +67,6 @@ def chosen(hidden: torch.Tensor) -> Layout:
 
 def enter(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """From what the script has to a layout. Gradients of whole activations are whole on every rank."""
-    if degree() == 1:
-        return tensor
     if layout == "sequence":
         return moved(tensor, Replicate(), Shard(1), Shard(1))
     if layout == "whole" and not state.cfg.prescaled_batch:
@@ -77,8 +76,6 @@ def enter(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 def leave(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """The opposite of :func:`enter`."""
-    if degree() == 1:
-        return tensor
     if layout == "sequence":
         return moved(tensor, Shard(1), Replicate(), Replicate())
     if layout == "whole" and not state.cfg.prescaled_batch:
@@ -88,15 +85,11 @@ def leave(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 def gathered(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Activations of the whole batch, for weights that are divided; each rank's gradients are a part of the sum."""
-    if degree() == 1:
-        return tensor
     return moved(tensor, _placement(layout), Replicate(), Partial())
 
 
 def summed(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """The sum over the ranks of what each computed with its weights, in the layout."""
-    if degree() == 1:
-        return tensor
     after = _placement(layout)
     return moved(tensor, Partial(), after, after)
 
@@ -131,38 +124,24 @@ def gathered_mask(mask: Any, batch: int) -> Any:
 
 def to_parts(tensor: torch.Tensor) -> torch.Tensor:
     """The rank's part of the last axis, for the batch of all ranks."""
-    if degree() == 1:
-        return tensor
-    if state.cfg.prescaled_batch:
+    if degree() == 1 or state.cfg.prescaled_batch:
         return moved(tensor, Replicate(), Shard(-1), Shard(-1), tensor.dim())
-    _refuse_transforms()
-    return once(_Swap.apply(tensor, True))  # type: ignore[no-untyped-call]
+    return _swapped(tensor, True)
 
 
 def from_parts(tensor: torch.Tensor) -> torch.Tensor:
     """The opposite of :func:`to_parts`."""
-    if degree() == 1:
-        return tensor
-    if state.cfg.prescaled_batch:
-        return moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
-    _refuse_transforms()
-    return once(_Swap.apply(tensor, False))  # type: ignore[no-untyped-call]
+    return from_rows(tensor) if degree() == 1 or state.cfg.prescaled_batch else _swapped(tensor, False)
 
 
 def from_rows(tensor: torch.Tensor) -> torch.Tensor:
     """All of the last axis, for a batch that is the same on all ranks."""
-    return tensor if degree() == 1 else moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
+    return moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
 
 
 def batches_of_all(tensor: torch.Tensor) -> torch.Tensor:
     """Without gradients (indices): the batches of all ranks, one after the other."""
-    if degree() == 1 or state.cfg.prescaled_batch:
-        return tensor
-    group = state.group("tp")
-    tensor = tensor.detach().contiguous()
-    parts = [torch.empty_like(tensor) for _ in range(group.size)]
-    dist.all_gather(parts, tensor, group=group.process_group)
-    return torch.cat(parts)
+    return tensor if degree() == 1 or state.cfg.prescaled_batch else together(tensor, 0)
 
 
 def summed_to_script(tensor: torch.Tensor) -> torch.Tensor:
@@ -174,10 +153,9 @@ def moved(
     tensor: torch.Tensor, before: Placement, after: Placement, gradient: Placement, dims: int = 0
 ) -> torch.Tensor:
     """From one placement to another; ``gradient`` says how the gradient of the result comes back.
-
-    Args:
-        dims: of the tensor, where a placement counts from the last one.
-    """
+    ``dims``: of the tensor, where a placement counts from the last one."""
+    if degree() == 1:
+        return tensor
     _refuse_transforms()
     mesh = _mesh(state.group("tp"), tensor.device.type)
     before, after, gradient = (
@@ -217,6 +195,11 @@ def _mesh(group: Group, device: str) -> DeviceMesh:
         mesh = DeviceMesh.from_group(group.process_group, device)
         _meshes[key] = (group.process_group, mesh)  # with the group, whose id would be another's else
     return _meshes[key][1]
+
+
+def _swapped(tensor: torch.Tensor, forth: bool) -> torch.Tensor:
+    _refuse_transforms()
+    return once(_Swap.apply(tensor, forth))  # type: ignore[no-untyped-call]
 
 
 class _Swap(torch.autograd.Function):

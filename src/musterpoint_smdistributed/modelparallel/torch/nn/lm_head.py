@@ -10,9 +10,7 @@ from torch.nn import functional
 
 from . import layouts
 from .base import DistributedModule, must_divide
-from .dropout import Dropout
-from .embedding import DistributedEmbedding
-from .linear import DistributedLinear, normal
+from .layers import DistributedEmbedding, DistributedLinear, Dropout, normal
 from .transformer import DistributedTransformer
 
 MASKED = -10000.0

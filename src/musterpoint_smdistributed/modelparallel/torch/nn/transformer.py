@@ -16,10 +16,8 @@ from torch.nn import functional
 from . import layouts
 from .attention import DistributedAttentionLayer
 from .base import DistributedModule, must_divide, refuse_unknown
-from .dropout import Dropout
+from .layers import ColumnLinear, Dropout, InnerLayerNorm, RowLinear
 from .layouts import Enter, Entered, Layout, Leave
-from .linear import ColumnLinear, RowLinear
-from .normalization import InnerLayerNorm
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
@@ -191,10 +189,8 @@ class DistributedTransformer(DistributedModule):
     """``num_layers`` of :class:`DistributedTransformerLayer`, as ``seq_layers``; takes and gives what they do.
 
     With both ``pre_layernorm`` and ``post_layernorm`` each layer normalizes its inputs and its outputs. ``window_size``
-    may be a list, with a number or None for each layer.
-
-    Raises:
-        ValueError: that list has another length than ``num_layers``.
+    may be a list, with a number or None for each layer. Raises ValueError: that list has another length than
+    ``num_layers``.
     """
 
     def __init__(self, num_layers: int = 12, *args: Any, **kwargs: Any) -> None:

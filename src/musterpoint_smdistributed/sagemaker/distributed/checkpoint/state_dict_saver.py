@@ -87,10 +87,7 @@ def async_save(
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group: Any = None) -> list[int]:
     """Ends what has been written, all of it where ``blocking``; the indices of those, from the oldest on.
-
-    Raises:
-        Exception: what the writing of one ended with.
-    """
+    Raises Exception: what the writing of one ended with."""
     done = []
     for index, each in enumerate(list(_saving)):
         if blocking or each.future.done():

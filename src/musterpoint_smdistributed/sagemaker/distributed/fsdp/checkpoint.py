@@ -39,10 +39,7 @@ def save_model_checkpoint(
     extra_exports: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes one copy of the model into ``save_dir``, where an older one stays until it is whole; every rank calls it.
-
-    Raises:
-        SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3.
-    """
+    Raises SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3."""
     _check(state_dict_type)
     group, writes, place = _writers(checkpointing_pg_metadata, save_dir)
     values = {**_values(model, optimizer, scheduler), **(extra_exports or {})}

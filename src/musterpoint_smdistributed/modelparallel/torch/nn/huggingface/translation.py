@@ -99,11 +99,8 @@ _COUNT = "num_attention_heads"
 def to_ours(family: str, values: Mapping[str, Any], num_attention_heads: int | None = None) -> OrderedDict[str, Any]:
     """The state dict of a model of transformers as of this library's; one that has these names already stays.
 
-    Args:
-        num_attention_heads: of GPT-NeoX, whose tensors don't say it; else those of the wrapped model.
-
-    Raises:
-        ValueError: a key is none of that family's models, or the number of heads isn't known.
+    ``num_attention_heads``: of GPT-NeoX, whose tensors don't say it; else those of the wrapped model. Raises
+    ValueError: a key is none of that family's models, or the number of heads isn't known.
     """
     if _has_names(family, values, "ours"):
         return OrderedDict(values)
@@ -115,7 +112,10 @@ def to_ours(family: str, values: Mapping[str, Any], num_attention_heads: int | N
         if rule is None:
             found[key] = value
         elif rule.kind in ("together", "by_head"):
-            parts = _turned_parts(value) if rule.kind == "together" else _parts_of_heads(value, num_attention_heads)
+            if rule.kind == "together":
+                parts = [_turned(each) for each in value.chunk(3, dim=-1)]
+            else:
+                parts = _parts_of_heads(value, num_attention_heads)
             found.update(zip(names(family, key), parts))
         else:
             found[names(family, key)[0]] = _turned(value) if rule.kind == "turned" else value
@@ -130,10 +130,7 @@ def to_theirs(
     known: Collection[str] = (),
 ) -> OrderedDict[str, Any]:
     """The opposite; with ``max_seq_len`` GPT-2's and GPT-J's causal masks as well, which older transformers load.
-
-    Args:
-        known: the model's keys in transformers, where versions have several names.
-    """
+    ``known``: the model's keys in transformers, where versions have several names."""
     if _has_names(family, values, "theirs"):
         return OrderedDict(values)
     found: OrderedDict[str, Any] = OrderedDict()
@@ -219,10 +216,6 @@ def _present(values: Mapping[str, Any], key: str) -> Any:
 
 def _turned(value: torch.Tensor) -> torch.Tensor:
     return value.t().contiguous() if value.dim() == 2 else value
-
-
-def _turned_parts(value: torch.Tensor) -> list[torch.Tensor]:
-    return [_turned(each) for each in value.chunk(3, dim=-1)]
 
 
 def _parts_of_heads(value: torch.Tensor, heads: int | None) -> list[torch.Tensor]:

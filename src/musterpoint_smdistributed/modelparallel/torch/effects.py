@@ -192,6 +192,8 @@ def in_graph(value: Any, since: int = 0) -> bool:
         return value.grad_fn is not None and value.grad_fn._sequence_nr() >= since
     if isinstance(value, tuple):
         return any(in_graph(each, since) for each in value)
+    if isinstance(value, VALUES):
+        return False
     inside = (content(held) for held, _ in objects(value).values())
     leaves = (each for found in inside if found is not None for _, each in elements(found))
     return any(in_graph(each, since) for each in _pytree.tree_leaves(list(leaves)) if isinstance(each, torch.Tensor))
@@ -267,7 +269,9 @@ class Known(NamedTuple):
 def plain(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """A module's own attributes: no parameters, buffers and modules, and nothing of torch's."""
     for name, value in held.items():
-        if name not in OF_TORCH and name[:5] != "_smp_" and not isinstance(value, (nn.Module, nn.Parameter)):
+        if name in OF_TORCH or name[:5] == "_smp_" or isinstance(value, nn.Module):
+            continue
+        if not (isinstance(value, torch.Tensor) and isinstance(value, nn.Parameter)):  # torch's own check is slow
             yield name, value
 
 

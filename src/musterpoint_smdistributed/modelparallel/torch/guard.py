@@ -26,6 +26,7 @@ from . import absent, log
 from .attributes import Record, digest, guarded, is_fixed
 from .effects import (
     GONE,
+    VALUES,
     Attribute,
     Changed,
     Look,
@@ -437,6 +438,7 @@ class Guard:
             Place(name, each): value
             for name in reached & self._own.keys()
             for each, value in plain(vars_of(self._own[name]))
+            if not isinstance(value, VALUES)
         }
         fresh = {place: value for place, value in task.fresh.items() if place.module in reached}
         values |= {place: value for place, value in fresh.items() if content(value) is None}

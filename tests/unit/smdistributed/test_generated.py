@@ -43,6 +43,12 @@ def test_generated_models_train_as_in_one_process(run_ranks: RunRanks, tmp_path:
     assert refusals <= 15, "most aren't refused"
 
 
+def test_models_that_were_wrong_once(run_ranks: RunRanks, tmp_path: Path) -> None:
+    """A module that is served writes an attribute on a third rank, or calls one there that gets another buffer."""
+    lines = Path(__file__).with_name("once_wrong.jsonl").read_text().splitlines()
+    assert are_refused(run_ranks, tmp_path / "models.jsonl", list(map(json.loads, lines))) == [False, False]
+
+
 def test_each_kind_of_block_by_itself(run_ranks: RunRanks, tmp_path: Path) -> None:
     said = are_refused(run_ranks, tmp_path / "models.jsonl", [alone(number) for number in range(len(KINDS))])
     known = {kind for each in REFUSALS if each.degree == PARTS for kind in each.kinds}

@@ -111,6 +111,8 @@ class Guard:
         self._changed: dict[Place, int] = {}
         self._foreign: dict[Place, bytes] = {}
         self._fetched: set[str] = set()
+        self._told: set[Place] = set()
+        """Attributes elsewhere that are here, in this step, as their owner has them: read, sent or heard of."""
         self._written: dict[str, dict[int, int]] = {}
         self._record: Record | None = None
         self._copies: Record | None = None
@@ -148,7 +150,7 @@ class Guard:
         key = (step, grad)
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
-        self._written, self._fetched = {}, set()
+        self._written, self._fetched, self._told = {}, set(), set()
         self._watched, self._values = [], []
         self._looked.clear()
         self._reached.clear()
@@ -380,6 +382,8 @@ class Guard:
             elif self._stateless(module):
                 if not self._learning:
                     self._foreign[place] = digest(vars_of(self._others[module]).get(place.attribute))
+            elif isinstance(each, Attribute) and place in self._told:
+                pass
             elif (task is None or place not in task.fresh) and not (  # else the rank that has it has told
                 self._reaches(place) and (self._learning or place in self._usual)
             ):
@@ -416,8 +420,10 @@ class Guard:
             else:
                 vars_of(self._names.modules[each.place.module]).pop(each.place.attribute, None)
                 task.fresh.pop(each.place, None)
-            if isinstance(each, Attribute) and each.is_there is None:
-                self._unreadable.add(each.place)
+            if isinstance(each, Attribute):
+                self._told.add(each.place)
+                if each.is_there is None:
+                    self._unreadable.add(each.place)
         self._looked.clear()
         self.absorb()
         if self._learning:
@@ -513,6 +519,7 @@ class Guard:
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return
         vars(module)[place.attribute] = value
+        self._told.add(place)
         self._changed.setdefault(place, 0)
         self.absorb()
 
@@ -546,6 +553,7 @@ class Guard:
         elif not self.one_by_one and self._microbatches > 1:
             self._refuse(place, f"it was set here {_LATE}")
         self.ask(self._owner[place.module], ("set", place.module, name), (value,), f"attribute {place}")
+        self._told.add(place)
         self._changed[place] = max(1, self._changed.get(place, 1))
         return name not in held["_buffers"]
 

@@ -22,10 +22,7 @@ class Autocast(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Whether gradients are recorded, and in which types is computed.
-
-    Sources: torch's documentation of "locally disabling gradient computation" and of autocast, both thread-local.
-    """
+    """Whether gradients are recorded, and in which types is computed; torch has both for each thread."""
 
     grad: bool
     inference: bool

@@ -88,12 +88,7 @@ class Gradients:
         self._scale, self._sending = 1.0, False
 
     def begin(self, scale: float, sending: bool) -> None:
-        """A step begins.
-
-        Args:
-            scale: for the gradients of this step.
-            sending: whether they are averaged at its end, or kept for a later step that does.
-        """
+        """A step begins, whose gradients are averaged at its end if ``sending``, else by a later one that does."""
         self._scale, self._sending = scale, sending
         found = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
         if self._keeps:

@@ -28,10 +28,10 @@ MEMORY = 200 << 20
 READERS = 4
 OURS = """
 import os, sys
-from musterpoint.core.data.channels import bring
+from musterpoint.core.data.moves import bring
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
-from musterpoint.core.data.uploads import send
+from musterpoint.core.data.moves import send
 what, uri, directory, python = sys.argv[1:]
 access = Access(os.environ, (python,))
 bring(Channel("train", uri), directory, access) if what == "get" else send(directory, uri, access)

@@ -23,8 +23,8 @@ from typing import Callable, Iterator, Mapping, Sequence
 from fuzzers.findings import Findings
 from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
+from musterpoint.core.data.moves import Target, restore
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import write_owned
 from musterpoint.embedded.programs.registry import KEEPER, Texts

@@ -25,8 +25,8 @@ from fuzzers.checkpoints import LONGEST, dying
 from fuzzers.findings import Findings
 from fuzzers.histories import played
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
+from musterpoint.core.data.moves import Target, restore
 from musterpoint.core.data.places import Share
 from musterpoint.embedded.programs.checkpoint_restore import write_owned
 

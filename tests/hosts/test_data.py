@@ -16,11 +16,9 @@ from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data import mover
-from musterpoint.core.data.channels import bring, measure
 from musterpoint.core.data.mover import Access
+from musterpoint.core.data.moves import bring, measure, send, speed
 from musterpoint.core.data.places import Channel
-from musterpoint.core.data.probes import speed
-from musterpoint.core.data.uploads import send
 
 from .s3 import CREDENTIALS, S3, Faulty
 
@@ -139,7 +137,7 @@ KILLED = """
 import os
 import sys
 from musterpoint.core.data import mover
-from musterpoint.core.data.channels import bring
+from musterpoint.core.data.moves import bring
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.places import Channel
 mover.pythons_of = lambda access: access.pythons

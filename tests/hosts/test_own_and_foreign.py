@@ -15,9 +15,8 @@ import pytest
 from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access
-from musterpoint.core.data.uploads import send
+from musterpoint.core.data.moves import Target, restore, send
 
 from .test_checkpoints import Job, awaited
 
@@ -158,7 +157,7 @@ def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, evil: dict[str, An
 SENDS = """
 import sys
 from musterpoint.core.data.mover import Access
-from musterpoint.core.data.uploads import send
+from musterpoint.core.data.moves import send
 print(flush=True)
 sys.stdin.readline()
 send(sys.argv[1], sys.argv[2], Access({"PATH": "/bin", "TMPDIR": sys.argv[3]}), "model.tar.gz")

@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
-from musterpoint.core.data import channels, uploads
+from musterpoint.core.data import moves
 from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.serve.job_run import JobRun
@@ -43,14 +43,14 @@ class Transfers:
         Raises:
             TransferError: they can't be brought; so for every method.
         """
-        self._do(lambda: channels.bring(channel, folder, self.access, share, run=self._run))
+        self._do(lambda: moves.bring(channel, folder, self.access, share, run=self._run))
 
     def bring_if_any(self, channel: Channel, folder: str) -> None:
         """The same; that there is nothing yet is no error."""
 
         def ask() -> None:
             try:
-                channels.bring(channel, folder, self.access, run=self._run)
+                moves.bring(channel, folder, self.access, run=self._run)
             except NotMoved as error:
                 if not error.missing:
                     raise
@@ -59,12 +59,12 @@ class Transfers:
 
     def upload(self, path: str, uri: str) -> None:
         """Sends a file to the place ``uri``, below which it keeps its name."""
-        self._do(lambda: uploads.send_file(path, uri, self.access, run=self._run))
+        self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
 
     def upload_tree(self, folder: str, uri: str) -> None:
         """Sends every file below ``folder``."""
         if any(names for _, _, names in os.walk(folder)):
-            self._do(lambda: uploads.send(folder, uri, self.access, run=self._run))
+            self._do(lambda: moves.send(folder, uri, self.access, run=self._run))
 
     def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
         def hear(line: str) -> None:

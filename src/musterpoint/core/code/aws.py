@@ -9,8 +9,8 @@ from typing import Mapping
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.tools import Execution, Tools
-from musterpoint.core.data.channels import bring_object
 from musterpoint.core.data.mover import Access, Run, Say, move
+from musterpoint.core.data.moves import bring_object
 from musterpoint.embedded.programs.registry import CODE_ARTIFACT
 
 BOTO3 = "pip install boto3 in the image (the extra musterpoint[aws])"

@@ -1,7 +1,10 @@
 """Runs the mover in the first Python that has the store's library, and hears what it says."""
 
+import contextlib
+import queue
 import subprocess
 import sys
+import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings
@@ -12,6 +15,14 @@ from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_o
 EVERY = 10.0
 """Seconds between two lines of progress."""
 _LAST = 3
+START = 60.0
+"""Seconds in which the mover's Python starts and loads the store's library."""
+ANSWER = 5.0
+"""Seconds in which a place answers; a mount whose server is gone never does."""
+MEASURE = 25.0
+"""Seconds that measuring may take."""
+UNKILLABLE = 2.0
+"""Seconds to wait for a killed process: it may be stuck in the kernel."""
 
 
 class Access(NamedTuple):
@@ -65,6 +76,53 @@ def lines_of(child: "subprocess.Popen[bytes]") -> Iterator[str]:
     assert child.stdout is not None
     for line in child.stdout:
         yield line.decode("utf-8", "replace").rstrip("\n")
+
+
+def limited(answer: float) -> Run:
+    """A :data:`Run` that ends where the place doesn't answer."""
+    return _Limited(answer).run
+
+
+class _Limited:
+    """Runs the mover, and leaves it alone where it gets no answer: a process that waits for a dead mount can't even be
+    killed.
+    """
+
+    def __init__(self, answer: float) -> None:
+        self._answer = answer
+
+    def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+        child = started(argv, environ)
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_read, args=(child, lines), daemon=True).start()
+        limit, what = START, "its library isn't loaded"
+        try:
+            while (line := lines.get(timeout=limit)) is not None:
+                fact = fact_of(line) or {}
+                if "opened" in fact:
+                    limit, what = self._answer, "it doesn't answer (a mount whose server is gone, or no network)"
+                elif "answers" in fact:
+                    limit, what = MEASURE, "measuring it isn't over"
+                else:
+                    on_line(line)
+        except queue.Empty:
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(UNKILLABLE)
+            raise FetchError(f"{what} after {limit:g} s") from None
+        finally:
+            assert child.stdin is not None
+            child.stdin.close()
+        return child.wait()
+
+
+def _read(child: "subprocess.Popen[bytes]", lines: "queue.Queue[str | None]") -> None:
+    assert child.stdout is not None
+    with child.stdout:
+        for line in lines_of(child):
+            lines.put(line)
+    lines.put(None)
+    child.wait()
 
 
 def region_of(region: str, environ: Mapping[str, str]) -> str:

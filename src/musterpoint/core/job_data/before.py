@@ -8,9 +8,8 @@ from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.core.channel.peers import JobFailed, Peers, Report, StopAll
 from musterpoint.core.channel.topics import consultations
-from musterpoint.core.data.channels import bring
-from musterpoint.core.data.checkpoints import Target, restore
 from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.data.moves import Target, bring, restore
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING

@@ -8,8 +8,8 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE, whole_grace
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.data.moves import send
 from musterpoint.core.data.places import below
-from musterpoint.core.data.uploads import send
 from musterpoint.core.job.model import Job
 from musterpoint.core.job_data.before import Bringing
 from musterpoint.core.job_data.keeping import Keeping

@@ -19,8 +19,8 @@ from musterpoint.core.channel.topics.whole_checkpoints import (
     Told,
     Word,
 )
-from musterpoint.core.data.checkpoints import Target
 from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
+from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING

@@ -6,7 +6,7 @@ from typing import Any, Iterator, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
-from musterpoint.core.data.checkpoints import Target, Which
+from musterpoint.core.data.moves import Target, Which
 from musterpoint.core.data.places import Channel, Share, is_path, place_of, read_channel
 from musterpoint.core.job.model import Channel as JobChannel
 from musterpoint.core.job.model import Job

@@ -100,8 +100,7 @@ def _restored_from(shelf: Shelf, request: dict[str, Any], tell: Tell, note: Note
 
 def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: int) -> dict[str, Any]:
     size = sum(entry.size for entry in entries)
-    what = {"number": number, "names": list(names), "files": len(entries), "bytes": size, "moved": moved}
-    return {"found": bool(number), **what}
+    return {"number": number, "names": list(names), "files": len(entries), "bytes": size, "moved": moved}
 
 
 def _bring(

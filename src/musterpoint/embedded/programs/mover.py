@@ -289,14 +289,13 @@ def restore_checkpoint(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def newest(request: dict[str, Any]) -> dict[str, Any]:
-    """The newest whole checkpoint at ``uri``."""
+    """The newest whole checkpoint at ``uri``; nothing where there is none."""
     shelf = Shelf(request["uri"], request["access"])
     emit(opened=True)
     found = patiently(shelf.newest, note)
     if found is None:
-        return {"found": False}
+        return {}
     return {
-        "found": True,
         "number": found.number,
         "job": found.job,
         "hosts": found.hosts,

@@ -16,7 +16,7 @@ from musterpoint.base.probe import Ask
 from musterpoint.base.settings import PYTHON, Settings
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.core.data.mover import Access
-from musterpoint.core.data.probes import speed
+from musterpoint.core.data.moves import speed
 from musterpoint.core.fabric.devices import Devices, entries, read, survey
 from musterpoint.core.fabric.libraries import SHOWN, survey_libraries
 from musterpoint.core.fabric.network_interface import interface_toward

@@ -8,11 +8,9 @@ from typing import Iterator
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.channels import measure
-from musterpoint.core.data.checkpoints import newest
-from musterpoint.core.data.mover import Access, mib
+from musterpoint.core.data.mover import Access, limited, mib
+from musterpoint.core.data.moves import measure, newest
 from musterpoint.core.data.places import Channel
-from musterpoint.core.data.probes import limited
 from musterpoint.core.job_data.plan import DataPlan, plan_data
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import Preview

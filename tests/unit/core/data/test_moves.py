@@ -11,12 +11,9 @@ from typing import Any, Callable, Mapping
 import pytest
 
 from musterpoint.base.errors import FetchError, UsageError
-from musterpoint.core.data.channels import Brought, bring, measure
-from musterpoint.core.data.checkpoints import Target, newest
 from musterpoint.core.data.mover import Access, Heard
+from musterpoint.core.data.moves import Moved, Target, bring, measure, newest, send, speed
 from musterpoint.core.data.places import Channel, Share, below, is_path, place_of, read_channel
-from musterpoint.core.data.probes import speed
-from musterpoint.core.data.uploads import send
 from musterpoint.embedded.programs.store_s3 import open_store
 
 ACCESS = Access({"PATH": os.environ["PATH"]})
@@ -36,7 +33,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-def brought(channel: Channel, directory: Path, share: Share = Share()) -> Brought:  # noqa: B008
+def brought(channel: Channel, directory: Path, share: Share = Share()) -> Moved:  # noqa: B008
     return bring(channel, str(directory), ACCESS, share, say=lambda text: None)
 
 
@@ -188,11 +185,7 @@ def test_one_file_is_looked_up_by_its_own_name(scheme: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        {"found": False},
-        {"found": True, "number": 7, "job": "j", "hosts": 2, "names": ["step-7"], "files": 3, "bytes": 9},
-    ],
+    "said", [{}, {"number": 7, "job": "j", "hosts": 2, "names": ["step-7"], "files": 3, "bytes": 9}]
 )
 def test_the_newest_checkpoint_is_what_the_place_has(said: dict[str, Any]) -> None:
     def run(_argv: tuple[str, ...], _environ: Mapping[str, str], on_line: Callable[[str], None]) -> int:
@@ -200,7 +193,7 @@ def test_the_newest_checkpoint_is_what_the_place_has(said: dict[str, Any]) -> No
         return 0
 
     found = newest(Target("/nowhere", "j"), ACCESS, run)
-    assert (None if found is None else (found.number, found.names)) == ((7, ("step-7",)) if said["found"] else None)
+    assert (None if found is None else (found.number, found.names)) == ((7, ("step-7",)) if said else None)
 
 
 @pytest.mark.parametrize(

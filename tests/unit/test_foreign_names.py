@@ -1,0 +1,205 @@
+"""A name that others made becomes a path by :mod:`musterpoint.base.below` and by nothing else.
+
+Such a name is an object's key, an entry of a manifest, a member of an archive, a line of a record. The test knows no
+types: it finds every place that joins a path with anything but words of the program itself, numbers, and names that the
+same function has just got from the disk. Each of the others stands in a list, with the reason why its names are safe.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "musterpoint"
+ROOMS = ("core/code", "core/data", "core/job_data", "core/outputs")
+PROGRAMS = ("transfer*", "mover", "uploader", "code_artifact", "directory_watch", "checkpoint_*")
+ALSO = ("local/results.py",)
+LISTINGS = ("walk", "scandir", "listdir")
+"""Calls that give names of the disk: each is one part, and never ``..``."""
+DISK = "names that a listing of the disk has just given"
+ASKED = "an option, a variable or a file of the job itself, no name from outside"
+KEY = "a key, a URI or a sentence, no path"
+NAMES = "names to a name; Look.path makes a path of it by below()"
+ALLOWED = {
+    "core/code/build_locks.py": {"_locks": DISK},
+    "core/code/credentials.py": {"_without_login": KEY},
+    "core/code/fetch.py": {
+        "Stage.path": "words of the program's own",
+        "Stage.take_place": KEY,
+        "_bring_file": "the last part of a path of this host",
+        "_copy": DISK,
+        "_copy.left_out": DISK,
+    },
+    "core/code/install.py": {"InstallLock.path": "a hash", "build_directory": "the last part of a path of this host"},
+    "core/code/interpreter.py": {"_prefixes": ASKED},
+    "core/code/mark.py": {
+        "_files": DISK,
+        "in_the_way": DISK,
+        "remove": "looks itself whether the name is absolute, or its folder leads out",
+    },
+    "core/code/program.py": {"find": ASKED, "beneath": ASKED, "_is_module": ASKED, "_relative": ASKED, "_near": KEY},
+    "core/code/project.py": {"may_want_packages": ASKED, "requirements_beside": ASKED, "_name_if_file": ASKED},
+    "core/code/source.py": {"_channel": ASKED, "_path": ASKED},
+    "core/code/workspace.py": {
+        "_Preparation.workspace": ASKED,
+        "_Preparation._use_what_is_here": ASKED,
+        "_Preparation._start_from_package": ASKED,
+    },
+    "core/data/places.py": {"read_channel": ASKED, "place_of": ASKED, "below": KEY},
+    "core/job_data/plan.py": {"plan_data": "a channel's name, which read_channel has checked", "_base": ASKED},
+    "core/outputs/sync.py": {"Destination.uri": KEY, "destination_of": KEY},
+    "embedded/programs/checkpoint_keeper.py": {
+        "Keeper._upload": KEY,
+        "Keeper._transfer": KEY,
+        "Keeper._on_uploaded": KEY,
+    },
+    "embedded/programs/checkpoint_kinds.py": {"units_of": NAMES},
+    "embedded/programs/checkpoint_look.py": {"join": NAMES, "look_at": DISK},
+    "embedded/programs/checkpoint_restore.py": {
+        "write_owned": DISK,
+        "_bring": "a number; and a list of names, which is only compared with names of the disk",
+        "_move_away": DISK,
+    },
+    "embedded/programs/directory_watch.py": {"DirectoryWatch._read": DISK},
+    "embedded/programs/mover.py": {"_files_of": DISK, "_left_out": KEY, "pack.member": DISK},
+    "embedded/programs/transfer.py": {
+        "place_below": KEY,
+        "DirectoryStore._inside": DISK,
+        "DirectoryStore._new": "numbers",
+    },
+    "embedded/programs/transfer_s3.py": {"S3Store.explain": KEY},
+    "embedded/programs/uploader.py": {"Uploader._listing": DISK},
+    "local/results.py": {
+        "describe": KEY,
+        "has_model": "words of the program's own",
+        "write_archives": "words of the program's own",
+        "_files": DISK,
+    },
+}
+
+
+def modules() -> list[Path]:
+    found = [path for room in ROOMS for path in (SOURCE / room).rglob("*.py")]
+    found += [path for name in PROGRAMS for path in (SOURCE / "embedded" / "programs").glob(f"{name}.py")]
+    return sorted([*found, *(SOURCE / each for each in ALSO)])
+
+
+def joins(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The functions that make a path of a name that may be foreign, and the lines."""
+    for function, body in _functions(tree, "module"):
+        safe = {name for each in body for name in _from_disk(each)}
+        for node in body:
+            if any(not _is_own(part, safe) for part in _joined(node)):
+                yield function, node.lineno  # type: ignore[attr-defined]
+
+
+def _functions(tree: ast.AST, name: str) -> Iterator[tuple[str, list[ast.AST]]]:
+    """Each function with what is in it, but for functions inside of it."""
+    body, waiting = list[ast.AST](), list(ast.iter_child_nodes(tree))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            inner = node.name if name == "module" else f"{name}.{node.name}"
+            yield from _functions(node, inner)
+        else:
+            body.append(node)
+            waiting += ast.iter_child_nodes(node)
+    yield name, body
+
+
+def _joined(node: ast.AST) -> list[ast.expr]:
+    """What ``node`` hangs on a path, if it makes one."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.path.join", "os.sep.join", "Path"):
+        return node.args[1:] if ast.unparse(node.func) != "os.sep.join" else node.args
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [node.right] if _ends_with_slash(node.left) else []
+    if isinstance(node, ast.JoinedStr):
+        pairs = zip(node.values, node.values[1:])
+        return [
+            after.value for before, after in pairs if _ends_with_slash(before) and isinstance(after, ast.FormattedValue)
+        ]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and "Path(" in ast.unparse(node.left):
+        return [node.right]
+    is_other = isinstance(node, (ast.Import, ast.ImportFrom)) and {"pathlib", "from os.path"} & {*_words(node)}
+    return [ast.Name("unknown")] if is_other else []
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    text = ast.unparse(node)
+    return (each for each in ("pathlib", "from os.path") if each in text)
+
+
+def _ends_with_slash(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _ends_with_slash(node.right)
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith("/")
+    return is_text or ast.unparse(node) == "os.sep"
+
+
+def _is_own(part: ast.expr, safe: set[str]) -> bool:
+    """Whether ``part`` is a word of the program's own, a number, or a name from the disk."""
+    if isinstance(part, ast.JoinedStr):
+        return all(isinstance(each, ast.Constant) or "os.getpid()" in ast.unparse(each) for each in part.values)
+    if isinstance(part, ast.Call):
+        return ast.unparse(part.func) in ("str", "int")
+    text = ast.unparse(part)
+    return isinstance(part, ast.Constant) or text.isupper() or text in safe
+
+
+def _from_disk(node: ast.AST) -> Iterator[str]:
+    """Variables that get names from the disk in a loop."""
+    if not isinstance(node, (ast.For, ast.comprehension)):
+        return
+    source = ast.unparse(node.iter)
+    if any(f"os.{each}(" in source for each in LISTINGS):
+        for each in ast.walk(node.target):
+            if isinstance(each, ast.Name):
+                yield each.id
+                yield f"{each.id}.name"
+
+
+def test_no_other_join_makes_a_path_of_a_foreign_name() -> None:
+    wrong, found = [], dict[str, set[str]]()
+    for path in modules():
+        name = str(path.relative_to(SOURCE))
+        for function, line in joins(ast.parse(path.read_text(encoding="utf-8"))):
+            found.setdefault(name, set()).add(function)
+            if function not in ALLOWED.get(name, {}):
+                wrong.append(f"{name}:{line}: {function}")
+    assert not wrong, f"use musterpoint.base.below, or say in ALLOWED why the name is safe: {wrong}"
+    gone = [
+        f"{name}: {function}" for name in ALLOWED for function in ALLOWED[name] if function not in found.get(name, ())
+    ]
+    assert not gone, f"no such join any more: {gone}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.path.join(directory, item.name)",
+        "os.path.join(root, *parts)",
+        "open(f'{directory}/{entry.path}')",
+        "directory + '/' + key",
+        "directory + os.sep + key",
+        "os.sep.join((directory, key))",
+        "Path(directory) / key",
+        "Path(directory, key)",
+    ],
+)
+def test_a_join_is_found(text: str) -> None:
+    assert list(joins(ast.parse(f"class A:\n    def put(self, directory, item):\n        return {text}"))) == [
+        ("A.put", 3)
+    ]
+
+
+@pytest.mark.parametrize("text", ["import pathlib", "from os.path import join", "from pathlib import Path as P"])
+def test_a_library_of_paths_is_found(text: str) -> None:
+    assert list(joins(ast.parse(text)))
+
+
+def test_names_of_the_disk_and_of_the_program_are_no_foreign_names() -> None:
+    text = "for name in os.listdir(root):\n    os.path.join(root, name)\nos.path.join(root, 'manifests', NAME, str(7))"
+    assert not list(joins(ast.parse(text)))

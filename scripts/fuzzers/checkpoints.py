@@ -1,7 +1,8 @@
-"""Checkpoints whose writer, keeper or restore is killed at a random moment, or whose place refuses or is full.
+"""Checkpoints whose writer, keeper or restore is killed at a random moment, or whose place refuses.
 
-What must hold: the newest manifest names a checkpoint that a writer had made whole, a restore brings it byte for byte,
-and no manifest that was announced is lost.
+The disk becomes full, clocks and times of files jump, and an attempt saves the last one's steps again. What must hold:
+the newest manifest names a checkpoint that a writer had made whole, a restore brings it byte for byte, no manifest that
+was announced is lost, and what was there before the job's first start stays.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 
 from fuzzers.findings import Findings
 from fuzzers.histories import played
+from musterpoint.base.below import notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.moves import Target, restore
@@ -41,10 +43,17 @@ def _count(event, args, left=[{operations}], below={below!r}):
 sys.addaudithook(_count)
 """
 """Begins a program that is killed right before its n-th operation on a path ``below`` some folder."""
+JUMPING = """
+import random, time
+def _jumping(real, unit):
+    return lambda: real() + unit * random.choice((-1, 0, 1)) * {seconds}
+time.time, time.time_ns = _jumping(time.time, 1), _jumping(time.time_ns, 10**9)
+"""
+"""Begins a program for which the clock jumps; the monotonic one never does."""
 WRITER = """
 import hashlib, json, os, pickle, random, shutil, sys, time
-directory, log, seed, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-draw = random.Random(seed * 1000 + first)
+directory, log, seed, first, attempt = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+draw = random.Random(f"{seed} {first} {attempt}")
 kind, renames = KINDS[seed % len(KINDS)]
 def write(path, data):
     with open(path, "wb") as file:
@@ -53,8 +62,10 @@ def write(path, data):
 for step in range(first, first + 1000):
     name = f"checkpoint-{step}"
     folder = os.path.join(directory, f"new-{step}.tmp" if renames else name)
-    os.makedirs(folder)
-    count = draw.randint(1, 4)
+    if renames or draw.random() < 0.5:  # else it is written over where it is, as Trainer does
+        shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder, exist_ok=True)
+    count = random.Random(f"{seed} {step}").randint(1, 4)
     files = {
         "trainer": ["training_args.bin", *(f"file{each}.bin" for each in range(count))],
         "torch": [f"__{each}_0.distcp" for each in range(count)],
@@ -83,6 +94,7 @@ for step in range(first, first + 1000):
         write(os.path.join(folder, mark[0]), mark[1])
     if renames:
         time.sleep(0.005)
+        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
         os.rename(folder, os.path.join(directory, name))
     if kind == "deepspeed":
         write(os.path.join(directory, "latest"), name.encode())
@@ -92,7 +104,11 @@ for step in range(first, first + 1000):
 """
 KINDS = (("trainer", False), ("trainer", True), ("torch", False), ("torch", True), ("deepspeed", False), ("none", True))
 """How checkpoints are written: whose they are, and whether they are renamed when they are whole."""
-VICTIMS = ("keeper", "writer", "host", "restore", "refusal", "owner")
+VICTIMS = ("keeper", "writer", "host", "restore", "refusal", "owner", "disk", "clock", "attempt")
+OWN = "pretrained"
+"""A file that was there before the job's first start."""
+SIZE = 64 << 20
+"""Bytes of a history's disk."""
 AT_ONCE = 4
 """Jobs at a time: they mostly wait."""
 LONGEST = 1.5
@@ -111,9 +127,47 @@ TURNS = 10
 def play(seed: int, turns: int) -> list[str]:
     """What didn't hold in one job."""
     draw = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="muster-kills-") as folder:
-        history = History(Path(folder), seed)
+    with tempfile.TemporaryDirectory(prefix="muster-kills-") as folder, small_disk(Path(folder) / "disk") as disk:
+        history = History(Path(folder), disk, seed)
         return [sentence for _ in range(turns) for sentence in history.kill(draw)]
+
+
+class Disk:
+    """A folder on a small disk of its own; without the right to mount it is a folder that never becomes full."""
+
+    def __init__(self, folder: Path, is_small: bool) -> None:
+        self.folder, self._filler, self._is_small = folder, folder / "filler", is_small
+
+    def fill(self, left: int) -> None:
+        """Takes all room but about ``left`` bytes."""
+        if self._is_small:
+            with open(self._filler, "wb") as file, contextlib.suppress(OSError):
+                room = os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_frsize
+                os.posix_fallocate(file.fileno(), 0, max(1, room - left))
+
+    def free(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Disk]:
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "muster-kills", str(folder)]
+    is_small = not subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode
+    try:
+        yield Disk(folder, is_small)
+    finally:
+        if is_small:
+            subprocess.run(["umount", "-l", folder], check=False)
+
+
+def jump(directory: Path, draw: random.Random) -> None:
+    """Gives some files times of an hour ago, or in an hour."""
+    with contextlib.suppress(OSError):  # the writer removes some
+        for path in directory.rglob("*"):
+            if path.name != OWN and draw.random() < 0.3:
+                then = time.time() + draw.choice((-3600, 3600))
+                os.utime(path, (then, then))
 
 
 @contextlib.contextmanager
@@ -125,20 +179,24 @@ def stopped(keeper: subprocess.Popen[bytes]) -> Iterator[None]:
     keeper.send_signal(signal.SIGCONT)
 
 
-def dying(words: Sequence[str], operations: int, below: Path) -> list[str]:
-    """``words``, which start a Python with -c, so that it is killed; 0 operations: it isn't."""
+def dying(words: Sequence[str], operations: int, below: Path, jumps: int = 0) -> list[str]:
+    """``words``, which start a Python with -c, so that it is killed; 0 operations: it isn't. ``jumps``: seconds by
+    which its clock does.
+    """
     at = list(words).index("-c") + 1
     program = DYING.format(operations=operations, below=str(below)) + words[at] if operations else words[at]
+    program = JUMPING.format(seconds=jumps) + program if jumps else program
     return [*words[:at], program, *words[at + 1 :]]
 
 
 class History:
     """A job that is killed and started again."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder, self._seed = folder, seed
-        self._directory, self._place, self._log = folder / "checkpoints", folder / "place", folder / "log"
+    def __init__(self, folder: Path, disk: Disk, seed: int) -> None:
+        self._folder, self._disk, self._seed = folder, disk, seed
+        self._directory, self._place, self._log = disk.folder / "checkpoints", disk.folder / "place", folder / "log"
         self._directory.mkdir()
+        (self._directory / OWN).write_text("the user's")
         write_owned(str(self._directory))  # as the first start's restore does
         self._shelf = Shelf(str(self._place), {})
         self._announced, self._step = 0, -1
@@ -155,22 +213,24 @@ class History:
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
             "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
-            "run": "", "began": 0, "told": [], "owner": self._claim(),
+            "run": str(self._turn), "began": 0, "told": [], "owner": self._claim(),
         }  # fmt: skip
+        jumps = draw.choice((3, 3600)) if victim == "clock" else 0
         said = self._folder / f"said-{self._turn}"
         words: Sequence[str] = texts.command(sys.executable, KEEPER, request)
         with open(said, "wb") as out:
-            words = dying(words, operation if victim == "keeper" else 0, self._folder)
+            words = dying(words, operation if victim == "keeper" else 0, self._folder, jumps)
             keeper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out)
         program = f"KINDS = {KINDS!r}\n{WRITER}"
         words = [sys.executable, "-c", program, str(self._directory), str(self._log)]
-        words = dying([*words, str(self._seed), str(self._turn * 1000)], operation * (victim == "writer"), self._folder)
-        writer = subprocess.Popen(words)
+        words = [*words, str(self._seed), str(self._turn * 1000)]
+        writing = operation if victim in ("writer", "attempt") else 0
+        writer = subprocess.Popen(dying([*words, "0"], writing, self._folder), stderr=subprocess.DEVNULL)
         assert keeper.stdin is not None
         late: list[int] = []
-        first, second = (writer, keeper) if victim == "writer" else (keeper, writer)
+        first, second = (writer, keeper) if victim in ("writer", "attempt") else (keeper, writer)
         try:
-            if operation and victim in ("writer", "keeper"):
+            if operation and victim in ("writer", "keeper", "attempt"):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     first.wait(LONGEST)
             else:
@@ -178,19 +238,34 @@ class History:
             if victim == "refusal":
                 with stopped(keeper):
                     self._place.mkdir(exist_ok=True)
-                    self._place.rename(self._folder / "elsewhere")
+                    self._place.rename(self._disk.folder / "elsewhere")
                     self._place.write_text("no directory")
                 time.sleep(draw.random() * 0.3)
                 with stopped(keeper):
                     self._place.unlink()
-                    (self._folder / "elsewhere").rename(self._place)
+                    (self._disk.folder / "elsewhere").rename(self._place)
             if victim == "owner":
                 self._claim()
                 newest = next(iter(self._shelf.numbers()), 0)
                 time.sleep(1.5)  # the manifest that is being written may still come, and no other
                 late = [number for number in self._shelf.numbers() if number > newest + 1]
+            if victim == "disk":
+                self._disk.fill(draw.choice((0, 5000, 300000)))
+                time.sleep(draw.random())
+                if draw.random() < 0.5:
+                    self._disk.free()
+                    time.sleep(draw.random() * 0.5)
+            if victim == "clock":
+                for _ in range(3):
+                    jump(self._directory, draw)
+                    time.sleep(draw.random() * 0.3)
             first.kill()
-            if victim == "writer":
+            if victim == "attempt":
+                writer.wait()
+                writer = subprocess.Popen([*words, "1"], stderr=subprocess.DEVNULL)
+                time.sleep(draw.random())
+                writer.kill()
+            if victim in ("writer", "attempt"):
                 writer.wait()
                 keeper.stdin.write(b'finish {"seconds": 30, "clean": false}\n')
                 keeper.stdin.flush()
@@ -203,17 +278,25 @@ class History:
             with contextlib.suppress(OSError):  # it has ended
                 keeper.stdin.close()
             texts.close()
+            self._disk.free()
         for line in said.read_text().splitlines():
             with contextlib.suppress(ValueError):
                 fact = json.loads(line)
                 self._announced = max(self._announced, int(fact.get("number", 0)))
                 self._step = int(fact["whole"].rpartition("-")[2]) if "whole" in fact else self._step
         if draw.random() < 0.5:
-            shutil.rmtree(self._directory, ignore_errors=True)  # another host
+            self._other_host()
         if victim == "restore":
             self._kill_restore(operation, draw.random() * 0.2 + 0.05)
         wrong = [f"manifests {late} were written by a start that no longer owns the place"] if late else []
         return [f"{what}: {sentence}" for sentence in (*wrong, *self._restored())]
+
+    def _other_host(self) -> None:
+        """All is gone but the user's own, which is there again."""
+        for path in self._directory.iterdir():
+            if path.name != OWN:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(notes_of(str(self._directory)))
 
     def _claim(self) -> int:
         """The number of a new start of the job."""
@@ -243,13 +326,16 @@ class History:
             return [f"manifest {self._announced} was announced, and {found.number} is the newest"]
         if not found.number:
             return []
-        whole = {}
+        whole: dict[str, list[dict[str, str]]] = {}
         for line in self._log.read_text().splitlines():
             with contextlib.suppress(ValueError):
                 name, sums = json.loads(line)
-                whole[name] = sums
+                whole.setdefault(name, []).append(sums)
         wrong = []
         here = {path.name: path for path in self._directory.iterdir() if not path.name.startswith(".muster-")}
+        own = here.pop(OWN, None)
+        if own is None or own.read_text() != "the user's":
+            wrong.append("the user's own file is gone")
         latest = here.pop("latest", None)
         if sorted(here) != [name for name in sorted(found.names) if name != "."]:
             wrong.append(f"the manifest names {found.names}, and {sorted(here)} is here")
@@ -263,6 +349,6 @@ class History:
             wrong.append(f"step {self._step} was announced as whole, and {sorted(here)} is here")
         for name, path in here.items():
             sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()}
-            if sums != whole.get(name):
-                wrong.append(f"{name} isn't what was written: {sorted(sums)}, not {sorted(whole.get(name, {}))}")
+            if sums not in whole.get(name, ()):
+                wrong.append(f"{name} isn't what was written: {sums}, not {whole.get(name)}")
         return wrong

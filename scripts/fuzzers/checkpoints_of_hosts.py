@@ -1,6 +1,7 @@
 """Checkpoints of two hosts, each of which writes its part, at a shared directory.
 
-Keepers, writers and hosts are killed at random moments, once or several times in an attempt of the job.
+Keepers, writers and hosts are killed at random moments, once or several times in an attempt of the job, which saves the
+steps of the attempt before again; the disk becomes full, clocks and times of files jump.
 
 What must hold: both hosts restore one and the same checkpoint that was saved once, byte for byte; no manifest that was
 announced is lost; and where only keepers were killed, the last checkpoint of a job that ends well gets there.
@@ -21,9 +22,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fuzzers.checkpoints import LONGEST, dying
+from fuzzers.checkpoints import LONGEST, OWN, Disk, dying, jump, small_disk
 from fuzzers.findings import Findings
 from fuzzers.histories import played
+from musterpoint.base.below import notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.moves import Target, restore
@@ -38,7 +40,7 @@ def write(path, data):
     with open(path, "wb") as file:
         for at in range(0, len(data), 65536):
             file.write(data[at : at + 65536])
-step = first
+step, log = first, os.path.join(sys.argv[6], "log")
 while not os.path.exists(os.path.join(folder, "enough")):
     name, parts, sums = f"checkpoint-{step}", [], []
     for host in (0, 1):
@@ -66,8 +68,8 @@ while not os.path.exists(os.path.join(folder, "enough")):
     }[kind]
     if mark:
         sums[0][mark] = hashlib.sha256(data).hexdigest()
-    with open(os.path.join(folder, "log"), "a") as log:  # what a whole one of this step is
-        log.write(json.dumps([name, sums]) + "\\n")
+    with open(log, "a") as file:  # what a whole one of this step is
+        file.write(json.dumps([name, sums]) + "\\n")
     if mark:
         write(os.path.join(folder, "mark.tmp"), data)
         os.rename(os.path.join(folder, "mark.tmp"), os.path.join(parts[0], mark))
@@ -83,7 +85,8 @@ while not os.path.exists(os.path.join(folder, "enough")):
     step += 1
 """
 KINDS = ("trainer", "torch", "renamed")
-VICTIMS = ("nobody", "keeper 0", "keeper 1", "keepers", "writer", "host 0", "host 1", "hosts", "attempt")
+HOSTS = ("host 0", "host 1", "hosts")
+VICTIMS = ("nobody", "keeper 0", "keeper 1", "keepers", "writer", *HOSTS, "attempt", "disk", "clock")
 AT_ONCE = 2
 """Jobs at a time: they mostly wait."""
 TURNS = 6
@@ -100,8 +103,8 @@ def fuzz(seed: int, inputs: int) -> Findings:
 def play(seed: int, turns: int) -> list[str]:
     """What didn't hold in jobs one after the other."""
     draw = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="muster-kills-") as folder:
-        history = History(Path(folder), seed, draw)
+    with tempfile.TemporaryDirectory(prefix="muster-kills-") as folder, small_disk(Path(folder) / "disk") as disk:
+        history = History(Path(folder), disk, seed, draw)
         return [sentence for _ in range(turns) for sentence in history.job()]
 
 
@@ -160,15 +163,17 @@ def links_of_two() -> list[tuple[int, int]]:
 class History:
     """Jobs of two hosts on the same directories."""
 
-    def __init__(self, folder: Path, seed: int, draw: random.Random) -> None:
+    def __init__(self, logs: Path, disk: Disk, seed: int, draw: random.Random) -> None:
+        self._disk, folder = disk, disk.folder
         self._folder, self._seed, self._draw = folder, seed, draw
         self._kind = KINDS[seed % len(KINDS)]
         self._directories = [folder / "host0", folder / "host1"]
-        self._place, self._log, self._enough = folder / "place", folder / "log", folder / "enough"
+        self._place, self._log, self._enough = folder / "place", logs / "log", folder / "enough"
         self._announced = self._jobs = self._saves = 0
         self._saved_well, self._is_cut_off = True, False
         for directory in self._directories:
             directory.mkdir()
+            (directory / OWN).write_text("the user's")
             write_owned(str(directory))  # as the first start's restore does
 
     def job(self) -> list[str]:
@@ -186,6 +191,7 @@ class History:
             asked = {
                 "place": place, "directory": str(self._directories[place]), "uri": str(self._place),
                 "operations": killed[place], "below": str(self._folder), "keep": draw.randint(1, 3),
+                "jumps": draw.choice((-3600, -3, 3600)) if victim == "clock" else 0,
             }  # fmt: skip
             hosts.append(Host(asked, *links[place]))
         for host in hosts:
@@ -215,7 +221,9 @@ class History:
         for directory in self._directories:
             if draw.random() < 0.3:
                 shutil.rmtree(directory)  # another host
+                shutil.rmtree(notes_of(str(directory)), ignore_errors=True)
                 directory.mkdir()
+                (directory / OWN).write_text("the user's")
         return [f"{what}: {sentence}" for sentence in (*wrong, *self._restored())]
 
     def _play(self, victim: str, hosts: list[Host], writer: subprocess.Popen[bytes], once: bool) -> bool:
@@ -255,7 +263,15 @@ class History:
                 again.wait(PATIENCE)
             if len(self._whole()) == saved:  # it came too late to save anything, and the one before was killed
                 self._saved_well = False
-        ends_well = victim in ("nobody", "attempt") or victim.startswith("keeper")
+        elif victim == "disk":
+            self._disk.fill(draw.choice((0, 5000, 300000)))
+            time.sleep(draw.random())
+            self._disk.free()
+        times = victim == "clock" and draw.random() < 0.5
+        for directory in self._directories * 2 if times else ():
+            jump(directory, draw)
+            time.sleep(draw.random() * 0.3)
+        ends_well = victim in ("nobody", "attempt") or (victim.startswith(("keeper", "clock")) and not times)
         if ends_well:
             self._enough.touch()
             writer.wait(PATIENCE)
@@ -270,8 +286,8 @@ class History:
 
     def _writer(self, operations: int) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-c", WRITER, str(self._folder), self._kind, str(self._seed)]
-        words += [str(self._jobs * 1000), str(self._saves)]
-        return subprocess.Popen(dying(words, operations, self._folder))
+        words += [str(self._jobs * 1000), str(self._saves), str(self._log.parent)]
+        return subprocess.Popen(dying(words, operations, self._folder), stderr=subprocess.DEVNULL)
 
     def _whole(self) -> list[tuple[str, list[dict[str, str]]]]:
         """Every save: its name, and the checksums of its files on both hosts."""
@@ -294,8 +310,12 @@ class History:
             except FetchError as error:
                 return [f"the restore of host {place} failed: {error}"]
             numbers.append(found.number)
+            if (directory / OWN).read_text() != "the user's":
+                wrong.append(f"the user's own file of host {place} is another one")
             folders = [
-                path for path in directory.iterdir() if not path.name.startswith(".muster-") and any(path.iterdir())
+                path
+                for path in directory.iterdir()
+                if path.name != OWN and not path.name.startswith(".muster-") and any(path.iterdir())
             ]
             here.append({path.name: _sums(path) for path in folders if found.number})
         if len(set(numbers)) > 1 or numbers[0] < self._announced:

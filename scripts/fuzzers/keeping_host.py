@@ -2,8 +2,9 @@
 
 Started by :mod:`fuzzers.checkpoints_of_hosts`. ``sys.argv[1]`` is JSON: place, directory, uri, keep, from and to
 (descriptors of pipes from and to the other host), operations (of the first keeper before it is killed; 0: it isn't),
-below. Lines on stdin are what happens: ``begin``, ``kill`` (its keeper), ``attempt N``, ``finish`` (a rank was killed),
-``finish stopped`` (each ended with 0) or ``finish clean`` (and the job went well, too). Facts go to stdout.
+below, jumps (seconds by which the clock is off at first, and by which it jumps for the keeper). Lines on stdin are what
+happens: ``begin``, ``kill`` (its keeper), ``attempt N``, ``finish`` (a rank was killed), ``finish stopped`` (each ended
+with 0) or ``finish clean`` (and the job went well, too). Facts go to stdout.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable
@@ -61,13 +63,13 @@ class Side:
 class Killing(Sidecars):
     """The first keeper is killed before one of its operations."""
 
-    def __init__(self, loop: Loop, operations: int, below: str) -> None:
+    def __init__(self, loop: Loop, operations: int, below: str, jumps: int) -> None:
         super().__init__(loop)
-        self._operations, self._below = operations, Path(below)
+        self._operations, self._below, self._jumps = operations, Path(below), jumps
 
     def start(self, argv: Any, *more: Any) -> Any:
         operations, self._operations = self._operations, 0
-        return super().start(dying(argv, operations, self._below), *more)
+        return super().start(dying(argv, operations, self._below, self._jumps), *more)
 
 
 def main(asked: dict[str, Any]) -> None:
@@ -91,11 +93,13 @@ def main(asked: dict[str, Any]) -> None:
 
     runtime: Any = SimpleNamespace(
         loop=loop,
-        sidecars=Killing(loop, asked["operations"], asked["below"]),
+        sidecars=Killing(loop, asked["operations"], asked["below"], asked.get("jumps", 0)),
         console=SimpleNamespace(say=lambda words: say(said=words)),
         timeline=SimpleNamespace(add=lambda what, **more: say(event=what, number=more.get("number", 0))),
         signals=SimpleNamespace(route_to=lambda _: None),
     )
+    now = time.time_ns
+    time.time_ns = lambda: now() + asked.get("jumps", 0) * 10**9
     target, access = Target(asked["uri"], "j", asked["keep"]), Access(os.environ)
     peers: Any = SimpleNamespace(topic=lambda _: half)
     keeping = Keeping(runtime, peers, target, asked["directory"], Share(place, 2), access, 30.0, False)

@@ -4,6 +4,7 @@ import os
 from typing import Any, Literal
 
 from musterpoint.base import temporary
+from musterpoint.base.below import below
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.data.mover import ANSWER, Access, Run, Say, limited, mib, move, run_here
@@ -120,7 +121,7 @@ def bring_object(uri: str, directory: str, access: Access, say: Say = print, run
     place, slash, name = uri.rpartition("/")
     request = {**_listed(Channel("", place + slash), ALONE), "names": [name], "action": "fetch"}
     move(f"fetching {uri}", {**request, "directory": directory}, access, say, run)
-    return os.path.join(directory, name)
+    return below(directory, name)
 
 
 def measure(channel: Channel, access: Access, share: Share = ALONE, answer: float = LONGEST_LIST) -> Size:

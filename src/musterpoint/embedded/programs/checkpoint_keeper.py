@@ -19,16 +19,15 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from musterpoint.base.below import notes_of
+from musterpoint.base.below import below, notes_of
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
 from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
-from musterpoint.embedded.programs.checkpoint_restore import SAID, sha256_of
+from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, sha256_of
 from musterpoint.embedded.programs.checkpoint_sights import Sights
-from musterpoint.embedded.programs.crowd import Progress, emit
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
-from musterpoint.embedded.programs.stores import Lacks, StoreError
-from musterpoint.embedded.programs.transfers import Outgoing, send_all
+from musterpoint.embedded.programs.transfer import Outgoing, Terms, emit, put_all
+from musterpoint.embedded.programs.transfer_s3 import Lacks, StoreError
 
 SETTLE = 0.3
 """Seconds without a change after which the directory is looked at; a look comes after ten of them at the latest."""
@@ -42,6 +41,8 @@ OTHERS = 30.0
 NICE = 5
 MISSES = 2
 """How often in a row a checkpoint may change while it goes up before that is said."""
+ABSENT: Version = (-2, 0, 0)
+"""The version of a file of the newest checkpoint that isn't here as it is there."""
 ATTEMPTS = "attempts"
 """The file of which checkpoint was saved in which attempt."""
 
@@ -87,6 +88,7 @@ class Keeper:
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
         self._sights = Sights(os.path.join(self._state, ATTEMPTS), request["run"], int(request["attempt"]))
+        self._first: dict[str, Any] = {}
         self._found: dict[tuple[str, Any], bool] = {}
         self._uploading: Unit | None = None
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
@@ -109,7 +111,7 @@ class Keeper:
 
     def run(self) -> None:
         shutil.rmtree(os.path.join(self._state, "held"), ignore_errors=True)
-        said = os.path.dirname(os.path.join(self._state, SAID))
+        said = os.path.join(self._state, SAID_FOLDER)
         os.makedirs(said, exist_ok=True)
         os.makedirs(self._directory, exist_ok=True)
         for word, about in self._request["told"]:
@@ -138,6 +140,9 @@ class Keeper:
 
     def _baseline(self) -> None:
         """What is here at the start, just restored, doesn't go up again."""
+        look = look_at(self._directory, self._world, own=self._own)
+        units = units_of(look)
+        self._first = {unit.name: unit.version for unit in units}
         try:
             newest = self._shelf.newest()
         except StoreError as error:
@@ -149,11 +154,11 @@ class Keeper:
         if self._leads:  # what no program saves again stays as it is
             for part in newest.parts:
                 self._current.setdefault(part.family, {})[part.place] = part
-        look = look_at(self._directory, self._world, own=self._own)
         sizes = {(entry.path, entry.size) for entry in newest.files}
         # two hosts may have files of one name and size; where they are the same, our own is taken
         ours_last = sorted(newest.files, key=lambda entry: entry.place == self._place)
         there = {(entry.path, entry.sha256): entry for entry in ours_last}
+        versions = dict[Entry, Version]()
         for path, facts in look.files_below("").items():
             try:
                 entry = there.get((path, sha256_of(look.path(path)))) if (path, facts.size) in sizes else None
@@ -161,10 +166,14 @@ class Keeper:
                 continue
             if entry is not None:
                 self._known[path, facts.version] = entry
+                versions[entry] = facts.version
         for entry in newest.files:
             if entry.link and look.links.get(entry.path) == entry.link:
                 self._known[entry.path, link_version(entry.link)] = entry
-        units = units_of(look)
+        for part in newest.parts:
+            its = [entry for entry in part.files if entry.place == self._place and not entry.link]
+            version = tuple((each.path, versions.get(each, ABSENT)) for each in its)
+            self._sights.was_whole(part.name, version)
         self._sights.newest(units)
         for unit in units:
             if unit.files and all(each in self._known for each in unit.version):
@@ -237,9 +246,11 @@ class Keeper:
             emit(problem=f"{path} isn't kept: it is a link to a folder outside of {self._directory}")
         units = units_of(look)
         for unit in units:  # at first sight: links of our own change the times later
-            were_here = all(facts.touched < self._request["began"] for facts in unit.files.values())
-            self._found.setdefault((unit.name, unit.version), were_here)
-        candidates = [unit for unit in self._sights.newest(units) if self._up.get(unit.name) != unit.version]
+            were_here = self._first.get(unit.name) == unit.version
+            is_old = were_here and all(facts.touched < self._request["began"] for facts in unit.files.values())
+            self._found.setdefault((unit.name, unit.version), is_old)
+        newest = self._sights.newest(units, self._is_over)
+        candidates = [unit for unit in newest if self._up.get(unit.name) != unit.version]
         if candidates and (self._until is None or now < self._until):
             self._upload(min(candidates, key=self._sights.order_of))
             return
@@ -274,7 +285,6 @@ class Keeper:
         attempt = self._sights.attempt_of(unit)
         if self._leads and self._hosts > 1 and unit.marked:
             emit(marked=unit.name, of=attempt)
-        emit(uploading=unit.name, bytes=sum(facts.size for facts in unit.files.values()))
         threading.Thread(target=self._transfer, args=(unit, prefix, attempt), daemon=True).start()
 
     def _transfer(self, unit: Unit, prefix: str, attempt: int) -> None:
@@ -291,7 +301,7 @@ class Keeper:
                 if known is not None:
                     entries.append(known._replace(everywhere=unit.everywhere))
                     continue
-                source, link = os.path.join(self._directory, path), os.path.join(held, str(number))
+                source, link = below(self._directory, path), os.path.join(held, str(number))
                 try:
                     os.link(os.path.realpath(source), link)
                 except FileNotFoundError:
@@ -302,7 +312,7 @@ class Keeper:
                 entries.append(Entry(path, facts.size, sha256_of(link), key, self._place, unit.everywhere))
                 outgoing.append(Outgoing(link, key, facts.size))
                 _check_same(link, path, facts)
-            send_all(self._shelf.store, outgoing, lambda progress: self._tell(unit.name, progress), _note, self._until)
+            put_all(self._shelf.store, outgoing, Terms(lambda _: None, _note, self._until))
             for file, (path, facts) in _pairs(outgoing, unit, prefix):
                 _check_same(file.path, path, facts)
             for path, target in unit.links.items():
@@ -320,9 +330,6 @@ class Keeper:
             self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))
         finally:
             shutil.rmtree(held, ignore_errors=True)
-
-    def _tell(self, name: str, progress: Progress) -> None:
-        emit(path=name, progress=list(progress))
 
     def _on_uploaded(self, unit: Unit, part: Part | None, sent: int, seconds: float, error: Any) -> None:
         self._uploading, self._look_at = None, 0.0

@@ -37,8 +37,9 @@ class Unit(NamedTuple):
     isn't here; another host may have it.
 
     ``needs``: files that must be there on some host. ``marked``: a mark of its own says that every host's part is
-    whole. ``everywhere``: every host reads all hosts' files. ``texts``: small files that name this checkpoint, and what
-    they then say. ``links``: those that lead to it or into it, with their relative targets.
+    whole; ``mark``: its file, if it is among these. ``everywhere``: every host reads all hosts' files. ``texts``: small
+    files that name this checkpoint, and what they then say. ``links``: those that lead to it or into it, with their
+    relative targets.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Unit(NamedTuple):
     texts: dict[str, str] = {}
     unmarked: str = ""
     links: dict[str, str] = {}
+    mark: str = ""
 
     @property
     def why_not(self) -> str:
@@ -85,13 +87,18 @@ class Kind(NamedTuple):
 # -- kinds with a mark of their own --
 
 
-def _unit(look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = (), unmarked: str = "") -> Unit:
-    """A folder whose mark counts for the checkpoints inside of it too; ``lacks`` and ``unmarked`` as the unit's."""
+def _unit(
+    look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = (), unmarked: str = "", mark: str = ""
+) -> Unit:
+    """A folder whose mark counts for the checkpoints inside of it too; ``lacks`` and ``unmarked`` as the unit's.
+    ``mark``: the name of its file in the folder.
+    """
     files, inner = look.files_below(folder), list(_nested(look, folder))
     lacks = lacks or next((unit.why_not for unit in inner if not unit.is_unmarked), "") or _why_not(look, files)
     unmarked = unmarked or next((unit.why_not for unit in inner), "")
     marked = not (unmarked or lacks)
-    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked, unmarked=unmarked)
+    its = join(folder, mark) if mark else ""
+    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked, unmarked=unmarked, mark=its)
 
 
 def _nested(look: Look, folder: str) -> Iterator[Unit]:
@@ -110,7 +117,8 @@ def _torch(look: Look, folder: str) -> list[Unit]:
     if ".metadata" not in files:
         return [_unit(look, folder, TORCH.name, "", unmarked=f"{folder}/.metadata isn't here yet")]
     named = {join(folder, name) for name in _distcp_names(look.path(join(folder, ".metadata")))}
-    return [_unit(look, folder, TORCH.name, "" if named else f"{folder}/.metadata is half", tuple(sorted(named)))]
+    lacks = "" if named else f"{folder}/.metadata is half"
+    return [_unit(look, folder, TORCH.name, lacks, tuple(sorted(named)), mark=".metadata")]
 
 
 def _distcp_names(path: str) -> Iterator[str]:
@@ -143,7 +151,7 @@ def _trainer(look: Look, folder: str) -> list[Unit]:
     if not unmarked and not lacks and "latest" in files:  # DeepSpeed's, inside
         for unit in _deepspeed(look, folder):
             lacks, needs = lacks or unit.why_not, needs + unit.needs
-    return [_unit(look, folder, TRAINER.name, lacks, needs, unmarked)]
+    return [_unit(look, folder, TRAINER.name, lacks, needs, unmarked, "trainer_state.json")]
 
 
 _STATES = re.compile(r"random_states_(\d+)\.pkl")

@@ -13,7 +13,7 @@ import stat
 import zlib
 from typing import Mapping, NamedTuple
 
-from musterpoint.base.below import RESERVED, leads_out, notes_of
+from musterpoint.base.below import RESERVED, below, leads_out, notes_of
 
 OWN = "own"
 """The file among our notes with what was in the directory before the job's first start, which stays the user's."""
@@ -25,6 +25,8 @@ _RANK = re.compile(r"(rank|r|host|node|shard|proc)[-_]?\d+", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+")
 
 Version = tuple[int, int, int]
+LINK = -1
+"""The size in the version of a link."""
 
 
 class Facts(NamedTuple):
@@ -74,7 +76,7 @@ class Look(NamedTuple):
     outside: tuple[str, ...] = ()
 
     def path(self, name: str) -> str:
-        return os.path.join(self.root, name)
+        return below(self.root, name)
 
     def files_below(self, folder: str) -> dict[str, Facts]:
         """Every file of ``folder`` and of what is below it, by its path."""
@@ -94,7 +96,7 @@ class Look(NamedTuple):
 
 def link_version(target: str) -> Version:
     """The version of a link, by its target."""
-    return -1, zlib.crc32(os.fsencode(target)), 0
+    return LINK, zlib.crc32(os.fsencode(target)), 0
 
 
 def join(folder: str, name: str) -> str:
@@ -115,11 +117,11 @@ def look_at(
     links, outside = dict[str, str](), list[str]()
     real = os.path.realpath(root)
     folders: dict[str, dict[str, Facts]] = {}
-    below: dict[str, list[str]] = {}
+    subfolders: dict[str, list[str]] = {}
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        files, inner = folders.setdefault(folder, {}), below.setdefault(folder, [])
+        files, inner = folders.setdefault(folder, {}), subfolders.setdefault(folder, [])
         try:
             entries = list(os.scandir(os.path.join(root, folder)))
         except OSError:
@@ -145,7 +147,7 @@ def look_at(
                 waiting.append(path)
             elif entry.is_symlink():
                 outside.append(path)
-    return Look(root, folders, below, world, is_over, marks, said, links, tuple(outside))
+    return Look(root, folders, subfolders, world, is_over, marks, said, links, tuple(outside))
 
 
 def _is_inside(root: str, link: str) -> bool:

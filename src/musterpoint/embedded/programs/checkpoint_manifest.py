@@ -15,8 +15,8 @@ import time
 from typing import Any, NamedTuple
 
 from musterpoint.base.below import ForeignName, link_target, parts_of
-from musterpoint.embedded.programs.store_s3 import open_store
-from musterpoint.embedded.programs.stores import Store, StoreError
+from musterpoint.embedded.programs.transfer import open_store, place_below
+from musterpoint.embedded.programs.transfer_s3 import Store, StoreError
 
 VERSION = 2
 _OLDEST = 1
@@ -154,11 +154,8 @@ class Shelf:
 
     def __init__(self, uri: str, access: dict[str, Any]) -> None:
         self.uri = uri
-        self.store: Store = open_store(uri.rstrip("/") + "/", access) if "://" in uri else open_store(uri, access)
-        self._manifests, self._owners = (
-            open_store(f"{uri.rstrip('/')}/{name}" + ("/" if "://" in uri else ""), access)
-            for name in ("manifests", "owners")
-        )
+        places = (place_below(uri, name) for name in ("", "manifests", "owners"))
+        self.store, self._manifests, self._owners = (open_store(place, access) for place in places)
 
     def numbers(self) -> list[int]:
         """The numbers of all manifests, the newest first."""
@@ -166,10 +163,7 @@ class Shelf:
 
     def read(self, number: int) -> Manifest | None:
         """The manifest of that number; None: it isn't there any more, or isn't whole."""
-        try:
-            data = self._manifests.read(_name(number))
-        except OSError as error:
-            raise self._manifests.explain(error) from None
+        data = self._manifests.read(_name(number))
         return None if data is None else Manifest.decode(data)
 
     def newest(self) -> Manifest | None:
@@ -178,7 +172,7 @@ class Shelf:
 
     def write(self, manifest: Manifest) -> bool:
         """Makes a manifest; False: another start of the job has made one of that number."""
-        return self._manifests.create(_name(manifest.number), manifest.encode())
+        return self._manifests.write(_name(manifest.number), manifest.encode(), only_new=True)
 
     # -- whose the place is --
 
@@ -194,9 +188,9 @@ class Shelf:
         said = json.dumps({"job": job, "host": host, "at": time.time()}).encode()
         for _ in range(_MOST_CLAIMS):
             number += 1
-            if not self._owners.create(f"{number:07d}.json", said):
+            if not self._owners.write(f"{number:07d}.json", said, only_new=True):
                 continue
-            if self._owners.create(f"{number:07d}.json", said):
+            if self._owners.write(f"{number:07d}.json", said, only_new=True):
                 raise StoreError(
                     f"{self.uri}: this store replaces a file that is to be made only where there is none, so two "
                     "starts of a job could both keep checkpoints there: name another store, or update its library"
@@ -265,13 +259,8 @@ def not_its(uri: str, owner: str, job: str) -> StoreError:
 
 def _numbers(store: Store, pattern: re.Pattern[str]) -> list[int]:
     """The numbers in the names of a store's files, the highest first."""
-    try:
-        names = [item.name for item in store.items()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise store.explain(error) from None
-    return sorted((int(match[1]) for name in names if (match := pattern.fullmatch(name))), reverse=True)
+    found = (pattern.fullmatch(item.name) for item in store.items())
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def _name(number: int) -> str:

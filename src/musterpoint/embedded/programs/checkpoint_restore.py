@@ -9,18 +9,17 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, BinaryIO, Callable, Container, Mapping
+from typing import Any, BinaryIO, Container, Mapping
 
 from musterpoint.base.below import RESERVED, Below, notes_of
 from musterpoint.embedded.programs.checkpoint_look import OWN, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host, not_its
-from musterpoint.embedded.programs.crowd import Crowd, Job, Note, Tell, patiently
-from musterpoint.embedded.programs.stores import DirectoryStore, Item, StoreError
-from musterpoint.embedded.programs.transfers import free
+from musterpoint.embedded.programs.transfer import Again, Crowd, DirectoryStore, Terms, free, patiently
+from musterpoint.embedded.programs.transfer_s3 import Item, OnBytes, StoreError
 
 _PIECE = 4 << 20
-SAID = "said/paths"
-"""The file of our folder into which programs write what they say is whole."""
+SAID_FOLDER, SAID = "said", "said/paths"
+"""In our folder: the file into which programs write what they say is whole."""
 EARLIER = "earlier"
 """The folder of what was in the directory and is no part of the checkpoint."""
 
@@ -37,7 +36,7 @@ def digest_of(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
+def restore(request: dict[str, Any], terms: Terms) -> dict[str, Any]:
     """``uri``, ``directory``, ``place`` of ``hosts``, ``which``, ``job``, ``number``: of one manifest, which the hosts
     have agreed on; None: the newest, 0: none; ``claims``: the host for which the place becomes this start's, or empty.
     Returns what there is now.
@@ -45,17 +44,17 @@ def restore(request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
     began, directory = time.monotonic(), request["directory"]
     os.makedirs(directory, exist_ok=True)
     write_owned(directory)
-    said = os.path.join(notes_of(directory), os.path.dirname(SAID))
+    said = os.path.join(notes_of(directory), SAID_FOLDER)
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
     shelf = Shelf(request["uri"], request["access"])
     owner = 0
     if request["claims"]:  # before the newest is looked for: an earlier start keeps nothing more from then on
-        before = patiently(shelf.newest, note)
+        before = patiently(shelf.newest, terms)
         if before is not None and before.job != request["job"]:
             raise not_its(request["uri"], before.job, request["job"])
-        owner = patiently(lambda: shelf.claim(request["job"], request["claims"]), note)
-    found = _restored_from(shelf, request, tell, note)
+        owner = patiently(lambda: shelf.claim(request["job"], request["claims"]), terms)
+    found = _restored_from(shelf, request, terms)
     return {**found, "owner": owner, "seconds": time.monotonic() - began}
 
 
@@ -72,12 +71,13 @@ def write_owned(directory: str) -> None:
             size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
             if not name.startswith(RESERVED):
                 found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
-    DirectoryStore(notes_of(directory)).create(OWN, json.dumps(found).encode())  # another host may have been quicker
+    data = json.dumps(found).encode()
+    DirectoryStore(notes_of(directory)).write(OWN, data, only_new=True)  # another host may have been quicker
 
 
-def _restored_from(shelf: Shelf, request: dict[str, Any], tell: Tell, note: Note) -> dict[str, Any]:
+def _restored_from(shelf: Shelf, request: dict[str, Any], terms: Terms) -> dict[str, Any]:
     directory, number = request["directory"], request["number"]
-    manifest = patiently(lambda: shelf.newest() if number is None else shelf.read(number) if number else None, note)
+    manifest = patiently(lambda: shelf.newest() if number is None else shelf.read(number) if number else None, terms)
     if number and manifest is None:
         raise StoreError(f"{shelf.uri}: checkpoint {number}, which the hosts have agreed on, is gone", missing=True)
     if manifest is None:
@@ -89,12 +89,12 @@ def _restored_from(shelf: Shelf, request: dict[str, Any], tell: Tell, note: Note
     if request["which"] == "leader" and request["place"]:
         return _restored(manifest.number, (), [], 0)
     try:
-        moved = _bring(shelf, manifest, entries, request, tell, note)
+        moved = _bring(shelf, manifest, entries, request, terms)
     except StoreError as error:
         if not error.missing or number is not None or shelf.newest() in (None, manifest):
             raise
-        note(f"{error}; there is a newer one")
-        return _restored_from(shelf, request, tell, note)
+        terms.note(f"{error}; there is a newer one")
+        return _restored_from(shelf, request, terms)
     return _restored(manifest.number, manifest.names, entries, moved)
 
 
@@ -103,9 +103,7 @@ def _restored(number: int, names: tuple[str, ...], entries: list[Entry], moved: 
     return {"number": number, "names": list(names), "files": len(entries), "bytes": size, "moved": moved}
 
 
-def _bring(
-    shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict[str, Any], tell: Tell, note: Note
-) -> int:
+def _bring(shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict[str, Any], terms: Terms) -> int:
     """Makes the directory have ``entries`` and nothing else but the user's own files; returns how many other files were
     moved away.
     """
@@ -118,7 +116,7 @@ def _bring(
         texts = manifest.texts if entries else {}
         for path in (*(entry.path for entry in missing), *texts):
             _check_clash(tree, path, own, shelf.uri)
-        _fetch(shelf, [entry for entry in missing if not entry.link], parts, tell, note)
+        _fetch(shelf, [entry for entry in missing if not entry.link], parts, terms)
         wanted = {entry.path for entry in manifest.files} | set(texts)
         moved = _move_away(directory, wanted, own)
         number = 0
@@ -136,7 +134,7 @@ def _bring(
                 file.write(text)
             tree.put(part, path)
         with open(
-            os.path.join(notes, os.path.dirname(SAID), "restored"), "w", encoding="utf-8", errors="surrogateescape"
+            os.path.join(notes, SAID_FOLDER, "restored"), "w", encoding="utf-8", errors="surrogateescape"
         ) as file:
             file.write("".join(f"{os.path.join(os.path.abspath(directory), name)}\n" for name in manifest.names))
         return moved
@@ -155,7 +153,7 @@ def _check_clash(tree: Below, path: str, own: Mapping[str, tuple[int, int]], uri
         if is_ours if size >= 0 else facts is None or at < len(parts):
             continue
         raise StoreError(
-            f"{os.path.join(tree.root, name)} was there before the job's first start, and the checkpoint at {uri} has "
+            f"{tree.path(name)} was there before the job's first start, and the checkpoint at {uri} has "
             f"{path}: move yours away, or keep checkpoints in another directory (SM_CHECKPOINT_DIR)"
         )
 
@@ -173,29 +171,23 @@ def _is_here(tree: Below, entry: Entry) -> bool:
         return False
 
 
-def _fetch(shelf: Shelf, entries: list[Entry], parts: str, tell: Tell, note: Note) -> None:
+def _fetch(shelf: Shelf, entries: list[Entry], parts: str, terms: Terms) -> None:
     size = sum(entry.size for entry in entries)
     if size > (room := free(parts)):
         raise StoreError(f"the checkpoint has {size:,} bytes, and the disk of {parts} has room for {room:,}")
 
-    def begin(job: Job, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
-        def done(error: Any) -> None:
-            found = None if error is None else shelf.store.explain(error)
-            if found is not None and found.missing:
-                found = StoreError(
-                    f"{shelf.uri}: {entries[job.number].key} is gone, which its manifest names", missing=True
-                )
-            on_done(found)
+    def move(number: int, on_bytes: OnBytes) -> None:
+        entry, path = entries[number], os.path.join(parts, str(number))
+        try:
+            shelf.store.get(Item(entry.key, entry.size, ""), path, on_bytes)
+        except StoreError as error:
+            if error.missing:
+                raise StoreError(f"{shelf.uri}: {entry.key} is gone, which its manifest names", missing=True) from None
+            raise
+        if os.path.getsize(path) != entry.size or sha256_of(path) != entry.sha256:
+            raise Again(f"{shelf.uri}: {entry.key} isn't what its manifest says ({entry.path})")
 
-        shelf.store.fetch(Item(job.name, job.size, ""), os.path.join(parts, str(job.number)), on_bytes, done)
-
-    def ended(job: Job) -> str:
-        entry, path = entries[job.number], os.path.join(parts, str(job.number))
-        is_whole = os.path.getsize(path) == entry.size and sha256_of(path) == entry.sha256
-        return "" if is_whole else f"{shelf.uri}: {entry.key} isn't what its manifest says ({entry.path})"
-
-    jobs = [Job(number, entry.key, entry.size) for number, entry in enumerate(entries)]
-    Crowd(tell, note).run(jobs, begin, ended, shelf.store.cancel)
+    Crowd(shelf.store, terms).run([entry.size for entry in entries], move)
 
 
 def _move_away(directory: str, wanted: set[str], own: Container[str]) -> int:
@@ -220,5 +212,5 @@ def _move_away(directory: str, wanted: set[str], own: Container[str]) -> int:
             tree.move(path, Below(aside))
     for path in sorted(emptied, key=len, reverse=True):
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(directory, path))
+            os.rmdir(tree.path(path))
     return len(others)

@@ -11,7 +11,7 @@ import json
 import os
 
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
-from musterpoint.embedded.programs.checkpoint_look import Version
+from musterpoint.embedded.programs.checkpoint_look import LINK, Version
 
 Its = tuple[tuple[str, Version], ...]
 """The version of each of a checkpoint's files."""
@@ -32,20 +32,38 @@ class Sights:
         """The first host has marked what was saved in ``attempt`` as whole."""
         self._marked.add((name, attempt))
 
-    def newest(self, units: list[Unit]) -> list[Unit]:
+    def newest(self, units: list[Unit], is_over: bool = False) -> list[Unit]:
         """Of each family the whole one of the last attempt that has one: what has become whole last; of those that were
-        found together, the highest number.
+        found together, the highest number. ``is_over``: nothing is being written or removed any more.
         """
         newest: dict[str, Unit] = {}
         for unit in units:
             if not unit.files or not (unit.is_whole or self._is_marked(unit)):
                 continue
             if self._whole.get(unit.name, ((), 0))[0] != unit.version:
+                if not is_over and self._is_torn(unit):
+                    continue
                 self._add(unit.name, unit.version)
+                self._write()
             other = newest.get(unit.family)
             if other is None or self.order_of(unit) > self.order_of(other):
                 newest[unit.family] = unit
         return list(newest.values())
+
+    def _is_torn(self, unit: Unit) -> bool:
+        """Whether a whole one is being removed, or written over under the mark that it had before."""
+        before = {path: its for path, its in self._whole.get(unit.name, ((), 0))[0] if its[0] != LINK}
+        now = {path: facts.version for path, facts in unit.files.items()}
+        changed = {path for path, its in before.items() if now.get(path) != its}
+        if unit.mark in before and unit.mark in now:
+            return bool(changed) and unit.mark not in changed
+        is_folder = any(path.startswith(f"{unit.name}/") for path in now)  # else each file is a checkpoint of its own
+        return is_folder and bool(changed) and not set(now.items()) - set(before.items())
+
+    def was_whole(self, name: str, version: Its) -> None:
+        """It was whole in this version before anything was seen here."""
+        if name not in self._whole:
+            self._add(name, version)
 
     def _is_marked(self, unit: Unit) -> bool:
         """Whether the first host's mark makes it whole; the mark says nothing about the files that are here."""
@@ -76,9 +94,12 @@ class Sights:
     def _write(self) -> None:
         whole = sorted(self._whole.items(), key=lambda each: each[1][1])
         left = [[name, its, attempt] for name, (its, attempt) in self._left.items()]
-        with open(f"{self._path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump([self._run, [[name, its] for name, (its, _) in whole], left], file)
-        os.replace(f"{self._path}.new", self._path)
+        try:
+            with open(f"{self._path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+                json.dump([self._run, [[name, its] for name, (its, _) in whole], left], file)
+            os.replace(f"{self._path}.new", self._path)
+        except OSError:
+            pass  # a full disk: only a keeper that is started in this one's place would miss it
 
     def _read(self) -> None:
         try:

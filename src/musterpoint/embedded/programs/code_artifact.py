@@ -9,9 +9,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from musterpoint.embedded.programs.aws_client import Aws
-from musterpoint.embedded.programs.crowd import emit
-from musterpoint.embedded.programs.stores import Lacks, StoreError
+from musterpoint.embedded.programs.transfer import emit
+from musterpoint.embedded.programs.transfer_s3 import Aws, Lacks, StoreError
 
 
 def main(request: dict[str, Any]) -> int:

@@ -10,34 +10,37 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import sys
 import tarfile
+import tempfile
 import threading
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
+from musterpoint.base.below import RESERVED, ForeignName, below, leads_out
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
-from musterpoint.embedded.programs.crowd import Progress, emit, patiently
-from musterpoint.embedded.programs.store_s3 import open_store
-from musterpoint.embedded.programs.stores import UNKNOWN, Item, Lacks, Store, StoreError
-from musterpoint.embedded.programs.transfers import (
+from musterpoint.embedded.programs.transfer import (
     Outgoing,
+    Terms,
     checked,
-    fetch_all,
-    files_below,
+    emit,
     free,
-    left_out,
-    link_inside,
-    scratch,
-    send_all,
-    sharded,
+    get_all,
+    open_store,
+    patiently,
+    put_all,
     size_of,
 )
+from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Item, Lacks, Store, StoreError, os_words
 
-MOST_ASKED = 100
-"""Files that are asked for one by one after they were sent; where there are more, the place is listed."""
+MOST_ASKED, MOST_SENT = 1000, 100
+"""Files of a list, and files that were sent, that are asked for one by one; where there are more, the place is listed.
+"""
+SCRATCH = f"{RESERVED}scratch-"
+"""Begins the names of folders in which something is packed."""
 PROBE = 64 * 1024**2
 """Bytes that are written and read to measure a place."""
 PROBE_STEP = 1024**2
@@ -47,30 +50,29 @@ PROBE_ITEMS = 1000
 PROBE_NAME = "muster-probe"
 
 
-def tell(progress: Progress) -> None:
-    emit(progress=list(progress))
-
-
 def note(sentence: str) -> None:
     emit(note=sentence)
+
+
+TERMS = Terms(lambda progress: emit(progress=list(progress)), note)
 
 
 def main(request: dict[str, Any]) -> int:
     """``request``: ``action`` and what it takes; ``access``: region and endpoint of S3."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    code = 0
+    code = 1
     try:
         emit(done=ACTIONS[request["action"]](request))
+        code = 0
     except Lacks as error:
         emit(lacks=str(error))
-        code = 1
     except StoreError as error:
         emit(error=str(error), missing=error.missing, passing=error.passing)
-        code = 1
+    except ForeignName as error:
+        emit(error=str(error))
     except OSError as error:
-        emit(error=f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        code = 1
+        emit(error=os_words(error))
     os._exit(code)  # without waiting for threads of the network
 
 
@@ -80,91 +82,75 @@ def end_with_stdin() -> None:
     os._exit(1)
 
 
+# -- what a channel has --
+
+
 def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
     """The store of a channel, and the items that this host gets."""
-    store = open_store(request["uri"], request["access"])
+    uri = request["uri"]
+    store = open_store(uri, request["access"])
     emit(opened=True)
-    try:
-        if request["names"]:
-            items = _named(store, request["names"])
-        elif request["manifest"]:
-            store, items = _of_manifest(store, request)
-        else:
-            items = checked(store.items(), store.place)
-            if not items and request["prefix"] and request["uri"].count("/") > 2:
-                store, items = _of_prefix(request)
-    except (FileNotFoundError, NotADirectoryError):
-        items = []
-    except OSError as error:
-        raise store.explain(error) from None
+    if request["names"]:
+        items = checked([_named(store, name) for name in request["names"]], store.place)
+    elif request["manifest"]:
+        store, items = _of_manifest(store, request)
+    else:
+        items = checked(store.items(), store.place)
+        if not items and request["prefix"] and uri.count("/") > 2:  # the files whose names begin with the last part
+            above, slash, begin = uri.rpartition("/")
+            store = open_store(above + slash, request["access"])
+            items = checked((item for item in store.items() if item.name.startswith(begin)), uri)
     if not items:
-        raise StoreError(f"there is nothing at {request['uri']}: expected a file, or files below it", missing=True)
-    return store, sharded(items, request["place"], request["hosts"]) if request["sharded"] else items
+        raise StoreError(f"there is nothing at {uri}: expected a file, or files below it", missing=True)
+    return store, items[request["place"] :: request["hosts"]] if request["sharded"] else items  # as ShardedByS3Key
 
 
-def _named(store: Store, names: Sequence[str]) -> list[Item]:
-    found = []
-    for name in names:
-        item = store.item(name)
-        if item is None:
-            raise store.refusal(name)
-        found.append(item)
-    return checked(found, store.place)
-
-
-def _of_prefix(request: dict[str, Any]) -> tuple[Store, list[Item]]:
-    """The files whose names begin with the URI's last part."""
-    above, slash, begin = request["uri"].rpartition("/")
-    store = open_store(above + slash, request["access"])
-    return store, checked((item for item in store.items() if item.name.startswith(begin)), request["uri"])
+def _named(store: Store, name: str) -> Item:
+    item = store.item(name)
+    if item is None:
+        store.open(name).close()  # tells why, in the store's own words
+        raise StoreError(f"there is no {name!r} at {store.place}", missing=True)
+    return item
 
 
 def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Item]]:
     """The files of SageMaker's ManifestFile, in its order: a prefix, and names below it."""
-    text = text_of(store, request["uri"])
+    uri = request["uri"]
+    item = next(iter(store.items()), None)
+    if item is None:
+        raise StoreError(f"there is nothing at {uri}: expected a file", missing=True)
     try:
-        prefix, *names = json.loads(text)
+        prefix, *names = json.loads(store.read(item.name) or b"")
         place = prefix["prefix"]
         if not all(isinstance(name, str) for name in names):
             raise TypeError
     except (ValueError, TypeError, KeyError):
         raise StoreError(
-            f'{request["uri"]} is no manifest: expected a JSON list, first {{"prefix": URI}}, then names below it'
+            f'{uri} is no manifest: expected a JSON list, first {{"prefix": URI}}, then names below it'
         ) from None
     if not str(place).endswith("/"):
         place += "/"
-    below = open_store(place, request["access"])
-    found: list[Item] = []
-    wanted = set(names)
-    if len(names) > 1000:
-        found = [item for item in below.items() if item.name in wanted]
-    else:
-        found = [item for item in map(below.item, names) if item is not None]
-    if missing := wanted - {item.name for item in found}:
-        raise StoreError(f"{request['uri']} names {min(missing)!r}, which isn't below {place}", missing=True)
-    by_name = {item.name: item for item in checked(found, place)}
-    return below, [by_name[name] for name in dict.fromkeys(names)]
+    source = open_store(place, request["access"])
+    found = _of_names(source, names, MOST_ASKED)
+    if missing := set(names) - set(found):
+        raise StoreError(f"{uri} names {min(missing)!r}, which isn't below {place}", missing=True)
+    checked(found.values(), place)
+    return source, [found[name] for name in dict.fromkeys(names)]
 
 
-def text_of(store: Store, uri: str) -> bytes:
-    """The one file at ``uri``, the place of ``store``.
-
-    Raises:
-        StoreError: there is none.
-    """
-    item = next(iter(store.items()), None)
-    if item is None:
-        raise StoreError(f"there is nothing at {uri}: expected a file", missing=True)
-    return b"".join(store.stream(item))
+def _of_names(store: Store, names: Sequence[str], most: int) -> dict[str, Item]:
+    """Those of ``names`` that are at the store."""
+    asked, wanted = (store.item(name) for name in names), set(names)
+    found = (item for item in (asked if len(names) <= most else store.items()) if item is not None)
+    return {item.name: item for item in found if item.name in wanted}
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``; of the
     files there all, or those of ``names``. ``prefix``: where there is nothing, what begins with the URI counts."""
-    store, items = patiently(lambda: listed(request), note)
-    emit(found=len(items), bytes=size_of(items))
+    store, items = patiently(lambda: listed(request), TERMS)
     began = time.monotonic()
-    totals = fetch_all(store, items, request["directory"], tell, note)
+    totals = get_all(store, items, request["directory"], TERMS)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
 
 
@@ -172,6 +158,9 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     """How much a channel has for this host."""
     _, items = listed(request)
     return {"files": len(items), "bytes": size_of(items)}
+
+
+# -- what goes to a place --
 
 
 def send(request: dict[str, Any]) -> dict[str, Any]:
@@ -185,9 +174,12 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
             path = os.path.join(kept.enter_context(scratch(request["scratch"])), "archive")
             pack(directory, path)
             files = [Outgoing(path, name, os.path.getsize(path))]
+        elif request["names"]:
+            paths = [(below(directory, name), name) for name in request["names"]]
+            files = [Outgoing(path, name, os.path.getsize(path)) for path, name in paths]
         else:
-            files = _files_of(directory, request["names"]) or files_below(directory, note)
-        totals = send_all(store, files, tell, note, until)
+            files = list(files_below(directory, note))
+        totals = put_all(store, files, TERMS._replace(until=until))
     check_sent(store, files)
     return {**totals._asdict(), "seconds": time.monotonic() - began}
 
@@ -198,8 +190,7 @@ def check_sent(store: Store, files: Sequence[Outgoing]) -> None:
     Raises:
         StoreError: another has written under the same name.
     """
-    asked = (store.item(file.name) for file in files)
-    there = {item.name: item for item in (asked if len(files) <= MOST_ASKED else store.items()) if item is not None}
+    there = _of_names(store, [file.name for file in files], MOST_SENT)
     for file in files:
         found = there.get(file.name)
         if found is None or found.size not in (UNKNOWN, file.size):
@@ -209,24 +200,44 @@ def check_sent(store: Store, files: Sequence[Outgoing]) -> None:
             )
 
 
-def _files_of(directory: str, names: Sequence[str]) -> list[Outgoing]:
-    paths = [(os.path.join(directory, name), name) for name in names]
-    return [Outgoing(path, name, os.path.getsize(path)) for path, name in paths]
+def files_below(directory: str, say: Callable[[str], None] = lambda _: None) -> Iterator[Outgoing]:
+    """Every file below ``directory``, to be sent under the same name. A link counts as the file, or folder, that it
+    leads to below the directory; one that leads out of it is left out, which ``say`` hears.
+    """
+    return _files_of(os.path.realpath(directory), "", (), say)
+
+
+def _files_of(root: str, folder: str, above: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Outgoing]:
+    real = os.path.realpath(os.path.join(root, folder))
+    for entry in sorted(os.scandir(real), key=lambda each: each.name):
+        name = os.path.join(folder, entry.name)
+        if entry.is_symlink() and leads_out(entry.path, root):
+            say(_left_out(root, name, entry.path))
+        elif entry.is_file():
+            yield Outgoing(os.path.realpath(entry.path), name, entry.stat().st_size)
+        elif entry.is_dir() and os.path.realpath(entry.path) not in (*above, real):
+            yield from _files_of(root, name, (*above, real), say)
+
+
+def _left_out(root: str, name: str, link: str) -> str:
+    return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which is outside of {root}"
 
 
 def pack(directory: str, path: str) -> None:
-    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model. Links that lead out of it are left out."""
+    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model. Links that lead out of it are left out, others
+    become relative.
+    """
     root = os.path.realpath(directory)
     size = sum(file.size for file in files_below(root))
 
     def member(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if info.issym():
             link = os.path.join(root, info.name)
-            target = link_inside(root, link)
-            if target is None:
-                note(left_out(root, info.name, link))
+            if leads_out(link, root):
+                note(_left_out(root, info.name, link))
                 return None
-            info.linkname = target
+            if os.path.isabs(info.linkname):
+                info.linkname = os.path.relpath(os.path.realpath(link), os.path.dirname(link))
         return info
 
     if size > (room := free(os.path.dirname(path))) * 4:
@@ -234,6 +245,42 @@ def pack(directory: str, path: str) -> None:
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for name in sorted(os.listdir(root)):
             archive.add(os.path.join(root, name), arcname=name, filter=member)
+
+
+@contextlib.contextmanager
+def scratch(place: str) -> Iterator[str]:
+    """A folder of this process alone in ``place``; it is removed at the end, and those of killed processes are now."""
+    folder = tempfile.mkdtemp(prefix=SCRATCH, dir=place)
+    try:
+        with _locked(folder) as is_ours:
+            assert is_ours
+            for entry in list(os.scandir(place)):
+                if entry.name.startswith(SCRATCH) and entry.path != folder and entry.is_dir(follow_symlinks=False):
+                    with contextlib.suppress(OSError), _locked(entry.path) as is_dead:
+                        if is_dead:
+                            shutil.rmtree(entry.path, ignore_errors=True)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Whether the folder's lock could be had; a process holds it as long as it lives."""
+    import fcntl  # which Windows lacks
+
+    fd = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(fd)
+
+
+# -- how fast a place is --
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
@@ -265,10 +312,9 @@ def _read_speed(store: Store) -> float | None:
         raise StoreError(f"there is nothing at {store.place}: expected a file, or files below it", missing=True)
     item = max(itertools.chain((item,), itertools.islice(items, PROBE_ITEMS)), key=lambda each: each.size)
     began, size = time.monotonic(), 0
-    for piece in store.stream(item):
-        size += len(piece)
-        if size >= PROBE or time.monotonic() - began > PROBE_SECONDS:
-            break
+    with store.explained(item.name), contextlib.closing(store.open(item.name)) as file:
+        while size < PROBE and time.monotonic() - began <= PROBE_SECONDS and (piece := file.read(PROBE_STEP)):
+            size += len(piece)
     return size / max(1e-6, time.monotonic() - began) if size >= PROBE_STEP else None
 
 
@@ -283,26 +329,18 @@ def _there_and_back(store: Store, name: str, size: int) -> tuple[float, float]:
     return max(1e-6, written - began), max(1e-6, time.monotonic() - written)
 
 
-def restore_checkpoint(request: dict[str, Any]) -> dict[str, Any]:
-    """See :func:`musterpoint.embedded.programs.checkpoint_restore.restore`."""
-    return restore(request, tell, note)
+# -- checkpoints --
 
 
 def newest(request: dict[str, Any]) -> dict[str, Any]:
     """The newest whole checkpoint at ``uri``; nothing where there is none."""
     shelf = Shelf(request["uri"], request["access"])
     emit(opened=True)
-    found = patiently(shelf.newest, note)
+    found = patiently(shelf.newest, TERMS)
     if found is None:
         return {}
-    return {
-        "number": found.number,
-        "job": found.job,
-        "hosts": found.hosts,
-        "names": list(found.names),
-        "files": len(found.files),
-        "bytes": found.size,
-    }
+    counts = {"files": len(found.files), "bytes": found.size}
+    return {"number": found.number, "job": found.job, "hosts": found.hosts, "names": list(found.names), **counts}
 
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -310,6 +348,6 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "measure": measure,
     "send": send,
     "probe": probe,
-    "restore": restore_checkpoint,
+    "restore": lambda request: restore(request, TERMS),
     "newest": newest,
 }

@@ -20,15 +20,12 @@ Program = Literal[
     "tensorflow_server",
     "horovod_rendezvous",
     "pid1_tracer",
-    "aws_client",
     "code_artifact",
     "file_leases",
     "directory_watch",
     "uploader",
-    "stores",
-    "store_s3",
-    "crowd",
-    "transfers",
+    "transfer_s3",
+    "transfer",
     "checkpoint_look",
     "checkpoint_kinds",
     "checkpoint_manifest",
@@ -58,17 +55,16 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
-_S3: tuple[Program, ...] = ("below", "stores", "aws_client", "store_s3", "crowd")
-_STORES: tuple[Program, ...] = (*_S3, "transfers")
-UPLOADER: tuple[Program, ...] = (*_STORES, "file_leases", "directory_watch", "uploader")
+_TRANSFER: tuple[Program, ...] = ("below", "transfer_s3", "transfer")
+UPLOADER: tuple[Program, ...] = (*_TRANSFER, "file_leases", "directory_watch", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
-MOVER: tuple[Program, ...] = (*_STORES, *_CHECKPOINTS, "mover")
+MOVER: tuple[Program, ...] = (*_TRANSFER, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
-CODE_ARTIFACT: tuple[Program, ...] = ("below", "stores", "aws_client", "crowd", "code_artifact")
+CODE_ARTIFACT: tuple[Program, ...] = (*_TRANSFER, "code_artifact")
 """The parts of what asks CodeArtifact, likewise."""
 KEEPER: tuple[Program, ...] = (
-    *_STORES,
+    *_TRANSFER,
     *_CHECKPOINTS,
     "file_leases",
     "checkpoint_kinds",

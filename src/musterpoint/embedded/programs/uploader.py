@@ -16,13 +16,11 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.base.below import leads_out
-from musterpoint.embedded.programs.crowd import emit
+from musterpoint.base.below import RESERVED, below, leads_out
 from musterpoint.embedded.programs.directory_watch import DirectoryWatch
 from musterpoint.embedded.programs.file_leases import is_written
-from musterpoint.embedded.programs.store_s3 import S3Store
-from musterpoint.embedded.programs.stores import Lacks
-from musterpoint.embedded.programs.transfers import Record
+from musterpoint.embedded.programs.transfer import Record, emit
+from musterpoint.embedded.programs.transfer_s3 import Lacks, OnBytes, S3Store, Store, StoreError
 
 SETTLE = 1.0
 """Seconds from a change to its upload, so that a file that is rewritten or renamed soon is uploaded once."""
@@ -58,12 +56,12 @@ def main(request: dict[str, Any]) -> int:
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: another process waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
-        store: S3Store | None = S3Store(request["uri"], request["access"], _REQUESTS)
+        store: Store | None = S3Store(request["uri"], request["access"], _REQUESTS)
     except Lacks as error:
         emit(lacks=str(error))
         return 1
-    except Exception as error:  # a wrong profile or endpoint
-        emit(problem=f"{type(error).__name__}: {' '.join(str(error).split())}")
+    except StoreError as error:  # a wrong profile or endpoint
+        emit(problem=str(error))
         store = None
     Uploader(request["directory"], Record(request["record"]), store).run()
     return 0
@@ -83,7 +81,7 @@ class Uploader:
     gone up, its version. ``store`` None: it can't be reached at all.
     """
 
-    def __init__(self, directory: str, record: Record, store: S3Store | None) -> None:
+    def __init__(self, directory: str, record: Record, store: Store | None) -> None:
         self._directory, self._record, self._store = directory, record, store
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
         self._sending: dict[str, Version] = {}
@@ -151,8 +149,10 @@ class Uploader:
         """
         found = {}
         for folder, folders, files in os.walk(self._directory):
-            folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
+            folders[:] = [name for name in folders if not name.startswith((PRIVATE, RESERVED))]
             for name in files:
+                if name.startswith(RESERVED):
+                    continue
                 path = os.path.join(folder, name)
                 relative = os.path.relpath(path, self._directory)
                 if os.path.islink(path) and leads_out(path, self._directory):
@@ -176,13 +176,13 @@ class Uploader:
 
     def _half_written_for(self, path: str, version: Version) -> float:
         """Seconds after which to look again whether the file is whole; 0: it is."""
-        written = is_written(os.path.join(self._directory, path))
+        written = is_written(below(self._directory, path))
         if written is None:
-            return max(0.0, QUIET - (time.time() - version[1] / 1e9))
+            return max(0.0, QUIET - abs(time.time() - version[1] / 1e9))
         return LOOK_EVERY if written else 0.0  # its close is an event, too
 
     def _begin(self, path: str) -> None:
-        file = os.path.join(self._directory, path)
+        file = below(self._directory, path)
         version = version_of(file)
         if version is None or (os.path.islink(file) and leads_out(file, self._directory)):
             return
@@ -200,11 +200,25 @@ class Uploader:
         def on_bytes(amount: int) -> None:
             self._sent[path] = self._sent.get(path, 0) + amount
 
-        self._store.send(file, path, on_bytes, lambda error: self._events.put(("done", path, error)))
+        self._send(self._store, file, path, on_bytes)
+
+    def _send(self, store: Store, file: str, path: str, on_bytes: OnBytes) -> None:
+        """Sends a file in a thread of its own."""
+
+        def put() -> None:
+            try:
+                with store.explained(path):
+                    store.put(file, path, on_bytes)
+            except StoreError as error:
+                self._events.put(("done", path, error))
+            else:
+                self._events.put(("done", path, None))
+
+        threading.Thread(target=put, daemon=True).start()
 
     def _ended(self, path: str, error: Any) -> None:
         begun, sent = self._sending.pop(path), self._sent.pop(path, 0)
-        now, version = time.monotonic(), version_of(os.path.join(self._directory, path))
+        now, version = time.monotonic(), version_of(below(self._directory, path))
         if version != begun:  # it changed, or is gone
             self._look_at = min(self._look_at, now + (SETTLE if self._until is None else 0.0))
         if error is None:

@@ -14,7 +14,7 @@ from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.core.data.mover import Access, Heard
 from musterpoint.core.data.moves import Moved, Target, bring, measure, newest, send, speed
 from musterpoint.core.data.places import Channel, Share, below, is_path, place_of, read_channel
-from musterpoint.embedded.programs.store_s3 import open_store
+from musterpoint.embedded.programs.transfer import open_store
 
 ACCESS = Access({"PATH": os.environ["PATH"]})
 AWKWARD = ["a b", "ünïcode", "sub/$(x)", "sub/deep/'\"", "sub/a;sharded", "%41", "new\nline", "-rf", "#x?y=1", "🦜"]

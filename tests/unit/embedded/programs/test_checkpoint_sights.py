@@ -94,3 +94,32 @@ def test_another_runs_file_is_not_read(path: str) -> None:
     Sights(path, "run", 0).begin(1, [saved(1)])
     sights = Sights(path, "another", 1)
     assert sights.attempt_of(saved(1)) == 1
+
+
+def trained(weights: int, state: int, *more: str) -> Unit:
+    """A checkpoint of transformers; the inodes of its weights and of its mark."""
+    names = {"model.bin": weights, "trainer_state.json": state, **dict.fromkeys(more, 1)}
+    files = {f"checkpoint-1/{name}": Facts(10, 5, 5, inode) for name, inode in names.items() if inode}
+    return Unit("checkpoint-1", "checkpoint-#", "transformers", files, mark="checkpoint-1/trainer_state.json")
+
+
+def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str) -> None:
+    """An attempt saves a step of the one before again, or removes it."""
+    sights = Sights(path, "run", 0)
+    assert sights.newest([trained(1, 1)]) and sights.newest([trained(1, 1, "README.md")])
+    half, removed, again = trained(2, 1, "README.md"), trained(0, 1, "README.md"), trained(2, 2, "README.md")
+    assert not sights.newest([half]) and not sights.newest([removed])
+    assert not Sights(path, "run", 0).newest([half]), "another keeper knows it, too"
+    assert sights.newest([half], is_over=True) == [half]
+    assert sights.newest([again]) == [again]
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_folder_that_is_being_removed_is_not_saved_again(path: str, is_folder: bool) -> None:
+    """Files of a folder that come and go by themselves, as Lightning's, are."""
+    sights = Sights(path, "run", 0)
+    files = {f"step-1/{name}": Facts(10, 5, 5, 1) for name in ("a", "b")}
+    unit = Unit("step-1" if is_folder else "step-1/*.ckpt", "step-#", "", files)
+    assert sights.newest([unit]) == [unit]
+    less = unit._replace(files={"step-1/a": files["step-1/a"]})
+    assert bool(sights.newest([less])) is not is_folder

@@ -33,7 +33,7 @@ def test_a_text_takes_the_place_of_the_last_of_its_name(
     before = len(os.listdir("/proc/self/fd"))
     for text in ("a longer one", "two", ""):
         assert Path(held.hold("notes", text)).read_text() == text
-    commands = [held.own_command(("process_files", "crowd"), {"number": number}) for number in range(5)]
+    commands = [held.own_command(("process_files", "transfer"), {"number": number}) for number in range(5)]
     assert '"number": 4' in Path(commands[0][-1]).read_text()
     assert len(os.listdir("/proc/self/fd")) == before + 4 * memfd, "the notes, two parts and the request"
     held.close()

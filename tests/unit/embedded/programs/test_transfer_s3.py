@@ -1,4 +1,4 @@
-"""What AWS refuses, as sentences, and an index of CodeArtifact; the hosts' tests have a real boto3."""
+"""What AWS and botocore refuse, as sentences, and an index of CodeArtifact; ``tests/hosts`` has a real API."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 from types import SimpleNamespace
 from typing import Any, Iterator
 
+import botocore.exceptions as real
 import pytest
 
-from musterpoint.embedded.programs import aws_client, code_artifact
-from musterpoint.embedded.programs.aws_client import Aws
-from musterpoint.embedded.programs.stores import Lacks
+from musterpoint.embedded.programs import code_artifact, transfer_s3
+from musterpoint.embedded.programs.transfer_s3 import Aws, Lacks, S3Store
 
 REQUEST = {"uri": "arn:of-it", "region": "eu-west-1", "owner": "o", "domain": "d", "repository": "r"}
 
@@ -72,7 +72,7 @@ def boto3(monkeypatch: pytest.MonkeyPatch) -> Boto3:
     )  # fmt: skip
     config = SimpleNamespace(Config=lambda **words: words)
     modules = {"boto3": made, "botocore.exceptions": errors, "botocore.config": config}
-    monkeypatch.setattr(aws_client.importlib, "import_module", modules.__getitem__)
+    monkeypatch.setattr(transfer_s3.importlib, "import_module", modules.__getitem__)
     return made
 
 
@@ -115,8 +115,47 @@ def test_without_boto3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def missing(name: str) -> None:
         raise ImportError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(aws_client.importlib, "import_module", missing)
+    monkeypatch.setattr(transfer_s3.importlib, "import_module", missing)
     with pytest.raises(Lacks, match="boto3"):
         Aws({})
     assert code_artifact.main(REQUEST) == 1
     assert json.loads(capsys.readouterr().out) == {"lacks": "boto3"}
+
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return S3Store("s3://bucket/data", {"region": "us-east-1", "endpoint": URL})
+
+
+@pytest.mark.parametrize(
+    ("error", "unreachable"),
+    [
+        (real.ConnectionClosedError(endpoint_url=URL), False),
+        (real.ReadTimeoutError(endpoint_url=URL), False),
+        (real.ConnectTimeoutError(endpoint_url=URL), True),
+        (real.EndpointConnectionError(endpoint_url=URL), True),
+        (real.ProxyConnectionError(proxy_url=URL), True),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_connections_that_fail(store: S3Store, error: real.BotoCoreError, unreachable: bool) -> None:
+    """Some of these errors have a response that is None."""
+    found = store.explain(error, "x")
+    assert (found.passing, found.kind, found.unreachable) == (True, type(error).__name__, unreachable)
+    assert str(found).startswith("s3://bucket/data/x: ")
+
+
+def test_who_has_answered_once_is_no_absent_network(store: S3Store) -> None:
+    store._answered()
+    assert not store.explain(real.EndpointConnectionError(endpoint_url=URL)).unreachable
+
+
+def test_an_upload_in_parts_that_the_store_has_forgotten_begins_again(store: S3Store) -> None:
+    """A lifecycle rule of the bucket has ended it, or an emulator was started anew."""
+    words = {"Error": {"Code": "NoSuchUpload", "Message": "The specified upload does not exist."}}
+    found = store.explain(real.ClientError(words, "UploadPart"))
+    assert (found.passing, found.missing, found.kind) == (True, False, "NoSuchUpload")

@@ -1,0 +1,243 @@
+"""Files between a store and this host: what a store that throttles, lists oddly or is never reached makes of them."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.embedded.programs import transfer
+from musterpoint.embedded.programs.checkpoint_manifest import Shelf
+from musterpoint.embedded.programs.transfer import (
+    Again,
+    Crowd,
+    DirectoryStore,
+    Outgoing,
+    Stopped,
+    Terms,
+    checked,
+    get_all,
+    patiently,
+    put_all,
+)
+from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Item, OnBytes, Store, StoreError
+
+SLOW_DOWN = StoreError("SlowDown", passing=True)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LONGEST_PAUSE", 0.0)
+
+
+def moved(store: Store, sizes: list[int], move: Callable[[int, OnBytes], None], notes: list[str]) -> None:
+    Crowd(store, Terms(note=notes.append)).run(sizes, move)
+
+
+class Throttled(Store):
+    """A store that refuses every transfer that is begun while ``most`` others run, which end when many were refused."""
+
+    at_once = 64
+
+    def __init__(self, most: int) -> None:
+        self.most, self.refused, self.done = most, 0, set[int]()
+        self._lock, self._running = threading.Lock(), 0
+        self._many_refused = threading.Event()
+
+    def move(self, number: int, on_bytes: OnBytes) -> None:
+        with self._lock:
+            if self._running >= self.most:
+                self.refused += 1
+                if self.refused > transfer.FAILURES:
+                    self._many_refused.set()
+                raise SLOW_DOWN
+            self._running += 1
+        self._many_refused.wait(60)
+        with self._lock:
+            self._running -= 1
+            self.done.add(number)
+
+
+def test_many_that_are_refused_at_once_are_one_failure() -> None:
+    store, notes = Throttled(10), list[str]()
+    moved(store, [1] * 300, store.move, notes)
+    assert len(store.done) == 300 and store.refused > transfer.FAILURES
+    assert notes == ["SlowDown; it is tried again (1 of 7 times)"]
+
+
+def test_a_store_that_refuses_everything_is_given_up() -> None:
+    store = Throttled(0)
+    with pytest.raises(StoreError, match="8 tries failed in a row, the last with: SlowDown"):
+        moved(store, [1] * 300, store.move, [])
+    assert store.refused < 8 * store.at_once  # fewer at a time, each time
+
+
+@pytest.mark.parametrize("also", [0, 20])
+def test_a_refusal_for_good_ends_at_once(also: int) -> None:
+    """Also one of many that were begun before another failed."""
+
+    def move(number: int, on_bytes: OnBytes) -> None:
+        raise SLOW_DOWN if number < also else StoreError("AccessDenied")
+
+    with pytest.raises(StoreError, match=r"^AccessDenied$"):
+        moved(Throttled(0), [1] * 30, move, [])
+
+
+def unreachable(is_unreachable: bool) -> StoreError:
+    error = StoreError("Could not connect", passing=True)
+    error.unreachable = is_unreachable
+    return error
+
+
+class Clock:
+    """Each look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+
+def test_a_store_that_was_never_reached_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock: Any = Clock()
+    monkeypatch.setattr(transfer, "time", clock)
+    monkeypatch.setattr(transfer, "LONGEST_PAUSE", 30.0)
+    tried, notes = list[int](), list[str]()
+
+    def call() -> None:
+        tried.append(1)
+        raise unreachable(True)
+
+    with pytest.raises(StoreError, match=r"^nothing answered within \d+ s: Could not connect$"):
+        patiently(call, Terms(note=notes.append, stop=clock))
+    assert len(tried) < transfer.FAILURES and {*notes} == {"Could not connect; it is tried again for 30 s"}
+
+
+def test_what_is_sent_gets_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock: Any = Clock()
+    monkeypatch.setattr(transfer, "time", clock)
+    tries = transfer.Tries(lambda _: None, unreached=math.inf)
+    for _ in range(transfer.FAILURES - 1):
+        tries.failed(unreachable(True))
+    with pytest.raises(StoreError, match=r"^8 tries failed in a row"):
+        tries.failed(unreachable(True))
+
+
+def test_a_store_that_has_answered_once_gets_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it with a refusal: who opens it anew for each try doesn't see that."""
+    clock: Any = Clock()
+    monkeypatch.setattr(transfer, "time", clock)
+    left = [unreachable(False), *(unreachable(True) for _ in range(20))]
+
+    def call() -> None:
+        raise left.pop(0)
+
+    with pytest.raises(StoreError, match=r"^8 tries failed in a row"):
+        patiently(call, Terms(stop=clock))
+
+
+def test_patiently() -> None:
+    left = [SLOW_DOWN] * 5
+
+    def call() -> int:
+        if left:
+            raise left.pop()
+        return 7
+
+    notes = list[str]()
+    assert patiently(call, Terms(note=notes.append)) == 7 and len(notes) == 1
+    with pytest.raises(StoreError, match=r"^gone$"):
+        left.append(StoreError("gone"))
+        patiently(call, Terms(note=notes.append))
+
+
+def test_a_file_that_never_comes_as_it_was_listed_is_given_up() -> None:
+    begun: list[int] = []
+
+    def move(number: int, on_bytes: OnBytes) -> None:
+        begun.append(number)
+        raise Again("3 bytes came")
+
+    with pytest.raises(StoreError, match="3 bytes came, 5 times in a row"):
+        moved(Throttled(0), [0], move, [])
+    assert len(begun) == transfer.REPEATS + 1
+
+
+class Hanging(DirectoryStore):
+    """Its transfers never end by themselves."""
+
+    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
+        while True:
+            time.sleep(0.01)
+            on_bytes(1)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_stop_ends_what_runs_within_100_ms(hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LONGEST_PAUSE", 30.0)
+    stop, began = threading.Event(), time.monotonic()
+    timer = threading.Timer(0.2, stop.set)
+    timer.start()
+    with pytest.raises(Stopped):
+        if hangs:
+            put_all(Hanging(str(tmp_path)), [Outgoing(__file__, "x", 9)], Terms(stop=stop))
+        else:
+            patiently(lambda: Throttled(0).move(0, lambda _: None), Terms(stop=stop))
+    took = time.monotonic() - began - 0.2
+    timer.join()
+    assert took < 0.1
+
+
+def test_a_store_that_replaces_what_is_to_be_made_once_is_refused(tmp_path: Path) -> None:
+    """Two starts of a job could both own the place otherwise."""
+    shelf = Shelf(str(tmp_path), {})
+    assert (shelf.claim("j", "a"), shelf.claim("j", "b")) == (1, 2)
+    assert "on b since" in shelf.owner_after(1) and not shelf.owner_after(2)
+    with pytest.raises(StoreError, match="of the job 'j', and this is 'k'"):
+        shelf.claim("k", "a")
+    shelf._owners.write = lambda name, data, only_new=False: True  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="this store replaces a file"):
+        shelf.claim("j", "a")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escaped", "/tmp/x", "a//b", ".muster-part/record", "a/..", "a\0b", "n" * 256, "a/./b"]
+)
+def test_a_key_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="s3://b/ck"):
+        checked([Item("a", 1, ""), Item(name, 1, "")], "s3://b/ck")
+    with pytest.raises(StoreError):
+        DirectoryStore(str(tmp_path / "store")).write(name, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Odd(DirectoryStore):
+    """Its list says another size than its files have."""
+
+    def item(self, name: str) -> Item | None:
+        return Item(name, 0, "1")
+
+    def get(self, item: Item, path: str, on_bytes: OnBytes) -> None:
+        Path(path).write_text("content")
+
+
+def test_a_file_that_comes_in_another_size_is_given_up_and_one_of_no_said_size_is_taken(tmp_path: Path) -> None:
+    def bring(size: int) -> None:
+        items = [Item("a", size, "1")]
+        get_all(Odd(str(tmp_path)), items, str(tmp_path / "train"), Terms())
+
+    with pytest.raises(StoreError, match="a has 0 bytes in the store's list, and 7 came, 5 times in a row"):
+        bring(0)
+    assert not (tmp_path / "train" / "a").exists()
+    bring(UNKNOWN)
+    assert (tmp_path / "train" / "a").read_text() == "content"

@@ -283,7 +283,7 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
     (syncing.base / "model" / "go on").touch()
     code, stderr = finish(process)
     assert code == 0, stderr
-    assert stderr.count("was killed by signal 9; the rest goes up at the job's end") == 1
+    assert stderr.count("was killed by signal 9; it is started again") == 1
     assert len(s3.objects(bucket)) == 4, stderr
     puts = [path.rpartition("/")[2] for _, path in faulty.seen]
     assert sorted({*puts}) == ["large.bin", "more.txt", "one.txt", "two.txt"]

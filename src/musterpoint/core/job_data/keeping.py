@@ -5,9 +5,8 @@ import os
 import time
 from typing import Any, Iterable, Mapping
 
-from musterpoint.base import settings
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
+from musterpoint.base.stop_budget import UPLOAD_RESERVE
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.topics.whole_checkpoints import (
     TOPIC,
@@ -19,21 +18,17 @@ from musterpoint.core.channel.topics.whole_checkpoints import (
     Told,
     Word,
 )
-from musterpoint.core.data.mover import Access, access_of, advice, mib, pythons_of
+from musterpoint.core.data.mover import Access, access_of, mib
 from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
-from musterpoint.core.processes.process import CannotStart
-from musterpoint.core.processes.received_signals import STOPPING
-from musterpoint.core.processes.sidecars import Sidecar
+from musterpoint.core.outputs.beside import Beside, Task
 from musterpoint.core.runtime import Runtime
-from musterpoint.embedded.programs.registry import KEEPER, Texts, fact_of
+from musterpoint.embedded.programs.registry import KEEPER
 
 LONGEST_LOOK = 10.0
 """Seconds that the keeper has, between two attempts, to look at what the last one left."""
 COARSE = 100_000_000
 """Nanoseconds by which a file's time may be behind the clock."""
-MOST_DEATHS = 3
-"""Unexpected ends of the keeper after which it isn't started again."""
 STOP_FILE = ".muster-stop"
 """Beside the checkpoints while the job stops: when ranks are killed, by the machine's monotonic clock."""
 
@@ -75,20 +70,6 @@ class _Others:
         return [*(("took", each) for each in self._took.items()), *(("part", each) for each in parts), *self._words]
 
 
-class _Its:
-    """What one sidecar says, with which one it is."""
-
-    def __init__(self, keeping: "Keeping") -> None:
-        self._keeping = keeping
-        self.sidecar: Sidecar | None = None
-
-    def on_line(self, line: str) -> None:
-        self._keeping.on_line(self.sidecar, line)
-
-    def on_end(self, code: int) -> None:
-        self._keeping.on_end(self.sidecar, code)
-
-
 class Keeping:
     """Nothing here raises or changes how the job ends."""
 
@@ -106,21 +87,16 @@ class Keeping:
         self._runtime, self._target, self._directory, self._share = runtime, target, directory, share
         self._access, self._grace, self._is_shared = access, grace, is_shared
         self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
-        self._texts = Texts()
-        self._sidecar: Sidecar | None = None
-        self._pythons = list(pythons_of(access))
-        self._lacking: dict[str, str] = {}
+        name = f"what keeps checkpoints at {target.uri}"
+        task = Task(KEEPER, name, target.uri, access, self._asked, self._hear, self._last)
+        self._beside = Beside(task, runtime.loop, runtime.sidecars, runtime.console.say, grace)
         self._request: dict[str, Any] = {}
         self._hosts: tuple[str, ...] = ()
-        self._until: float | None = None
         self._clean = self._cut_off = False
-        self._over: dict[str, Any] | None = None
         self._others = _Others()
         self._early: list[Told] = []
-        self._deaths, self._lines = 0, list[str]()
         self._next: int | None = None
         self._newest, self._number, self._problem, self._warned = "", 0, "", False
-        self._is_impossible = False
 
     @property
     def grace(self) -> float:
@@ -136,60 +112,49 @@ class Keeping:
             self._topic_tell(NoMoreParts())
             return
         self._request = {
+            **self._target._asdict(),
+            **self._share._asdict(),
+            **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
             "directory": self._directory,
-            "uri": self._target.uri,
             "access": access_of(self._access),
-            "place": self._share.place,
-            "hosts": self._share.hosts,
-            "job": self._target.job,
-            "owner": self._target.owner,
-            "keep": self._target.keep,
-            "marks": list(self._target.marks),
             "attempt": attempt,
             "run": os.urandom(8).hex(),
             "began": time.time_ns() - COARSE,
-            **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
         }
         if self._topic is not None:
             self._topic.listen(self._on_told)
         early, self._early = self._early, []
         for told in early:
             self._on_told(told)
-        self._start()
+        self._beside.start()
 
     def next_attempt(self, attempt: int) -> None:
         """Every rank has ended, and another attempt begins with the files that are here. What was saved before it and
         after it makes no checkpoint together, so the keeper notes what there is.
         """
-        if self._sidecar is None or self._share.hosts == 1:
+        if not self._beside.runs or self._share.hosts == 1:
             return
         self._next = attempt
         self._send("attempt", attempt)
         self._await_look()
         if self._next is not None:  # it hangs at the store
-            self._dismiss()
-            self._start()
+            self._beside.start()
             self._await_look()
         self._request["attempt"], self._next = attempt, None
 
     def _await_look(self) -> None:
         loop = self._runtime.loop
         until = loop.clock() + LONGEST_LOOK
-        while self._next is not None and self._sidecar is not None and (left := until - loop.clock()) > 0:
+        while self._next is not None and self._beside.runs and (left := until - loop.clock()) > 0:
             loop.turn(left)
 
     def forget(self) -> None:
         """The attempt that begins takes another checkpoint than what is here; :meth:`begin` begins anew."""
-        self._dismiss()
+        self._beside.dismiss()
         self._request, self._hosts = {}, ()
         self._others = _Others()
         if self._topic is not None:
             self._topic.forget()
-
-    def _dismiss(self) -> None:
-        sidecar, self._sidecar = self._sidecar, None
-        if sidecar is not None:
-            sidecar.dismiss()
 
     def stopping(self, seconds: float) -> None:
         """The ranks are told to stop, and have so many seconds: ``musterpoint.checkpoints.deadline`` reads it."""
@@ -204,91 +169,53 @@ class Keeping:
         file is half. ``cut_off``: a rank here didn't end with 0, so that it may have been about to save. Takes ``left``
         seconds at most, less :data:`~musterpoint.base.stop_budget.UPLOAD_RESERVE`; None: no stop limits it.
         """
-        loop = self._runtime.loop
-        began, self._clean, self._cut_off = loop.clock(), clean, cut_off and not clean
-        self._until = began + upload_time(left)
+        self._clean, self._cut_off, seconds = clean, cut_off and not clean, 0.0
         if self._request:
-            self._runtime.signals.route_to(self._on_signal)
+            self._runtime.signals.route_to(self._beside.on_signal)
             if self._topic is not None:
                 self._topic.wait()
-            if self._sidecar is None and not self._is_impossible:
-                self._start()
-            self._send_finish()
-            while not self._is_settled and (remaining := self._until + UPLOAD_OVERTIME - loop.clock()) > 0:
-                loop.turn(remaining)
+            seconds = self._beside.finish(left)
         kept = self._kept()
-        self._report(kept, loop.clock() - began)
-        self._over = self._over or {}
+        self._runtime.timeline.add("checkpoints-over", seconds=round(seconds, 3), **kept._asdict())
+        if kept.problem and not self._beside.why_not:
+            self._runtime.console.say(f"warning: checkpoints at {kept.uri}: {kept.problem}")
         if self._topic is not None:
             self._tell_end(kept.problem[:2000])
-        self._texts.close()
-        self._remove_stop_file()
-        return kept
-
-    def _remove_stop_file(self) -> None:
+        self._beside.close()
         try:
             os.unlink(os.path.join(self._directory, STOP_FILE))
         except OSError:
             pass
+        return kept
 
-    def _on_signal(self, signo: int) -> None:
-        """A signal while it finishes: after the first stop only the grace is left."""
-        if signo in STOPPING and self._until is not None:
-            deadline = self._runtime.loop.clock() + self._grace - UPLOAD_RESERVE
-            if deadline < self._until:
-                self._until = deadline
-                self._send_finish()
+    def _kept(self) -> Kept:
+        over = self._beside.over or {}
+        problem = over.get("problem") or self._beside.why_not or self._problem
+        if not self._beside.is_settled and self._request:
+            problem = problem or "there was no more time"
+        if over.get("left") and not problem:
+            problem = f"{', '.join(over['left'][:3])} didn't get there: there was no more time"
+        counts = over.get("checkpoints", 0), over.get("bytes", 0)
+        return Kept(self._target.uri, self._newest, self._number, *counts, problem)
 
-    # -- the sidecar --
+    # -- the keeper --
 
-    def _start(self) -> None:
-        self._sidecar = None
-        environ = settings.without_own(self._access.environ)
-        while self._pythons:
-            self._lines = []
-            try:
-                told = self._others.all + ([("attempt", self._next)] if self._next is not None else [])
-                argv = self._texts.command(self._pythons[0], KEEPER, {**self._request, "told": told})
-                its = _Its(self)
-                self._sidecar = its.sidecar = self._runtime.sidecars.start(argv, environ, its.on_line, its.on_end)
-            except (CannotStart, OSError) as error:
-                why = error.error if isinstance(error, CannotStart) else error
-                self._lacking[self._pythons.pop(0)] = why.strerror or str(why)
-                continue
-            if self._until is not None:
-                self._send_finish()
-            return
-        self._give_up(advice(self._target.uri, self._lacking))
+    def _asked(self) -> dict[str, Any]:
+        told = self._others.all + ([("attempt", self._next)] if self._next is not None else [])
+        return {**self._request, "told": told}
 
-    def _give_up(self, why: str) -> None:
-        self._is_impossible, self._problem = True, why
-        self._runtime.console.say(f"warning: checkpoints aren't kept at {self._target.uri}: {why}")
+    def _last(self, seconds: float) -> str:
+        return f"finish {json.dumps({'seconds': seconds, 'clean': self._clean})}"
 
     def _send(self, word: str, about: Any) -> None:
-        if self._sidecar is not None:
-            self._sidecar.send(f"{word} {json.dumps(about)}")
+        self._beside.send(f"{word} {json.dumps(about)}")
 
-    def _send_finish(self) -> None:
-        if self._until is not None:
-            seconds = max(0.0, self._until - self._runtime.loop.clock())
-            self._send("finish", {"seconds": round(seconds, 3), "clean": self._clean})
-
-    def on_line(self, sidecar: Sidecar | None, line: str) -> None:
-        """A keeper says something; one that was dismissed isn't heard."""
-        if sidecar is not self._sidecar:
-            return
-        fact = fact_of(line)
-        if fact is None:
-            self._lines = [*self._lines[-2:], line]
-        elif "lacks" in fact:
-            self._lacking[self._pythons[0]] = f"no {fact['lacks']}"
-        elif "problem" in fact:
+    def _hear(self, fact: dict[str, Any]) -> None:
+        if "problem" in fact:
             self._problem = fact["problem"]
             self._runtime.console.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
         elif "attempt" in fact:
             self._next = None if fact["attempt"] == self._next else self._next
-        elif "over" in fact:
-            self._over = fact["over"]
         elif "marked" in fact:
             self._topic_tell(MarkedWhole(fact["marked"], fact["of"]))
         elif "part" in fact:
@@ -324,32 +251,12 @@ class Keeping:
     def _on_uploaded(self, fact: Mapping[str, Any]) -> None:
         seconds = fact["seconds"]
         self._runtime.timeline.add("checkpoint-uploaded", name=fact["uploaded"], bytes=fact["bytes"], seconds=seconds)
-        if not self._warned and seconds > self._grace - UPLOAD_RESERVE and self._until is None:
+        if not self._warned and seconds > self._grace - UPLOAD_RESERVE and not self._beside.is_finishing:
             self._warned = True
             self._runtime.console.say(
                 f"warning: {fact['uploaded']} took {seconds:.0f} s to get to {self._target.uri}, and a stop leaves "
                 f"{self._grace:.0f} s: one that is saved in a stop won't get there, the one before is used then"
             )
-
-    def on_end(self, sidecar: Sidecar | None, code: int) -> None:
-        """A keeper has ended."""
-        if sidecar is not self._sidecar:
-            return
-        self._sidecar = None
-        if self._is_settled:
-            return
-        if self._pythons and self._pythons[0] in self._lacking:
-            self._pythons.pop(0)
-            self._start()
-            return
-        self._deaths += 1
-        how = f"the keeper was killed by signal {-code}" if code < 0 else f"the keeper ended with code {code}"
-        words = f" ({' '.join(self._lines)})" if self._lines else ""
-        if self._deaths < MOST_DEATHS:
-            self._runtime.console.say(f"warning: {how}{words}; it is started again")
-            self._start()
-        else:
-            self._give_up(f"{how}{words}")
 
     # -- the other hosts --
 
@@ -369,25 +276,3 @@ class Keeping:
     def _hand_on(self, word: str, about: Any) -> None:
         self._others.add(word, about)
         self._send(word, about)
-
-    # -- its end --
-
-    @property
-    def _is_settled(self) -> bool:
-        return self._over is not None or self._is_impossible
-
-    def _kept(self) -> Kept:
-        over = self._over or {}
-        problem = over.get("problem") or self._problem
-        if self._over is None and not self._is_impossible and self._request:
-            problem = problem or "there was no more time"
-        if over.get("left") and not problem:
-            problem = f"{', '.join(over['left'][:3])} didn't get there: there was no more time"
-        return Kept(
-            self._target.uri, self._newest, self._number, over.get("checkpoints", 0), over.get("bytes", 0), problem
-        )
-
-    def _report(self, kept: Kept, seconds: float) -> None:
-        self._runtime.timeline.add("checkpoints-over", seconds=round(seconds, 3), **kept._asdict())
-        if kept.problem and not self._is_impossible:
-            self._runtime.console.say(f"warning: checkpoints at {kept.uri}: {kept.problem}")

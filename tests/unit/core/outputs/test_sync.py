@@ -170,12 +170,13 @@ def test_an_uploader_that_can_not_be_started(bench: Bench, monkeypatch: pytest.M
 
 def test_an_uploader_that_always_dies_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(bench, "echo out of luck; exit 9", monkeypatch)
-    assert said == ["warning: the sync to s3://b/p/output/intermediate/ ended with code 9 (out of luck)"]
+    died = "warning: the sync to s3://b/p/output/intermediate/ ended with code 9 (out of luck)"
+    assert said == [f"{died}; it is started again"] * 2 + [f"{died}; it is given up"]
     assert len(bench.moments) == 1
 
 
 def test_an_uploader_that_hangs_is_left_behind_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.core.outputs.sync.UPLOAD_OVERTIME", 0.2)
+    monkeypatch.setattr("musterpoint.core.outputs.beside.UPLOAD_OVERTIME", 0.2)
     monkeypatch.setattr("musterpoint.base.stop_budget.LONGEST_UPLOAD", 0.1)
     said = finished(bench, "exec sleep 60", monkeypatch)
     (text,) = said

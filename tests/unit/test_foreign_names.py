@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "musterpoint"
 ROOMS = ("core/code", "core/data", "core/job_data", "core/outputs")
-PROGRAMS = ("transfer*", "mover", "uploader", "code_artifact", "directory_watch", "checkpoint_*")
+PROGRAMS = ("transfer*", "mover", "uploader", "code_artifact", "file_changes", "checkpoint_*")
 ALSO = ("local/results.py",)
 LISTINGS = ("walk", "scandir", "listdir")
 """Calls that give names of the disk: each is one part, and never ``..``."""
@@ -63,7 +63,7 @@ ALLOWED = {
         "_bring": "a number; and a list of names, which is only compared with names of the disk",
         "_move_away": DISK,
     },
-    "embedded/programs/directory_watch.py": {"DirectoryWatch._read": DISK},
+    "embedded/programs/file_changes.py": {"DirectoryWatch._read": DISK},
     "embedded/programs/mover.py": {"_files_of": DISK, "_left_out": KEY, "pack.member": DISK},
     "embedded/programs/transfer.py": {
         "place_below": KEY,
@@ -143,10 +143,8 @@ def _is_own(part: ast.expr, safe: set[str]) -> bool:
     """Whether ``part`` is a word of the program's own, a number, or a name from the disk."""
     if isinstance(part, ast.JoinedStr):
         return all(isinstance(each, ast.Constant) or "os.getpid()" in ast.unparse(each) for each in part.values)
-    if isinstance(part, ast.Call):
-        return ast.unparse(part.func) in ("str", "int")
     text = ast.unparse(part)
-    return isinstance(part, ast.Constant) or text.isupper() or text in safe
+    return isinstance(part, ast.Constant) or text.isupper() or text in (*safe, "str(number)", "file.fileno()")
 
 
 def _from_disk(node: ast.AST) -> Iterator[str]:
@@ -187,6 +185,7 @@ def test_no_other_join_makes_a_path_of_a_foreign_name() -> None:
         "os.sep.join((directory, key))",
         "Path(directory) / key",
         "Path(directory, key)",
+        "os.path.join(directory, str(key))",
     ],
 )
 def test_a_join_is_found(text: str) -> None:
@@ -201,5 +200,5 @@ def test_a_library_of_paths_is_found(text: str) -> None:
 
 
 def test_names_of_the_disk_and_of_the_program_are_no_foreign_names() -> None:
-    text = "for name in os.listdir(root):\n    os.path.join(root, name)\nos.path.join(root, 'manifests', NAME, str(7))"
-    assert not list(joins(ast.parse(text)))
+    text = "for name in os.listdir(root):\n    os.path.join(root, name)"
+    assert not list(joins(ast.parse(f"{text}\nos.path.join(root, 'manifests', NAME, str(number))")))

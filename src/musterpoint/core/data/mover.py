@@ -74,24 +74,17 @@ def started(argv: tuple[str, ...], environ: Mapping[str, str]) -> "subprocess.Po
 def lines_of(child: "subprocess.Popen[bytes]") -> Iterator[str]:
     """What it says, line by line, until it ends."""
     assert child.stdout is not None
-    for line in child.stdout:
-        yield line.decode("utf-8", "replace").rstrip("\n")
+    with child.stdout:
+        for line in child.stdout:
+            yield line.decode("utf-8", "replace").rstrip("\n")
 
 
 def limited(answer: float) -> Run:
-    """A :data:`Run` that ends where the place doesn't answer."""
-    return _Limited(answer).run
-
-
-class _Limited:
-    """Runs the mover, and leaves it alone where it gets no answer: a process that waits for a dead mount can't even be
-    killed.
+    """A :data:`Run` that ends where the place doesn't answer; a process that waits for a dead mount can't even be
+    killed, and is left alone.
     """
 
-    def __init__(self, answer: float) -> None:
-        self._answer = answer
-
-    def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
+    def run(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
         child = started(argv, environ)
         lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=_read, args=(child, lines), daemon=True).start()
@@ -100,7 +93,7 @@ class _Limited:
             while (line := lines.get(timeout=limit)) is not None:
                 fact = fact_of(line) or {}
                 if "opened" in fact:
-                    limit, what = self._answer, "it doesn't answer (a mount whose server is gone, or no network)"
+                    limit, what = answer, "it doesn't answer (a mount whose server is gone, or no network)"
                 elif "answers" in fact:
                     limit, what = MEASURE, "measuring it isn't over"
                 else:
@@ -115,12 +108,12 @@ class _Limited:
             child.stdin.close()
         return child.wait()
 
+    return run
+
 
 def _read(child: "subprocess.Popen[bytes]", lines: "queue.Queue[str | None]") -> None:
-    assert child.stdout is not None
-    with child.stdout:
-        for line in lines_of(child):
-            lines.put(line)
+    for line in lines_of(child):
+        lines.put(line)
     lines.put(None)
     child.wait()
 

@@ -25,8 +25,8 @@ from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, 
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, sha256_of
 from musterpoint.embedded.programs.checkpoint_sights import Sights
-from musterpoint.embedded.programs.directory_watch import DirectoryWatch
-from musterpoint.embedded.programs.transfer import Outgoing, Terms, emit, put_all
+from musterpoint.embedded.programs.file_changes import DirectoryWatch
+from musterpoint.embedded.programs.transfer import Outgoing, Pause, Terms, emit, put_all
 from musterpoint.embedded.programs.transfer_s3 import Lacks, StoreError
 
 SETTLE = 0.3
@@ -102,7 +102,7 @@ class Keeper:
         self._ended, self._lost = set[int](), set[int]()
         self._refusals = 0
         self._misses, self._outside = 0, set[str]()
-        self._failures, self._resume_at, self._look_at = 0, 0.0, 0.0
+        self._pause, self._look_at = Pause(), 0.0
         self._changed_at: float | None = None
         self._until: float | None = None
         self._is_over = False
@@ -133,7 +133,7 @@ class Keeper:
             now = time.monotonic()
             if self._is_due(now):
                 self._look(now)
-            if self._leads and now >= self._resume_at:
+            if self._leads and now >= self._pause.resume_at:
                 self._read_parts()
                 self._settle_parts()
         self._leave()
@@ -214,13 +214,13 @@ class Keeper:
         elif what == "finish":
             self._until = now + float(about["seconds"])
             self._is_over = bool(about["clean"])
-            self._resume_at = self._look_at = 0.0
+            self._pause.resume_at = self._look_at = 0.0
 
     _quiet_at = 0.0
     _every = LOOK_EVERY
 
     def _is_due(self, now: float) -> bool:
-        if self._uploading is not None or now < self._resume_at:
+        if self._uploading is not None or now < self._pause.resume_at:
             return False
         changed = self._changed_at is not None and (now >= self._quiet_at or now >= self._changed_at + 10 * SETTLE)
         return changed or now >= self._look_at
@@ -233,8 +233,8 @@ class Keeper:
         if self._until is not None:
             times.append(self._until)
         if self._unread or self._is_unpublished:
-            times.append(self._resume_at)
-        return max(0.0, max(min(times), self._resume_at if self._uploading is None else 0.0) - now)
+            times.append(self._pause.resume_at)
+        return max(0.0, max(min(times), self._pause.resume_at if self._uploading is None else 0.0) - now)
 
     # -- what goes up --
 
@@ -335,7 +335,8 @@ class Keeper:
         self._uploading, self._look_at = None, 0.0
         if part is None:
             if isinstance(error, (_Changed, FileNotFoundError)):
-                self._resume_at = time.monotonic() + SETTLE  # it was replaced or removed: what is there now, goes up
+                # it was replaced or removed: what is there now, goes up
+                self._pause.resume_at = time.monotonic() + SETTLE
                 self._misses += 1
                 if self._misses == MISSES:
                     emit(
@@ -346,7 +347,8 @@ class Keeper:
             else:
                 self._failed(error)
             return
-        self._failures = self._misses = 0
+        self._pause.succeeded()
+        self._misses = 0
         self._up[unit.name] = unit.version
         for entry in part.files:
             its = link_version(entry.link) if entry.link else unit.files[entry.path].version
@@ -361,9 +363,7 @@ class Keeper:
 
     def _failed(self, error: Any) -> None:
         words = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        self._failures += 1
-        longest = LONGEST_PAUSE if self._until is None else 2.0
-        self._resume_at = time.monotonic() + min(0.5 * 2.0 ** min(self._failures, 20), longest)
+        self._pause.failed(LONGEST_PAUSE if self._until is None else 2.0)
         if self._until is not None and not getattr(error, "passing", False):
             self._refusals += 1
             if self._refusals >= REFUSALS:

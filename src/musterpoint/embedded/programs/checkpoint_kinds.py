@@ -25,7 +25,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     link_version,
     numbers_of,
 )
-from musterpoint.embedded.programs.file_leases import is_written
+from musterpoint.embedded.programs.file_changes import is_written
 
 _END_OF_ZIP = b"PK\x05\x06"
 _ZIP_TAIL = 65557

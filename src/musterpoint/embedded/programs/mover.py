@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import signal
 import sys
 import tarfile
@@ -19,7 +18,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Sequence
 
-from musterpoint.base.below import RESERVED, ForeignName, below, leads_out
+from musterpoint.base.below import ForeignName, below, leads_out
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.transfer import (
@@ -39,8 +38,6 @@ from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Item, Lacks, Stor
 MOST_ASKED, MOST_SENT = 1000, 100
 """Files of a list, and files that were sent, that are asked for one by one; where there are more, the place is listed.
 """
-SCRATCH = f"{RESERVED}scratch-"
-"""Begins the names of folders in which something is packed."""
 PROBE = 64 * 1024**2
 """Bytes that are written and read to measure a place."""
 PROBE_STEP = 1024**2
@@ -171,8 +168,8 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
     directory, name = request["directory"], request["archive"]
     with contextlib.ExitStack() as kept:
         if name:
-            path = os.path.join(kept.enter_context(scratch(request["scratch"])), "archive")
-            pack(directory, path)
+            path = kept.enter_context(scratch(request["scratch"]))
+            pack(directory, path, request["scratch"])
             files = [Outgoing(path, name, os.path.getsize(path))]
         elif request["names"]:
             paths = [(below(directory, name), name) for name in request["names"]]
@@ -223,9 +220,9 @@ def _left_out(root: str, name: str, link: str) -> str:
     return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which is outside of {root}"
 
 
-def pack(directory: str, path: str) -> None:
-    """All of ``directory`` as a ``.tar.gz``, as SageMaker packs a model. Links that lead out of it are left out, others
-    become relative.
+def pack(directory: str, path: str, place: str) -> None:
+    """All of ``directory`` as a ``.tar.gz`` on the disk of ``place``, as SageMaker packs a model. Links that lead out
+    of it are left out, others become relative.
     """
     root = os.path.realpath(directory)
     size = sum(file.size for file in files_below(root))
@@ -240,8 +237,8 @@ def pack(directory: str, path: str) -> None:
                 info.linkname = os.path.relpath(os.path.realpath(link), os.path.dirname(link))
         return info
 
-    if size > (room := free(os.path.dirname(path))) * 4:
-        raise StoreError(f"{directory} has {size:,} bytes, and {os.path.dirname(path)} has room for {room:,}")
+    if size > (room := free(place)) * 4:
+        raise StoreError(f"{directory} has {size:,} bytes, and {place} has room for {room:,}")
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for name in sorted(os.listdir(root)):
             archive.add(os.path.join(root, name), arcname=name, filter=member)
@@ -249,35 +246,14 @@ def pack(directory: str, path: str) -> None:
 
 @contextlib.contextmanager
 def scratch(place: str) -> Iterator[str]:
-    """A folder of this process alone in ``place``; it is removed at the end, and those of killed processes are now."""
-    folder = tempfile.mkdtemp(prefix=SCRATCH, dir=place)
-    try:
-        with _locked(folder) as is_ours:
-            assert is_ours
-            for entry in list(os.scandir(place)):
-                if entry.name.startswith(SCRATCH) and entry.path != folder and entry.is_dir(follow_symlinks=False):
-                    with contextlib.suppress(OSError), _locked(entry.path) as is_dead:
-                        if is_dead:
-                            shutil.rmtree(entry.path, ignore_errors=True)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[bool]:
-    """Whether the folder's lock could be had; a process holds it as long as it lives."""
-    import fcntl  # which Windows lacks
-
-    fd = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(fd)
+    """The path of a new file in ``place`` that is gone with this process, however it ends."""
+    with tempfile.TemporaryFile(dir=place) as file:
+        path = f"/proc/self/fd/{file.fileno()}"
+        if os.path.exists(path):  # Linux: it has no name there
+            yield path
+            return
+    with tempfile.NamedTemporaryFile(dir=place) as named:
+        yield named.name
 
 
 # -- how fast a place is --

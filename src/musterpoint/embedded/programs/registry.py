@@ -21,8 +21,7 @@ Program = Literal[
     "horovod_rendezvous",
     "pid1_tracer",
     "code_artifact",
-    "file_leases",
-    "directory_watch",
+    "file_changes",
     "uploader",
     "transfer_s3",
     "transfer",
@@ -56,7 +55,7 @@ PLANNED: tuple[Program, ...] = (
 )
 """Those that a launch plan may name."""
 _TRANSFER: tuple[Program, ...] = ("below", "transfer_s3", "transfer")
-UPLOADER: tuple[Program, ...] = (*_TRANSFER, "file_leases", "directory_watch", "uploader")
+UPLOADER: tuple[Program, ...] = (*_TRANSFER, "file_changes", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 _CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_TRANSFER, *_CHECKPOINTS, "mover")
@@ -66,10 +65,9 @@ CODE_ARTIFACT: tuple[Program, ...] = (*_TRANSFER, "code_artifact")
 KEEPER: tuple[Program, ...] = (
     *_TRANSFER,
     *_CHECKPOINTS,
-    "file_leases",
+    "file_changes",
     "checkpoint_kinds",
     "checkpoint_sights",
-    "directory_watch",
     "checkpoint_keeper",
 )
 """The parts of the keeper of checkpoints, likewise."""

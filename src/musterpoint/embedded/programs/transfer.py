@@ -368,6 +368,20 @@ def emit(**facts: Any) -> None:
         sys.stdout.flush()
 
 
+class Pause:
+    """A pause after failures in a row, each time twice as long. ``resume_at``: its end, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.in_a_row, self.resume_at = 0, 0.0
+
+    def succeeded(self) -> None:
+        self.in_a_row, self.resume_at = 0, 0.0
+
+    def failed(self, longest: float) -> None:
+        self.in_a_row += 1
+        self.resume_at = time.monotonic() + min(0.25 * 2.0 ** min(self.in_a_row, 20), longest)
+
+
 class Tries:
     """When something that failed is tried again. ``count``: of failures, since the beginning. ``unreached``: seconds
     after which a store that never answered is given up; what is sent would be lost then, and has no such limit.
@@ -375,12 +389,16 @@ class Tries:
 
     def __init__(self, note: Callable[[str], None], unreached: float = UNREACHED) -> None:
         self._note, self._unreached = note, unreached
-        self._in_a_row, self._noted_at = 0, -NOTES
+        self._pause, self._noted_at = Pause(), -NOTES
         self._began, self._reached = time.monotonic(), False
-        self.count, self.resume_at = 0, 0.0
+        self.count = 0
+
+    @property
+    def resume_at(self) -> float:
+        return self._pause.resume_at
 
     def succeeded(self) -> None:
-        self._in_a_row, self._reached = 0, True
+        self._pause.in_a_row, self._reached = 0, True  # others may still be refused: the pause stays
 
     def failed(self, error: StoreError) -> None:
         """Raises where no further try may help."""
@@ -390,15 +408,16 @@ class Tries:
         self._reached = self._reached or not error.unreachable
         if not self._reached and now - self._began >= self._unreached:
             raise StoreError(f"nothing answered within {now - self._began:.0f} s: {error}", passing=True)
-        self.count, self._in_a_row = self.count + 1, self._in_a_row + 1
-        if self._in_a_row >= FAILURES:
-            raise StoreError(f"{self._in_a_row} tries failed in a row, the last with: {error}", passing=True)
+        self.count += 1
+        self._pause.failed(LONGEST_PAUSE)
+        if self._pause.in_a_row >= FAILURES:
+            raise StoreError(f"{self._pause.in_a_row} tries failed in a row, the last with: {error}", passing=True)
         if now - self._noted_at >= NOTES:
             self._noted_at = now
-            counted = self._reached or self._unreached == math.inf
-            how_often = f"({self._in_a_row} of {FAILURES - 1} times)" if counted else f"for {self._unreached:.0f} s"
+            how_often = f"for {self._unreached:.0f} s"
+            if self._reached or self._unreached == math.inf:
+                how_often = f"({self._pause.in_a_row} of {FAILURES - 1} times)"
             self._note(f"{error}; it is tried again {how_often}")
-        self.resume_at = now + min(0.25 * 2.0**self._in_a_row, LONGEST_PAUSE)
 
 
 def patiently(call: Callable[[], Found], terms: Terms) -> Found:

@@ -17,9 +17,8 @@ import time
 from typing import Any
 
 from musterpoint.base.below import RESERVED, below, leads_out
-from musterpoint.embedded.programs.directory_watch import DirectoryWatch
-from musterpoint.embedded.programs.file_leases import is_written
-from musterpoint.embedded.programs.transfer import Record, emit
+from musterpoint.embedded.programs.file_changes import DirectoryWatch, is_written
+from musterpoint.embedded.programs.transfer import Pause, Record, emit
 from musterpoint.embedded.programs.transfer_s3 import Lacks, OnBytes, S3Store, Store, StoreError
 
 SETTLE = 1.0
@@ -87,8 +86,8 @@ class Uploader:
         self._sending: dict[str, Version] = {}
         self._sent: dict[str, int] = {}
         self._given_up: dict[str, Version] = {}
-        self._failures = self._lasting = 0
-        self._resume_at, self._look_at = 0.0, time.monotonic() + SETTLE
+        self._pause, self._lasting = Pause(), 0
+        self._look_at = time.monotonic() + SETTLE
         self._tries, self._refusals = collections.Counter[str](), collections.Counter[str]()
         self._problems = collections.Counter[str]()
         self._files = self._bytes = 0
@@ -129,8 +128,8 @@ class Uploader:
         elif what == "finish":
             if self._until is None:
                 self._headway_at = now
-                self._failures = self._lasting = 0
-                self._look_at = self._resume_at = 0.0
+                self._pause.succeeded()
+                self._look_at, self._lasting = 0.0, 0
             self._until = now + about
 
     def turn(self, is_watched: bool = True) -> None:
@@ -139,7 +138,7 @@ class Uploader:
         if now >= self._look_at:
             self._look_at = now + (3600.0 if is_watched else LOOK_EVERY)
             self._look(now)
-        while self._waiting and len(self._sending) < FILES and now >= self._resume_at:
+        while self._waiting and len(self._sending) < FILES and now >= self._pause.resume_at:
             self._begin(self._waiting.pop(0))
         self._tell_progress(now)
 
@@ -223,8 +222,8 @@ class Uploader:
             self._look_at = min(self._look_at, now + (SETTLE if self._until is None else 0.0))
         if error is None:
             self._record.add(path, *begun)
-            self._failures = self._lasting = 0
-            self._resume_at = 0.0
+            self._pause.succeeded()
+            self._lasting = 0
             self._tries.pop(path, None)
             self._files, self._bytes = self._files + 1, self._bytes + begun[0]
             return
@@ -237,11 +236,9 @@ class Uploader:
         if error.local:
             self._given_up[path] = begun
             return
-        self._failures += 1
         self._lasting = 0 if error.passing else self._lasting + 1
-        longest = LONGEST_PAUSE if self._until is None else LONGEST_FINAL_PAUSE
         if self._until is None or error.passing:
-            self._resume_at = now + min(0.5 * 2.0 ** min(self._failures, 20), longest)
+            self._pause.failed(LONGEST_PAUSE if self._until is None else LONGEST_FINAL_PAUSE)
         else:
             self._refusals[path] += 1
             if self._refusals[path] >= REFUSALS:
@@ -258,7 +255,7 @@ class Uploader:
         now = time.monotonic()
         times = [self._look_at]
         if self._waiting and len(self._sending) < FILES:
-            times.append(self._resume_at)
+            times.append(self._pause.resume_at)
         if self._until is not None:
             times += [self._until, now + 1.0]
         if any(version[0] >= LARGE for version in self._sending.values()):

@@ -1,17 +1,25 @@
-"""The mover's private folders."""
+"""What the mover packs lies where nobody finds it, and is gone with the mover."""
 
 from __future__ import annotations
 
-import os
+import tarfile
 from pathlib import Path
 
-from musterpoint.embedded.programs.mover import scratch
+import pytest
+
+from musterpoint.embedded.programs import mover
 
 
-def test_the_scratch_of_the_living_stays_and_of_the_dead_goes(tmp_path: Path) -> None:
-    (tmp_path / ".muster-scratch-dead").mkdir()
-    (tmp_path / ".muster-scratch-link").symlink_to("/etc")
-    with scratch(str(tmp_path)) as first, scratch(str(tmp_path)) as second:
-        assert os.path.isdir(first) and first != second and os.stat(second).st_mode & 0o777 == 0o700
-        assert not (tmp_path / ".muster-scratch-dead").exists()
-    assert [path.name for path in tmp_path.iterdir()] == [".muster-scratch-link"]
+@pytest.mark.parametrize("linux", [True, False])
+def test_an_archive_leaves_nothing_behind(linux: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "a").write_text("a")
+    if not linux:
+        monkeypatch.setattr(mover.os.path, "exists", lambda path: False)
+    with mover.scratch(str(tmp_path / "place")) as path:
+        mover.pack(str(tmp_path / "model"), path, str(tmp_path / "place"))
+        assert len(list((tmp_path / "place").iterdir())) == (not linux)
+        with tarfile.open(path) as archive:
+            assert archive.getnames() == ["a"]
+    assert not list((tmp_path / "place").iterdir())

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.embedded.programs import uploader
+from musterpoint.embedded.programs import transfer, uploader
 from musterpoint.embedded.programs.transfer import Record
 from musterpoint.embedded.programs.transfer_s3 import OnBytes, StoreError
 from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, Uploader
@@ -56,7 +56,8 @@ class Bench:
         self.files, self.record, self.now = folder / "files", folder / "record", 1000.0
         self.files.mkdir()
         clock = SimpleNamespace(time=time.time, monotonic=lambda: self.now)
-        monkeypatch.setattr(uploader, "time", clock)
+        for module in (uploader, transfer):
+            monkeypatch.setattr(module, "time", clock)
         self.store = Store()
         self.records: list[Record] = []
         self.made = self.uploader()

@@ -1,4 +1,4 @@
-"""Sees that something changes below a directory, by Linux's inotify; elsewhere somebody has to look now and then.
+"""Changes of files, by Linux's inotify and leases; elsewhere somebody has to look now and then, and can't tell.
 
 Runs in a Python that may not have musterpoint.
 """
@@ -76,3 +76,27 @@ class DirectoryWatch:
                     self._add(os.path.join(folder, name))
             if not is_ours:
                 self._on_change()
+
+
+def is_written(path: str) -> bool | None:
+    """Whether some process has the file open for writing; None where the system doesn't tell.
+
+    The kernel gives out a read lease only while no process has; it is given back at once (fcntl(2), "Leases").
+    """
+    try:
+        import fcntl
+
+        lease = fcntl.F_SETLEASE
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (ImportError, AttributeError, OSError):  # another system, or no such file
+        return None
+    try:
+        fcntl.fcntl(fd, lease, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, lease, fcntl.F_UNLCK)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # a file of somebody else's, or a file system without leases
+        return None
+    finally:
+        os.close(fd)

@@ -11,7 +11,7 @@ from musterpoint.core.channel.topics import consultations
 from musterpoint.core.data.mover import Access, Say
 from musterpoint.core.data.moves import Target, bring, restore
 from musterpoint.core.job_data.plan import DataPlan
-from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.outputs.beside import run
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
@@ -80,9 +80,6 @@ class Bringing:
         if signo in STOPPING:
             self._stopped = True
         self._runtime.signals.keep(signo)
-
-    def _is_interrupted(self) -> bool:
-        return self._stopped or self._peers.has_events(JobFailed, StopAll)
 
     def _first(self) -> None:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
@@ -162,23 +159,13 @@ class Bringing:
 
     def _program(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
         """A program in the loop; a :data:`musterpoint.core.data.mover.Run`."""
-        ended: list[int] = []
-        try:
-            sidecar = self._runtime.sidecars.start(argv, environ, on_line, ended.append)
-        except CannotStart as error:
-            raise error.error from None
-        try:
-            self._wait(lambda: bool(ended))
-        except _Interrupted:
-            sidecar.dismiss()
-            raise
-        return ended[0]
+        return run(self._runtime.loop, self._runtime.sidecars, argv, environ, on_line, self._left)
 
-    def _wait(self, is_over: Callable[[], bool]) -> None:
-        while not is_over():
-            if self._is_interrupted():
-                raise _Interrupted
-            self._runtime.loop.turn()
+    def _left(self) -> float | None:
+        """No limit to what runs, but for a stop, or the job's end on another host."""
+        if self._stopped or self._peers.has_events(JobFailed, StopAll):
+            raise _Interrupted
+        return None
 
     def _say_failed(self, why: str) -> None:
         """The other hosts wait at the next point, whichever it is."""
@@ -196,7 +183,8 @@ class Bringing:
         topic = self._peers.topic(consultations.TOPIC)
         self._reached = POINTS[POINTS.index(about) + 1]
         topic.consult(self._point(about), json.dumps({**said, "why_not": ""}), _all_of, answers.append, FOR_EVER)
-        self._wait(lambda: bool(answers))
+        while not answers:
+            self._runtime.loop.turn(self._left())
         if answers[0] is None:
             raise _Interrupted
         found: list[dict[str, Any]] = json.loads(answers[0])

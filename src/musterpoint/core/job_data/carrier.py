@@ -3,7 +3,7 @@
 import os
 from typing import Any, Mapping
 
-from musterpoint.base.errors import MusterError
+from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.base.failure import Failure
 from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE, whole_grace
 from musterpoint.core.channel.peers import Peers
@@ -14,7 +14,7 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.job_data.before import Bringing
 from musterpoint.core.job_data.keeping import Keeping
 from musterpoint.core.job_data.plan import DataPlan, Upload, plan_data, with_channels
-from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.outputs.beside import has_files, run
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Understood
 from musterpoint.core.report import files
@@ -127,7 +127,7 @@ def _upload(
             say(f"warning: {problem}")
             found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": problem})
             continue
-        if not _has_files(now):
+        if not has_files(now):
             continue
         archive = "" if asked.as_files else f"{name}.tar.gz"
         uri = below(asked.uri, name) if asked.as_files else asked.uri
@@ -160,19 +160,10 @@ class _Sender:
             self._until = until if self._until is None else min(self._until, until)
 
     def run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
-        loop, ended = self.runtime.loop, list[int]()
-        try:
-            sidecar = self.runtime.sidecars.start(argv, environ, on_line, ended.append)
-        except CannotStart as error:
-            raise error.error from None
-        while not ended:
-            if self._until is not None and loop.clock() >= self._until:
-                sidecar.dismiss()
-                on_line('{"error": "there was no more time"}')
-                return 1
-            loop.turn(None if self._until is None else self._until - loop.clock())
-        return ended[0]
+        return run(self.runtime.loop, self.runtime.sidecars, argv, environ, on_line, self._left)
 
-
-def _has_files(directory: str) -> bool:
-    return any(files for _folder, _folders, files in os.walk(directory))
+    def _left(self) -> float | None:
+        left = None if self._until is None else self._until - self.runtime.loop.clock()
+        if left is not None and left <= 0:
+            raise FetchError("there was no more time to send the results")
+        return left

@@ -1,20 +1,49 @@
 """A program of ours beside the job, in the first Python that has its library; one that dies is started again."""
 
 import functools
-from typing import Any, Callable, Sequence
+import os
+from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
-from musterpoint.core.data.mover import Access, advice, pythons_of
+from musterpoint.core.data.mover import Access, Say, advice, pythons_of
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars
 from musterpoint.embedded.programs.registry import Program, Texts, fact_of
 
+Left = Callable[[], "float | None"]
 MOST_DEATHS = 3
 """Unexpected ends after which it isn't started again, unless the job has ended since."""
+
+
+def has_files(directory: str) -> bool:
+    return any(files for _folder, _folders, files in os.walk(directory))
+
+
+def run(
+    loop: Loop, sidecars: Sidecars, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say, seconds: Left
+) -> int:
+    """Runs a program in the loop to its end; returns its exit status. ``seconds`` is asked how long it may still take
+    (None: no limit); what it raises ends the program.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    ended: list[int] = []
+    try:
+        sidecar = sidecars.start(argv, environ, on_line, ended.append)
+    except CannotStart as error:
+        raise error.error from None
+    try:
+        while not ended:
+            loop.turn(seconds())
+    except BaseException:
+        sidecar.dismiss()
+        raise
+    return ended[0]
 
 
 class Task(NamedTuple):

@@ -14,7 +14,7 @@ from musterpoint.core.code.source import is_isolated
 from musterpoint.core.data.mover import Access, access_of
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
-from musterpoint.core.outputs.beside import Beside, Task
+from musterpoint.core.outputs.beside import Beside, Task, has_files
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.embedded.programs.registry import UPLOADER
 
@@ -124,7 +124,7 @@ class Sync:
 
     def finish(self, left: float | None) -> None:
         """Uploads the rest in ``left`` seconds, None: no stop limits it; call it when nothing is written any more."""
-        if not self._beside.is_settled and (self._problems or _has_files(self._plan.directory)):
+        if not self._beside.is_settled and (self._problems or has_files(self._plan.directory)):
             self._report(self._beside.finish(left))
         self._beside.close()
 
@@ -167,7 +167,3 @@ class Sync:
 
 def _count(number: int) -> str:
     return f"{number:,} file{'' if number == 1 else 's'}"
-
-
-def _has_files(directory: str) -> bool:
-    return any(files for _folder, _folders, files in os.walk(directory))

@@ -107,7 +107,7 @@ class Keeper:
         self._until: float | None = None
         self._is_over = False
         self._problem, self._count, self._bytes = "", 0, 0
-        self._waits: set[str] = set()
+        self._quiet_at, self._every, self._has_finished = 0.0, LOOK_EVERY, False
 
     def run(self) -> None:
         shutil.rmtree(os.path.join(self._state, "held"), ignore_errors=True)
@@ -216,9 +216,6 @@ class Keeper:
             self._is_over = bool(about["clean"])
             self._pause.resume_at = self._look_at = 0.0
 
-    _quiet_at = 0.0
-    _every = LOOK_EVERY
-
     def _is_due(self, now: float) -> bool:
         if self._uploading is not None or now < self._pause.resume_at:
             return False
@@ -260,8 +257,6 @@ class Keeper:
             if not self._has_finished and (self._leads or 0 in self._ended | self._lost):  # it marks nothing more
                 self._has_finished = True
                 emit(finished=True)
-
-    _has_finished = False
 
     def _looked(self, is_over: bool = False) -> Look:
         return look_at(self._directory, self._world, is_over, tuple(self._request["marks"]), self._said(), self._own)
@@ -312,9 +307,10 @@ class Keeper:
                 entries.append(Entry(path, facts.size, sha256_of(link), key, self._place, unit.everywhere))
                 outgoing.append(Outgoing(link, key, facts.size))
                 _check_same(link, path, facts)
-            put_all(self._shelf.store, outgoing, Terms(lambda _: None, _note, self._until))
-            for file, (path, facts) in _pairs(outgoing, unit, prefix):
-                _check_same(file.path, path, facts)
+            put_all(self._shelf.store, outgoing, Terms(note=lambda words: emit(problem=words), until=self._until))
+            for file in outgoing:
+                path = file.name.removeprefix(f"{prefix}/")
+                _check_same(file.path, path, unit.files[path])
             for path, target in unit.links.items():
                 entries.append(Entry(path, 0, "", "", self._place, unit.everywhere, target))
             sent = sum(file.size for file in outgoing)
@@ -532,15 +528,3 @@ def _check_same(path: str, name: str, facts: Facts) -> None:
     found = os.stat(path)
     if (found.st_size, found.st_mtime_ns, found.st_ino) != facts.version:
         raise _Changed(name)
-
-
-def _pairs(outgoing: list[Outgoing], unit: Unit, prefix: str) -> list[tuple[Outgoing, tuple[str, Facts]]]:
-    found = []
-    for file in outgoing:
-        path = file.name[len(prefix) + 1 :]
-        found.append((file, (path, unit.files[path])))
-    return found
-
-
-def _note(sentence: str) -> None:
-    emit(problem=sentence)

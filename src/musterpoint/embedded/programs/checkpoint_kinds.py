@@ -36,24 +36,24 @@ class Unit(NamedTuple):
     saves one after the other. ``files`` by path. ``lacks``: what is missing of the files here. ``unmarked``: which mark
     isn't here; another host may have it.
 
-    ``needs``: files that must be there on some host. ``marked``: a mark of its own says that every host's part is
-    whole; ``mark``: its file, if it is among these. ``everywhere``: every host reads all hosts' files. ``texts``: small
-    files that name this checkpoint, and what they then say. ``links``: those that lead to it or into it, with their
-    relative targets.
+    ``needs``: files that must be there on some host. ``has_mark``: its kind has a mark, which says that every host's
+    part is whole; ``mark``: its file, if it is among these. ``everywhere``: every host reads all hosts' files.
+    ``texts``: small files that name this checkpoint, and what they then say. ``links``: those that lead to it or into
+    it, with their relative targets.
     """
 
     name: str
-    family: str
-    kind: str
     files: dict[str, Facts]
     lacks: str = ""
+    unmarked: str = ""
     needs: tuple[str, ...] = ()
-    marked: bool = False
+    has_mark: bool = False
+    mark: str = ""
     everywhere: bool = True
     texts: dict[str, str] = {}
-    unmarked: str = ""
     links: dict[str, str] = {}
-    mark: str = ""
+    family: str = ""
+    kind: str = ""
 
     @property
     def why_not(self) -> str:
@@ -63,6 +63,11 @@ class Unit(NamedTuple):
     @property
     def is_whole(self) -> bool:
         return not self.why_not
+
+    @property
+    def marked(self) -> bool:
+        """Whether a mark says so."""
+        return self.has_mark and self.is_whole
 
     @property
     def is_unmarked(self) -> bool:
@@ -83,12 +88,17 @@ class Kind(NamedTuple):
     name: str
     find: Callable[[Look, str], list[Unit]]
 
+    def units(self, look: Look, folder: str) -> list[Unit]:
+        """Those of this kind, each with its kind and family."""
+        found = self.find(look, folder)
+        return [unit._replace(kind=self.name, family=unit.family or family_of(unit.name)) for unit in found]
+
 
 # -- kinds with a mark of their own --
 
 
 def _unit(
-    look: Look, folder: str, kind: str, lacks: str, needs: tuple[str, ...] = (), unmarked: str = "", mark: str = ""
+    look: Look, folder: str, lacks: str = "", needs: tuple[str, ...] = (), unmarked: str = "", mark: str = ""
 ) -> Unit:
     """A folder whose mark counts for the checkpoints inside of it too; ``lacks`` and ``unmarked`` as the unit's.
     ``mark``: the name of its file in the folder.
@@ -96,16 +106,15 @@ def _unit(
     files, inner = look.files_below(folder), list(_nested(look, folder))
     lacks = lacks or next((unit.why_not for unit in inner if not unit.is_unmarked), "") or _why_not(look, files)
     unmarked = unmarked or next((unit.why_not for unit in inner), "")
-    marked = not (unmarked or lacks)
     its = join(folder, mark) if mark else ""
-    return Unit(folder, family_of(folder), kind, files, lacks, needs, marked, unmarked=unmarked, mark=its)
+    return Unit(folder, files, lacks, unmarked, needs, has_mark=True, mark=its)
 
 
 def _nested(look: Look, folder: str) -> Iterator[Unit]:
     """The checkpoints inside of this one that aren't whole."""
     for name in look.below[folder]:
         inner = join(folder, name)
-        yield from (unit for kind in (TORCH, ORBAX) for unit in kind.find(look, inner) if not unit.is_whole)
+        yield from (unit for kind in (TORCH, ORBAX) for unit in kind.units(look, inner) if not unit.is_whole)
         yield from _nested(look, inner)
 
 
@@ -115,10 +124,10 @@ def _torch(look: Look, folder: str) -> list[Unit]:
     if not folder or not (".metadata" in files or any(name.endswith(".distcp") for name in files)):
         return []
     if ".metadata" not in files:
-        return [_unit(look, folder, TORCH.name, "", unmarked=f"{folder}/.metadata isn't here yet")]
+        return [_unit(look, folder, unmarked=f"{folder}/.metadata isn't here yet")]
     named = {join(folder, name) for name in _distcp_names(look.path(join(folder, ".metadata")))}
     lacks = "" if named else f"{folder}/.metadata is half"
-    return [_unit(look, folder, TORCH.name, lacks, tuple(sorted(named)), mark=".metadata")]
+    return [_unit(look, folder, lacks, tuple(sorted(named)), mark=".metadata")]
 
 
 def _distcp_names(path: str) -> Iterator[str]:
@@ -151,7 +160,7 @@ def _trainer(look: Look, folder: str) -> list[Unit]:
     if not unmarked and not lacks and "latest" in files:  # DeepSpeed's, inside
         for unit in _deepspeed(look, folder):
             lacks, needs = lacks or unit.why_not, needs + unit.needs
-    return [_unit(look, folder, TRAINER.name, lacks, needs, unmarked, "trainer_state.json")]
+    return [_unit(look, folder, lacks, needs, unmarked, "trainer_state.json")]
 
 
 _STATES = re.compile(r"random_states_(\d+)\.pkl")
@@ -166,7 +175,7 @@ def _accelerate(look: Look, folder: str) -> list[Unit]:
     first = look.world.first
     own = (f"random_states_{rank}.pkl" for rank in range(first, first + look.world.own))
     lacks = next((f"{join(folder, name)} isn't here yet" for name in own if name not in files), "")
-    return [_unit(look, folder, ACCELERATE.name, lacks, needs)]
+    return [_unit(look, folder, lacks, needs)]
 
 
 _ZERO = re.compile(r"((?:bf16_|fp16_)?zero_pp_rank_)(\d+)(_mp_rank_)(\d+)(.*optim_states\.pt)")
@@ -200,9 +209,8 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
         if latest != name and not lacks:  # an earlier one, or one that isn't done
             done = latest and numbers_of(latest) > numbers_of(name)
             unmarked = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
-        its, marked, texts = {**here, **shared}, not (unmarked or lacks), {join(folder, "latest"): name}
-        unit = Unit(inner, family_of(inner), DEEPSPEED.name, its, lacks, needs, marked, texts=texts, unmarked=unmarked)
-        units.append(unit)
+        texts = {join(folder, "latest"): name}
+        units.append(Unit(inner, {**here, **shared}, lacks, unmarked, needs, has_mark=True, texts=texts))
     return units
 
 
@@ -210,7 +218,7 @@ def _orbax(look: Look, folder: str) -> list[Unit]:
     """Orbax: written under a name with ``orbax-checkpoint-tmp``, and renamed when all hosts are done."""
     if not folder or "_CHECKPOINT_METADATA" not in look.folders[folder]:
         return []
-    return [_unit(look, folder, ORBAX.name, "")]
+    return [_unit(look, folder)]
 
 
 _SHARD = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
@@ -230,26 +238,21 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         unmarked = "" if index in files else f"{join(folder, index)} isn't here yet"
         lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else _why_not(look, its)
         text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
-        name = join(folder, prefix)
-        needs = tuple(join(folder, shard) for shard in shards)
-        marked, texts = not (unmarked or lacks), {join(folder, "checkpoint"): text}
-        unit = Unit(name, family_of(name), TENSORFLOW.name, its, lacks, needs, marked, texts=texts, unmarked=unmarked)
-        units.append(unit)
+        needs, texts = tuple(join(folder, shard) for shard in shards), {join(folder, "checkpoint"): text}
+        unit = Unit(join(folder, prefix), its, lacks, unmarked, needs, has_mark=True, texts=texts)
+        units.append(unit._replace(mark=join(folder, index)))
     return units
 
 
 def _lightning(look: Look, folder: str) -> list[Unit]:
     """Lightning's files: each is a whole zip or none. Those of one folder go together: the last and the best."""
-    ckpts = {
-        name: facts for name, facts in look.folders[folder].items() if name.endswith(".ckpt") and not is_temporary(name)
-    }
-    whole = {
-        join(folder, name): facts for name, facts in ckpts.items() if not _why_not(look, {join(folder, name): facts})
-    }
+    names = (join(folder, name) for name in look.folders[folder] if name.endswith(".ckpt") and not is_temporary(name))
+    ckpts = {path: look.folders[folder][path.rpartition("/")[2]] for path in names}
     if not ckpts:
         return []
+    whole = {path: facts for path, facts in ckpts.items() if not _why_not(look, {path: facts})}
     name = join(folder, "*.ckpt")
-    return [Unit(name, name, LIGHTNING.name, whole, "" if whole else f"{name}: none is whole yet")]
+    return [Unit(name, whole, "" if whole else f"{name}: none is whole yet", family=name)]
 
 
 def _smdistributed(look: Look, folder: str) -> list[Unit]:
@@ -263,10 +266,10 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
     name = join(folder, tag)
     mark = {join(folder, "newest"): f"{tag}\n"}
     if tag in look.below[folder]:
-        unit = _unit(look, name, SMDISTRIBUTED.name, "")
+        unit = _unit(look, name)
     elif tag in files:
         its = {name: files[tag]}
-        unit = Unit(name, family_of(name), SMDISTRIBUTED.name, its, _why_not(look, its), marked=True)
+        unit = Unit(name, its, _why_not(look, its), has_mark=True)
     else:
         return []
     return [unit._replace(texts=mark)]
@@ -279,11 +282,10 @@ def _said(look: Look, folder: str) -> list[Unit]:
     """What a program called ``musterpoint.checkpoints.saved`` for."""
     units = []
     if folder in look.said and folder:
-        units.append(Unit(folder, family_of(folder), SAID.name, look.files_below(folder), everywhere=False))
+        units.append(Unit(folder, look.files_below(folder), everywhere=False))
     for name, facts in look.folders[folder].items():
-        if join(folder, name) in look.said:
-            path = join(folder, name)
-            units.append(Unit(path, family_of(path), SAID.name, {path: facts}, everywhere=False))
+        if (path := join(folder, name)) in look.said:
+            units.append(Unit(path, {path: facts}, everywhere=False))
     return units
 
 
@@ -293,11 +295,8 @@ def _marked(look: Look, folder: str) -> list[Unit]:
         path = join(folder, name)
         if not any(fnmatch.fnmatchcase(path, mark) or fnmatch.fnmatchcase(name, mark) for mark in look.marks):
             continue
-        if not folder:
-            its = {path: facts}
-            return [Unit(path, family_of(path), MARKED.name, its, _why_not(look, its), everywhere=False)]
-        its = look.files_below(folder)
-        return [Unit(folder, family_of(folder), MARKED.name, its, _why_not(look, its), everywhere=False)]
+        its = look.files_below(folder) if folder else {path: facts}
+        return [Unit(folder or path, its, _why_not(look, its), mark=path, everywhere=False)]
     return []
 
 
@@ -317,7 +316,7 @@ def _plain(look: Look, folder: str) -> list[Unit]:
     unmarked = "" if lacks else _not_renamed(look, folder, files)
     if not folder:  # a file at the top has no mark but its own name
         lacks, unmarked = lacks or unmarked, ""
-    return [Unit(name, family_of(name), PLAIN.name, files, lacks, everywhere=False, unmarked=unmarked)]
+    return [Unit(name, files, lacks, unmarked, everywhere=False)]
 
 
 _TELLS = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".json")
@@ -383,7 +382,7 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
     of a known kind is there.
     """
     kinds = (MARKED,) if look.marks else KINDS
-    own = next((its for kind in kinds if (its := kind.find(look, folder))), [])
+    own = next((its for kind in kinds if (its := kind.units(look, folder))), [])
     if is_temporary(folder):
         own = [unit if unit.kind == SAID.name else _temporary(unit) for unit in own]
     own = [unit for unit in own if unit.is_whole or unit.name not in look.said]  # what is said to be whole, comes below
@@ -398,13 +397,13 @@ def _units_in(look: Look, folder: str) -> list[Unit]:
     ]
     if own or look.marks or (folder and any(unit.kind != PLAIN.name for unit in inner)):
         return own + inner
-    plain = PLAIN.find(look, folder)
+    plain = PLAIN.units(look, folder)
     return plain if plain and folder else plain + inner
 
 
 def _temporary(unit: Unit) -> Unit:
     why = f"{unit.name} has a temporary name: it is kept once it is renamed, or musterpoint.checkpoints.saved called"
-    return unit._replace(lacks=unit.why_not or why, marked=False, unmarked="")
+    return unit._replace(lacks=unit.why_not or why, unmarked="")
 
 
 def newest_of(units: list[Unit]) -> list[Unit]:

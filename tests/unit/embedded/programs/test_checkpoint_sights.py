@@ -15,7 +15,7 @@ def saved(step: int, inode: int = 1, *, is_whole: bool = False) -> Unit:
     """A host's part of a checkpoint, which says by itself that it is whole, or does not."""
     name = f"checkpoint-{step}"
     files = {f"{name}/rng_state_1.pth": Facts(10, 5, 5, inode)}
-    return Unit(name, "checkpoint-#", "transformers", files, unmarked="" if is_whole else "no mark")
+    return Unit(name, files, unmarked="" if is_whole else "no mark", family="checkpoint-#")
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def trained(weights: int, state: int, *more: str) -> Unit:
     """A checkpoint of transformers; the inodes of its weights and of its mark."""
     names = {"model.bin": weights, "trainer_state.json": state, **dict.fromkeys(more, 1)}
     files = {f"checkpoint-1/{name}": Facts(10, 5, 5, inode) for name, inode in names.items() if inode}
-    return Unit("checkpoint-1", "checkpoint-#", "transformers", files, mark="checkpoint-1/trainer_state.json")
+    return Unit("checkpoint-1", files, mark="checkpoint-1/trainer_state.json")
 
 
 def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str) -> None:
@@ -119,7 +119,7 @@ def test_a_folder_that_is_being_removed_is_not_saved_again(path: str, is_folder:
     """Files of a folder that come and go by themselves, as Lightning's, are."""
     sights = Sights(path, "run", 0)
     files = {f"step-1/{name}": Facts(10, 5, 5, 1) for name in ("a", "b")}
-    unit = Unit("step-1" if is_folder else "step-1/*.ckpt", "step-#", "", files)
+    unit = Unit("step-1" if is_folder else "step-1/*.ckpt", files)
     assert sights.newest([unit]) == [unit]
     less = unit._replace(files={"step-1/a": files["step-1/a"]})
     assert bool(sights.newest([less])) is not is_folder

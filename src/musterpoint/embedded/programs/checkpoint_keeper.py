@@ -8,7 +8,6 @@ ends when stdin does. Its failures end nothing: it tries again, and says at the 
 
 from __future__ import annotations
 
-import collections
 import json
 import os
 import queue
@@ -24,7 +23,7 @@ from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
 from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
 from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, sha256_of
-from musterpoint.embedded.programs.checkpoint_sights import Sights
+from musterpoint.embedded.programs.checkpoint_sights import Gathering, Sights, Whole
 from musterpoint.embedded.programs.file_changes import DirectoryWatch
 from musterpoint.embedded.programs.transfer import Outgoing, Pause, Terms, emit, put_all
 from musterpoint.embedded.programs.transfer_s3 import Lacks, StoreError
@@ -36,8 +35,6 @@ LOOK_EVERY = 10.0
 LONGEST_PAUSE = 60.0
 REFUSALS = 3
 """Failures at the end that no waiting mends, after which it is given up."""
-OTHERS = 30.0
-"""Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 NICE = 5
 MISSES = 2
 """How often in a row a checkpoint may change while it goes up before that is said."""
@@ -91,15 +88,10 @@ class Keeper:
         self._first: dict[str, Any] = {}
         self._found: dict[tuple[str, Any], bool] = {}
         self._uploading: Unit | None = None
-        self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
-        self._first_at: dict[str, float] = {}
-        self._took_part: dict[str, set[int]] = {}
-        self._takes_part: dict[str, set[int]] = collections.defaultdict(set)
+        self._gathering = Gathering(self._hosts)
         self._unread: dict[tuple[int, str], str] = {}
         self._keys: dict[tuple[int, str], str] = {}
         self._is_unpublished = False
-        self._current: dict[str, dict[int, Part]] = {}
-        self._ended, self._lost = set[int](), set[int]()
         self._refusals = 0
         self._misses, self._outside = 0, set[str]()
         self._pause, self._look_at = Pause(), 0.0
@@ -152,8 +144,7 @@ class Keeper:
         if newest is None or newest.job != self._request["job"]:
             return
         if self._leads:  # what no program saves again stays as it is
-            for part in newest.parts:
-                self._current.setdefault(part.family, {})[part.place] = part
+            self._gathering.begin_with(newest.parts)
         sizes = {(entry.path, entry.size) for entry in newest.files}
         # two hosts may have files of one name and size; where they are the same, our own is taken
         ours_last = sorted(newest.files, key=lambda entry: entry.place == self._place)
@@ -200,9 +191,9 @@ class Keeper:
         elif what == "part":
             self._unread[about["place"], about["name"]] = about["key"]
         elif what == "took":
-            self._took_part[about[0]] = set(about[1])
+            self._gathering.took[about[0]] = frozenset(about[1])
         elif what in ("ended", "lost"):
-            (self._ended if what == "ended" else self._lost).add(int(about))
+            (self._gathering.ended if what == "ended" else self._gathering.lost).add(int(about))
             self._look_at = 0.0 if int(about) == 0 else self._look_at
         elif what == "marked":
             self._sights.mark(str(about[0]), int(about[1]))
@@ -254,7 +245,9 @@ class Keeper:
         if self._until is not None:
             if self._leads and self._is_over and not self._up:
                 self._problem = self._problem or next((f"nothing is kept: {unit.why_not}" for unit in units), "")
-            if not self._has_finished and (self._leads or 0 in self._ended | self._lost):  # it marks nothing more
+            if not self._has_finished and (
+                self._leads or 0 in self._gathering.ended | self._gathering.lost
+            ):  # it marks nothing more
                 self._has_finished = True
                 emit(finished=True)
 
@@ -352,7 +345,7 @@ class Keeper:
         self._bytes += sent
         emit(uploaded=unit.name, bytes=sent, seconds=seconds)
         if self._leads:
-            self._on_part(part)
+            self._gathering.add(part)
         else:
             self._count += 1
             emit(part={"name": unit.name, "key": f"parts/{self._place}/{self._run}-{self._uploads:06d}.json"})
@@ -377,7 +370,7 @@ class Keeper:
                 data = self._shelf.store.read(key)
                 if data is not None:
                     self._keys[place, name] = key
-                    self._on_part(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
+                    self._gathering.add(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
             except (StoreError, OSError) as error:
                 self._failed(error)
                 return
@@ -385,74 +378,21 @@ class Keeper:
                 self._failed(StoreError(f"{key}: {error}"))
             del self._unread[place, name]
 
-    def _on_part(self, part: Part) -> None:
-        if part == self._current.get(part.family, {}).get(part.place):  # the newest manifest has it
-            return
-        self._takes_part[part.family].add(part.place)
-        parts = self._parts[part.family].setdefault(part.name, {})
-        latest = max((each.attempt for each in parts.values()), default=0)
-        if part.attempt < latest:
-            return
-        if part.attempt > latest:  # parts of two attempts are no checkpoint
-            parts.clear()
-            self._first_at.pop(part.name, None)
-        parts[part.place] = part
-        self._first_at.setdefault(part.name, time.monotonic())
-
     def _settle_parts(self) -> None:
         """Writes a manifest where a checkpoint has become whole on all hosts."""
         self._is_unpublished = False
-        for family, names in list(self._parts.items()):
-            for name in sorted(names, key=lambda each: self._order_of(names[each]), reverse=True):
-                if self._is_complete(family, names[name]):
-                    self._settle(family, name)
-                    break
+        for whole in self._gathering.wholes():
+            if self._publish(whole):
+                self._keys = {which: key for which, key in self._keys.items() if which[1] not in whole.past}
+            else:
+                self._is_unpublished = True
 
-    def _settle(self, family: str, name: str) -> None:
-        names, before = self._parts[family], self._current.get(family)
-        past = [each for each in names if self._order_of(names[each]) <= self._order_of(names[name])]
-        self._current[family] = names[name]
-        took = self._took_part.get(family, set()) | set(names[name])
-        keys = [key for (_, each), key in self._keys.items() if each in past]
-        if not self._publish(name, past=keys, took=[family, sorted(took)]):
-            self._is_unpublished = True
-            self._current[family] = before or {}
-            return
-        self._took_part[family] = took
-        for each in past:
-            del names[each], self._first_at[each]
-        self._keys = {which: key for which, key in self._keys.items() if which[1] not in past}
-
-    def _order_of(self, parts: dict[int, Part]) -> tuple[int, float]:
-        """Of parts of one name: what a later attempt has saved is newer."""
-        name = next(iter(parts.values())).name
-        return max(part.attempt for part in parts.values()), self._first_at[name]
-
-    def _is_complete(self, family: str, parts: dict[int, Part]) -> bool:
-        if self._hosts == 1:
-            return set(next(iter(parts.values())).needs) <= {entry.path for entry in parts[0].files}
-        needs = {path for part in parts.values() for path in part.needs}
-        have = {entry.path for part in parts.values() for entry in part.files}
-        if needs:
-            return 0 in parts and needs <= have
-        if 0 not in parts and any(part.marked for part in parts.values()):
-            return False
-        others = set(range(self._hosts)) - set(parts)
-        if others and any(part.found for part in parts.values()):  # another host has lost its part, or never had one
-            return False
-        if others & (self._took_part.get(family, set()) | self._takes_part[family]):  # its part may have been lost
-            return False
-        others -= self._ended
-        first = min(self._first_at[part.name] for part in parts.values())
-        return not others or family in self._took_part or time.monotonic() - first >= OTHERS
-
-    def _publish(self, name: str, **facts: Any) -> bool:
+    def _publish(self, whole: Whole) -> bool:
         try:
             if self._number is None:
                 self._number = next(iter(self._shelf.numbers()), 0)
             self._number = max(self._number, next(iter(self._shelf.numbers()), 0)) + 1
-            parts = tuple(part for its in self._current.values() for part in its.values())
-            owner = self._request["owner"]
+            parts, owner = self._gathering.with_it(whole), self._request["owner"]
             manifest = Manifest(self._number, self._request["job"], self._hosts, parts, owner)
             self._check_owner()
             if not self._shelf.write(manifest):
@@ -464,7 +404,10 @@ class Keeper:
             return False
         self._count += 1
         self._problem = ""
-        emit(whole=name, number=self._number, bytes=manifest.size, **facts)
+        past = [key for (_, name), key in self._keys.items() if name in whole.past]
+        took = [whole.family, sorted(whole.took)]
+        emit(whole=whole.name, number=self._number, bytes=manifest.size, past=past, took=took)
+        self._gathering.settle(whole)
         try:
             self._check_owner()
             self._shelf.prune(self._request["keep"], self._request["job"])
@@ -487,8 +430,11 @@ class Keeper:
 
     def _give_up(self, why: Exception) -> NoReturn:
         emit(problem=str(why))
-        emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": [], "problem": str(why)})
+        self._tell_end([], str(why))
         os._exit(0)
+
+    def _tell_end(self, left: list[str], problem: str) -> None:
+        emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": left, "problem": problem})
 
     # -- the end --
 
@@ -499,7 +445,7 @@ class Keeper:
             return True
         if self._uploading is not None or not self._has_finished or self._unread or self._is_unpublished:
             return False
-        others = set(range(1, self._hosts)) - self._ended - self._lost if self._leads else set()
+        others = set(range(1, self._hosts)) - self._gathering.gone if self._leads else set()
         return not others
 
     def _leave(self) -> None:
@@ -507,13 +453,14 @@ class Keeper:
             self._read_parts()
             self._settle_parts()
         left = [self._uploading.name] if self._uploading is not None else []
-        pending = sorted(
-            name
-            for names in self._parts.values()
-            for name, parts in names.items()
-            if not any(part.found for part in parts.values())
+        emit(
+            over={
+                "checkpoints": self._count,
+                "bytes": self._bytes,
+                "left": left + self._gathering.left,
+                "problem": self._problem,
+            }
         )
-        emit(over={"checkpoints": self._count, "bytes": self._bytes, "left": left + pending, "problem": self._problem})
 
 
 class _Changed(Exception):

@@ -1,5 +1,4 @@
-"""What is seen of checkpoints: which were whole on this host, in which order, and in which attempt of the job each was
-saved.
+"""Sights of checkpoints on this host, and the hosts' parts at the first one: which are whole, and in which order.
 
 Files that lie here when an attempt ends are that attempt's as long as they stay as they are, whole or not: the first
 host's mark for them may come when the next attempt has begun.
@@ -7,11 +6,18 @@ host's mark for them may come when the next attempt has begun.
 
 from __future__ import annotations
 
+import collections
 import json
 import os
+import time
+from typing import Iterable, NamedTuple
 
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
 from musterpoint.embedded.programs.checkpoint_look import LINK, Version
+from musterpoint.embedded.programs.checkpoint_manifest import Part
+
+OTHERS = 30.0
+"""Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
 
 Its = tuple[tuple[str, Version], ...]
 """The version of each of a checkpoint's files."""
@@ -116,3 +122,107 @@ class Sights:
 
 def _version(its: list[tuple[str, list[int]]]) -> Its:
     return tuple((path, (size, changed, inode)) for path, (size, changed, inode) in its)
+
+
+class Whole(NamedTuple):
+    """A checkpoint that is whole on all hosts: its parts, by host. ``past``: the names that need no manifest once it
+    has one, its own among them. ``took``: the hosts that have had parts of its family.
+    """
+
+    family: str
+    name: str
+    parts: dict[int, Part]
+    past: tuple[str, ...]
+    took: frozenset[int]
+
+
+class Gathering:
+    """The parts of all ``hosts``, by family and name. ``ended``: hosts that have no more; ``lost``: that were lost.
+
+    ``current``: of each family what the newest manifest has. ``took``: the hosts that had parts in one.
+    """
+
+    def __init__(self, hosts: int) -> None:
+        self._hosts = hosts
+        self.current: dict[str, dict[int, Part]] = {}
+        self.took: dict[str, frozenset[int]] = {}
+        self.ended, self.lost = set[int](), set[int]()
+        self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
+        self._first_at: dict[str, float] = {}
+        self._takes: dict[str, set[int]] = collections.defaultdict(set)
+
+    @property
+    def gone(self) -> set[int]:
+        """The hosts of which nothing more comes."""
+        return self.ended | self.lost
+
+    def begin_with(self, parts: Iterable[Part]) -> None:
+        """The newest manifest has ``parts``: what no program saves again stays as it is."""
+        for part in parts:
+            self.current.setdefault(part.family, {})[part.place] = part
+
+    def add(self, part: Part) -> None:
+        """A host has a part at the store."""
+        if part == self.current.get(part.family, {}).get(part.place):  # the newest manifest has it
+            return
+        self._takes[part.family].add(part.place)
+        parts = self._parts[part.family].setdefault(part.name, {})
+        latest = max((each.attempt for each in parts.values()), default=0)
+        if part.attempt < latest:
+            return
+        if part.attempt > latest:  # parts of two attempts are no checkpoint
+            parts.clear()
+            self._first_at.pop(part.name, None)
+        parts[part.place] = part
+        self._first_at.setdefault(part.name, time.monotonic())
+
+    def wholes(self) -> list[Whole]:
+        """Of each family the newest checkpoint that is whole and in no manifest."""
+        found = []
+        for family, names in self._parts.items():
+            for name in sorted(names, key=lambda each: self._order_of(names[each]), reverse=True):
+                if self._is_complete(family, names[name]):
+                    order = self._order_of(names[name])
+                    past = tuple(each for each in names if self._order_of(names[each]) <= order)
+                    took = self.took.get(family, frozenset()) | frozenset(names[name])
+                    found.append(Whole(family, name, names[name], past, took))
+                    break
+        return found
+
+    def with_it(self, whole: Whole) -> tuple[Part, ...]:
+        """The parts of a manifest that has ``whole``, and of the other families what the last one has."""
+        families = {**self.current, whole.family: whole.parts}
+        return tuple(part for parts in families.values() for part in parts.values())
+
+    def settle(self, whole: Whole) -> None:
+        """A manifest has it."""
+        self.current[whole.family], self.took[whole.family] = whole.parts, whole.took
+        for name in whole.past:
+            del self._parts[whole.family][name], self._first_at[name]
+
+    @property
+    def left(self) -> list[str]:
+        """The names of what is in no manifest, but for what was here before the job."""
+        named = (each for names in self._parts.values() for each in names.items())
+        return sorted(name for name, parts in named if not any(part.found for part in parts.values()))
+
+    def _order_of(self, parts: dict[int, Part]) -> tuple[int, float]:
+        """Of parts of one name: what a later attempt has saved is newer."""
+        name = next(iter(parts.values())).name
+        return max(part.attempt for part in parts.values()), self._first_at[name]
+
+    def _is_complete(self, family: str, parts: dict[int, Part]) -> bool:
+        needs = {path for part in parts.values() for path in part.needs}
+        have = {entry.path for part in parts.values() for entry in part.files}
+        if needs or self._hosts == 1:
+            return 0 in parts and needs <= have
+        if 0 not in parts and any(part.marked for part in parts.values()):
+            return False
+        others = set(range(self._hosts)) - set(parts)
+        if others and any(part.found for part in parts.values()):  # another host has lost its part, or never had one
+            return False
+        if others & (self.took.get(family, frozenset()) | self._takes[family]):  # its part may have been lost
+            return False
+        others -= self.ended
+        first = min(self._first_at[part.name] for part in parts.values())
+        return not others or family in self.took or time.monotonic() - first >= OTHERS

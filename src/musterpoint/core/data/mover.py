@@ -166,14 +166,14 @@ def mib(size: float) -> str:
 
 
 class Heard:
-    """What the mover has said, line by line. ``facts`` gets what isn't for this class."""
+    """What the mover has said, line by line; notes and progress go to ``say``."""
 
-    def __init__(self, what: str, say: Say, facts: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+    def __init__(self, what: str, say: Say) -> None:
         self.done: dict[str, Any] | None = None
         self.error = self.lacks = ""
         self.missing = self.passing = False
         self.words: list[str] = []
-        self._what, self._say, self._facts = what, say, facts
+        self._what, self._say = what, say
         self._shown = 0.0
 
     def line(self, text: str) -> None:
@@ -194,8 +194,6 @@ class Heard:
             if progress.seconds - self._shown >= EVERY:
                 self._shown = progress.seconds
                 self._say(f"{self._what}: {progress.sentence}")
-        else:
-            self._facts(fact)
 
 
 def pythons_of(access: Access) -> tuple[str, ...]:
@@ -218,7 +216,6 @@ def move(
     access: Access,
     say: Say,
     run: Run = run_here,
-    facts: Callable[[dict[str, Any]], None] = lambda _: None,
     program: Sequence[Program] = MOVER,
     takes: str = "",
 ) -> dict[str, Any]:
@@ -233,7 +230,7 @@ def move(
     texts, lacking = Texts(), dict[str, str]()
     try:
         for python in pythons_of(access):
-            heard = Heard(what, say, facts)
+            heard = Heard(what, say)
             try:
                 status = run(texts.command(python, program, complete), environ, heard.line)
             except OSError as error:

@@ -35,6 +35,10 @@ from musterpoint.embedded.programs.transfer_s3 import (
 
 REPEATS = 5
 """How often one file is moved again that came in another size, or changed meanwhile, or was replaced at its place."""
+WINDOW = 64
+"""Files that are begun at a time, at most: fewer where the store refuses some. Those beyond the store's own number wait
+for a thread, so that none waits for us.
+"""
 FAILURES = 8
 """Passing failures in a row, without a file that got through, after which it is given up. Those of transfers that ran
 at the same time are one.
@@ -154,7 +158,8 @@ class DirectoryStore(Store):
     def _new(self, name: str) -> Iterator[str]:
         """The path under which the file ``name`` is written, in the same folder; nothing stays there."""
         folder = os.path.dirname(_below(self.place, self._root, name))
-        os.makedirs(folder, exist_ok=True)
+        if not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
         self._count += 1
         part = os.path.join(folder, f"{PART}-{os.getpid()}-{threading.get_ident()}-{self._count}")
         try:
@@ -470,7 +475,7 @@ class Crowd:
     def _run(self, sizes: Sequence[int], move: Callable[[int, OnBytes], None], running: set[int]) -> None:
         waiting, total, tries = collections.deque(range(len(sizes))), sum(sizes), self._tries
         began = reported = time.monotonic()
-        files, done, window, rounds = 0, 0, self._store.at_once, dict[int, int]()
+        files, done, window, rounds = 0, 0, WINDOW, dict[int, int]()
         repeats: collections.Counter[int] = collections.Counter()
         while waiting or running:
             now = time.monotonic()
@@ -484,7 +489,7 @@ class Crowd:
                 running.discard(number)
                 self._bytes.pop(number, None)
                 if error is None:
-                    files, done, window = files + 1, done + sizes[number], min(self._store.at_once, window + 1)
+                    files, done, window = files + 1, done + sizes[number], min(WINDOW, window + 1)
                     tries.succeeded()
                 else:
                     waiting.append(number)
@@ -508,7 +513,7 @@ class Crowd:
                 self._terms.tell(Progress(at, total, files, len(sizes), now - began))
 
     def _begin(self, number: int, running: int, move: Callable[[int, OnBytes], None]) -> None:
-        if self._threads < running:
+        if self._threads < min(running, self._store.at_once):
             self._threads += 1
             threading.Thread(target=self._work, args=(move,), daemon=True).start()
         self._begun.put(number)

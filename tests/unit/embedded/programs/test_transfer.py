@@ -73,7 +73,7 @@ def test_a_store_that_refuses_everything_is_given_up() -> None:
     store = Throttled(0)
     with pytest.raises(StoreError, match="8 tries failed in a row, the last with: SlowDown"):
         moved(store, [1] * 300, store.move, [])
-    assert store.refused < 8 * store.at_once  # fewer at a time, each time
+    assert store.refused < 8 * transfer.WINDOW  # fewer at a time, each time
 
 
 @pytest.mark.parametrize("also", [0, 20])

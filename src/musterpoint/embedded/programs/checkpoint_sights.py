@@ -30,6 +30,7 @@ class Sights:
         self._path, self._run, self._attempt = path, run, attempt
         self._whole: dict[str, tuple[Its, int]] = {}
         self._left: dict[str, tuple[Its, int]] = {}
+        self._before_mark: dict[str, Its] = {}
         self._marked: set[tuple[str, int]] = set()
         self._count = 0
         self._read()
@@ -49,6 +50,9 @@ class Sights:
             if self._whole.get(unit.name, ((), 0))[0] != unit.version:
                 if not is_over and self._is_torn(unit):
                     continue
+                before = self._whole.get(unit.name, ((), 0))[0]
+                if dict(before).get(unit.mark) != dict(unit.version).get(unit.mark):
+                    self._before_mark[unit.name] = before
                 self._add(unit.name, unit.version)
                 self._write()
             other = newest.get(unit.family)
@@ -62,7 +66,9 @@ class Sights:
         now = {path: facts.version for path, facts in unit.files.items()}
         changed = {path for path, its in before.items() if now.get(path) != its}
         if unit.mark in before and unit.mark in now:
-            return bool(changed) and unit.mark not in changed
+            old = dict(self._before_mark.get(unit.name, ()))
+            late = {path for path in changed & set(now) if old.get(path) == before[path]}  # another rank's, say
+            return unit.mark not in changed and changed != late
         is_folder = any(path.startswith(f"{unit.name}/") for path in now)  # else each file is a checkpoint of its own
         return is_folder and bool(changed) and not set(now.items()) - set(before.items())
 
@@ -102,7 +108,8 @@ class Sights:
         left = [[name, its, attempt] for name, (its, attempt) in self._left.items()]
         try:
             with open(f"{self._path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump([self._run, [[name, its] for name, (its, _) in whole], left], file)
+                seen = [[name, its, self._before_mark.get(name, ())] for name, (its, _) in whole]
+                json.dump([self._run, seen, left], file)
             os.replace(f"{self._path}.new", self._path)
         except OSError:
             pass  # a full disk: only a keeper that is started in this one's place would miss it
@@ -115,8 +122,9 @@ class Sights:
             return
         if run != self._run:
             return
-        for name, its in whole:
+        for name, its, before in whole:
             self._add(name, _version(its))
+            self._before_mark[name] = _version(before)
         self._left = {name: (_version(its), attempt) for name, its, attempt in left}
 
 

@@ -114,6 +114,21 @@ def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str) -> None
     assert sights.newest([again]) == [again]
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
+def test_a_file_of_another_rank_may_be_written_over_after_the_mark(path: str, anew: bool) -> None:
+    sights = Sights(path, "run", 0)
+    early, late, next_one = trained(2, 2), trained(2, 2), trained(2, 2)
+    for unit, inode in ((early, 1), (late, 2), (next_one, 3)):
+        unit.files["checkpoint-1/rng_state_1.pth"] = Facts(10, 5, 5, inode)
+    first = trained(1, 1)
+    first.files["checkpoint-1/rng_state_1.pth"] = Facts(10, 5, 5, 1)
+    assert sights.newest([first]) and sights.newest([early])
+    if anew:
+        sights = Sights(path, "run", 0)
+    assert sights.newest([late]) == [late]
+    assert not sights.newest([next_one]), "this is the next time that the step is saved"
+
+
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_a_folder_that_is_being_removed_is_not_saved_again(path: str, is_folder: bool) -> None:
     """Files of a folder that come and go by themselves, as Lightning's, are."""

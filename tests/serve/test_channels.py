@@ -92,6 +92,16 @@ def test_gpus_of_instance_types(kind: str, gpus: int | None) -> None:
 def test_a_prefix_is_the_beginning_of_names(account: Account) -> None:
     files = channel("train", f"s3://{BUCKET}/dat")
     assert files_of(account, "prefix", files)["algo-1"][0] == {f"data/{n}.txt": f"{n}\n" for n in range(4)}
+    for name in ("ASHA-1/a", "ASHA-10/b", "train-1", "train-2", "other"):
+        account.put(f"exp/{name}", name.encode())
+
+    def found(name: str, begin: str) -> list[str]:
+        return [*files_of(account, name, channel("train", f"s3://{BUCKET}/exp/{begin}"))["algo-1"][0]]
+
+    assert found("files-alone", "train-") == ["train-1", "train-2"]
+    assert found("two-folders", "ASHA-1") == ["ASHA-1/a", "ASHA-10/b"]
+    assert "exp/ASHA-10/b begins with s3://jobs/exp/ASHA-1, too, and comes with it" in account.log("two-folders")
+    assert found("one-folder", "ASHA-1/") == ["a"]
 
 
 @pytest.mark.parametrize("mode", ["Pipe", "FastFile"])

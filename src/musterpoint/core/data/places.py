@@ -17,8 +17,7 @@ class Channel(NamedTuple):
     """One input: its name, and where it is, a URI or an absolute path.
 
     ``sharded``: each host gets its share of the files, as ShardedByS3Key. ``manifest``: ``uri`` is a list of files, as
-    SageMaker's ManifestFile. ``prefix``: where nothing lies at ``uri``, what begins with it counts, as for SageMaker's
-    S3Prefix.
+    SageMaker's ManifestFile. ``prefix``: all whose names begin with the URI count, as for SageMaker's S3Prefix.
     """
 
     name: str

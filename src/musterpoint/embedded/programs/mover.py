@@ -93,10 +93,15 @@ def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
         store, items = _of_manifest(store, request)
     else:
         items = checked(store.items(), store.place)
-        if not items and request["prefix"] and uri.count("/") > 2:  # the files whose names begin with the last part
-            above, slash, begin = uri.rpartition("/")
-            store = open_store(above + slash, request["access"])
-            items = checked((item for item in store.items() if item.name.startswith(begin)), uri)
+        above, slash, begin = uri.rpartition("/")
+        if request["prefix"] and begin and uri.count("/") > 2:
+            wider = open_store(above + slash, request["access"])
+            found = checked((item for item in wider.items() if item.name.startswith(begin)), uri)
+            beside = [item.name for item in found if item.name.partition("/")[0] != begin]
+            if items and beside:
+                emit(note=f"{above}/{beside[0]} begins with {uri}, too, and comes with it; {uri}/ leaves it out")
+            if beside:  # names from the last slash on, as they aren't all below one folder
+                store, items = wider, found
     if not items:
         raise StoreError(f"there is nothing at {uri}: expected a file, or files below it", missing=True)
     return store, items[request["place"] :: request["hosts"]] if request["sharded"] else items  # as ShardedByS3Key
@@ -144,7 +149,7 @@ def _of_names(store: Store, names: Sequence[str], most: int) -> dict[str, Item]:
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a channel: ``uri``, ``manifest``, ``sharded`` (``place`` of ``hosts``), ``directory``; of the
-    files there all, or those of ``names``. ``prefix``: where there is nothing, what begins with the URI counts."""
+    files there all, or those of ``names``. ``prefix``: all whose names begin with the URI."""
     store, items = patiently(lambda: listed(request), TERMS)
     began = time.monotonic()
     totals = get_all(store, items, request["directory"], TERMS)

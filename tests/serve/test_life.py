@@ -46,14 +46,14 @@ def running(server: Server, name: str, token: str) -> Account:
     return account
 
 
-@pytest.mark.parametrize("how", ["killed", "told"])
-def test_its_jobs_end_with_it(environ: Mapping[str, str], tmp_path: Path, how: str) -> None:
-    server, token = Server(tmp_path / "data", environ=environ), f"muster-test-{os.urandom(8).hex()}"
+NAMESPACES = pytest.param("netns", signal.SIGKILL, marks=[pytest.mark.lane("sdk"), pytest.mark.netns])
+
+
+@pytest.mark.parametrize(("backend", "signo"), [("process", signal.SIGKILL), ("process", signal.SIGTERM), NAMESPACES])
+def test_its_jobs_end_with_it(environ: Mapping[str, str], tmp_path: Path, backend: str, signo: int) -> None:
+    server, token = Server(tmp_path / "data", backend=backend, environ=environ), f"muster-test-{os.urandom(8).hex()}"
     running(server, "waits", token)
-    if how == "killed":
-        server.kill()
-    else:
-        os.kill(server.pid, signal.SIGTERM)
+    os.kill(server.pid, signo)
     assert gone_after(token) < SOON
     server.stop()
     with Server(tmp_path / "data", environ=environ) as again:
@@ -61,15 +61,6 @@ def test_its_jobs_end_with_it(environ: Mapping[str, str], tmp_path: Path, how: s
         assert account.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
         assert account.run("waits", "", **entry("exit 0"))["TrainingJobStatus"] == "Completed"
     assert (tmp_path / "data" / "jobs" / "waits.1" / "run-1" / "hosts" / "algo-2" / "log").exists()
-
-
-@pytest.mark.lane("sdk")
-@pytest.mark.netns
-def test_hosts_that_are_namespaces_end_with_it(environ: Mapping[str, str], tmp_path: Path) -> None:
-    server, token = Server(tmp_path / "data", backend="netns", environ=environ), f"muster-test-{os.urandom(8).hex()}"
-    running(server, "waits", token)
-    server.kill()
-    assert gone_after(token) < SOON
 
 
 def test_a_job_whose_process_dies_has_failed_and_gives_its_place_to_the_next(

@@ -64,7 +64,7 @@ ALLOWED = {
         "_move_away": DISK,
     },
     "embedded/programs/file_changes.py": {"DirectoryWatch._read": DISK},
-    "embedded/programs/mover.py": {"_files_of": DISK, "_left_out": KEY, "pack.member": DISK},
+    "embedded/programs/mover.py": {"listed": KEY, "_files_of": DISK, "_left_out": KEY, "pack.member": DISK},
     "embedded/programs/transfer.py": {
         "place_below": KEY,
         "DirectoryStore._inside": DISK,

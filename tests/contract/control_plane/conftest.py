@@ -1,6 +1,6 @@
-"""SageMaker's training API, as anything that speaks it must answer: ours, moto's, or an endpoint that is given.
+"""SageMaker's training API, as anything that speaks it must answer: ours, or an endpoint that is given.
 
-    scripts/test tests/contract/control_plane                                             ours and moto's server
+    scripts/test tests/contract/control_plane                                             ours
     pytest tests/contract/control_plane --endpoint-url http://127.0.0.1:4566 --backend-name other
 
 A given endpoint is asked with the credentials of the environment, and must have the training image (--training-image),
@@ -16,12 +16,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import WaiterError
-from moto.server import ThreadedMotoServer
 
 from musterpoint.serve import Server
 
 from ...conftest import clean
-from .lacks import LACKS
 
 BUCKET = "contract"
 ROLE = "arn:aws:iam::123456789012:role/training"
@@ -101,12 +99,6 @@ class Endpoints:
         own = {"region_name": "us-east-1", "aws_access_key_id": "contract", "aws_secret_access_key": "contract"}
         if given:
             yield Backend(name, image, endpoint_url=given, **({} if "AWS_ACCESS_KEY_ID" in os.environ else own))
-        elif name == "moto":
-            server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-            server.start()
-            host, port = server.get_host_and_port()
-            yield Backend(name, image, endpoint_url=f"http://{host}:{port}", **own)
-            server.stop()
         else:
             with Server(self._folder, max_jobs=3, environ=clean(os.environ)) as ours:
                 keys = {"aws_access_key_id": ours.variables["AWS_ACCESS_KEY_ID"],
@@ -116,17 +108,9 @@ class Endpoints:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
-        names = ["muster", "moto"]
-        if metafunc.config.getoption("--endpoint-url"):
-            names = [metafunc.config.getoption("--backend-name")]
-        params = [pytest.param(name, marks=_marks(name, metafunc)) for name in names]
-        metafunc.parametrize("backend", params, indirect=True, scope="module")
-
-
-def _marks(name: str, metafunc: pytest.Metafunc) -> list[pytest.MarkDecorator]:
-    """What is known to be lacking must be lacking still, so that the table stays true."""
-    why = LACKS.get(name, {}).get(metafunc.function.__name__)
-    return [pytest.mark.xfail(reason=why, strict=True)] if why else []
+        given = metafunc.config.getoption("--endpoint-url")
+        name = metafunc.config.getoption("--backend-name") if given else "muster"
+        metafunc.parametrize("backend", [name], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

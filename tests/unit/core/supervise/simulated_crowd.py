@@ -1,7 +1,6 @@
 """A job of many hosts from its roll call to its end: the real leader, workers and policy, on a simulated network.
 
-Connections wait at the port of the leader until it takes them, one by one; all else takes no processor. One thing
-is not as it is: of the roster, which is the same for all, most hosts have a copy that one of them has read.
+Connections wait at the port of the leader until it takes them, one by one; all else takes no processor.
 """
 
 from __future__ import annotations
@@ -14,17 +13,11 @@ from typing import Any, Callable, Literal, NamedTuple, cast
 from unittest import mock
 
 from musterpoint.base.settings import Settings
-from musterpoint.core.channel import wire
 from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss, OnConnect, OnMiss, Target, longest_try, pause_before
-from musterpoint.core.channel.link import Link
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import JobFailed, PeerLost, StopAll
-from musterpoint.core.channel.redial import Membership
-from musterpoint.core.channel.topics.attempts import NextAttempt
-from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.leader import LeaderCall
-from musterpoint.core.rollcall.roster import Offer, Participant, Roster
-from musterpoint.core.rollcall.seat_columns import read_roster
+from musterpoint.core.rollcall.roster import Offer, Participant
 from musterpoint.core.rollcall.worker import WorkerCall
 
 from .simulated_hosts import Dies, Fails, History, Host, Job, Rank, Stops, name_of
@@ -49,8 +42,7 @@ class Conditions(NamedTuple):
     seconds. ``loss``: share of what is sent that is lost on its way and sent again.
     ``lookup``: seconds of a look-up of a name; of ``slow_names``, a share, ``slow_lookup``. ``looked_up``: the leader
     looks all names up (there is no hosts file that has them, and no secret).
-    ``spread``: seconds within which the hosts start. ``readers``: how many hosts read the roster themselves.
-    ``backlog``: connections that may wait at the leader's port.
+    ``spread``: seconds within which the hosts start. ``backlog``: connections that may wait at the leader's port.
     """
 
     hosts: int
@@ -63,7 +55,6 @@ class Conditions(NamedTuple):
     slow_lookup: float = 1.0
     looked_up: bool = False
     spread: float = 0.0
-    readers: int = 3
     backlog: int = 4096
     seed: int = 1
 
@@ -201,46 +192,6 @@ def address_of(name: str) -> str:
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
-class SharedRoster(Roster):
-    """One for many simulated hosts, with what each would find in it found once."""
-
-    __slots__ = ()
-    found: dict[Any, Any] = {}
-
-    def next(self, attempt: NextAttempt) -> Roster:
-        key = "next", self.session, attempt.number
-        if key not in self.found:
-            self.found[key] = super().next(attempt)
-        shared: Roster = self.found[key]._replace(me=self.me)
-        return shared
-
-    @property
-    def group(self) -> Any:
-        key = "group", self.session, self.attempt
-        if key not in self.found:
-            self.found[key] = super().group
-        return self.found[key]
-
-
-class CheapCall(WorkerCall):
-    """A worker's roll call that takes what another host has read in the same roster."""
-
-    shared: Callable[[dict[str, Any]], tuple[Roster, frozenset[str]]]
-    read: Callable[[bytes], dict[str, Any] | None]
-
-    def _frame(self, link: Link, payload: bytes) -> None:
-        message = self.read(payload) if self._ticket is not None and not wire.is_beat(payload) else None
-        if message is None:
-            super()._frame(link, payload)
-            return
-        assert self._ticket is not None
-        roster, hosts = self.shared(message)
-        roster = roster._replace(me=self._me)
-        self._finish()
-        membership = Membership(self._me, self._leader, hosts, "10.0.0.2", roster.session, self._ticket, self._endpoint)
-        self.result = roster, WorkerChannel(self._context, self._dialer_of, link, membership, self._settings)
-
-
 class Crowd(Job):
     """``held``: when each host had the roster."""
 
@@ -251,8 +202,6 @@ class Crowd(Job):
         self.heard: dict[type, list[float]] = {}
         self.began_at: dict[int, list[float]] = {}
         self._draw = random.Random(given.seed)
-        self._read: tuple[bytes, dict[str, Any]] | None = None
-        self._common: tuple[Roster, frozenset[str]] | None = None
         ranks = [(Rank(after=AFTER_ALL, stops=0.05 + tenth / 100),) for tenth in range(10)]
         n = given.hosts
         history = History(
@@ -282,11 +231,10 @@ class Crowd(Job):
         following = leader.loop.turned
         leader.loop.turned = lambda: self._leader_is_ready(following)
         self.clock.at(0.0, lambda: leader.loop.do(self.call.start))
-        readers = set(range(1, 1 + given.readers)) if given.readers else set(range(given.hosts))
         for host in self.hosts[1:]:
             part = Participant(names, names, host.name, OFFER, settings)
             start = self._draw.uniform(0.0, given.spread) if given.spread else 0.0
-            self.clock.at(start, partial(self._join, host, part, host.index in readers))
+            self.clock.at(start, partial(self._join, host, part))
 
     def _names(self, machine: Machine, fixed: dict[str, tuple[str, ...]]) -> Names:
         def begin(run: Callable[[str, int], None], about: tuple[str, int]) -> None:
@@ -300,39 +248,19 @@ class Crowd(Job):
 
         return Names(machine.loop, fixed, lookup, begin)
 
-    def _join(self, host: Host, part: Participant, reads: bool) -> None:
+    def _join(self, host: Host, part: Participant) -> None:
         """A worker starts; it knows itself, and asks for the leader's address."""
         names = self._names(host.machine, {host.name: ("10.0.0.2",)})
         dialer = partial(CrowdDialer, self.network, host.machine, names)
-        kind = WorkerCall if reads else CheapCall
-        call = kind(host.machine.context(TIMEOUTS), names, part, dialer=cast(Any, dialer))
-        if isinstance(call, CheapCall):
-            call.read, call.shared = self._read_once, self._shared
+        call = WorkerCall(host.machine.context(TIMEOUTS), names, part, dialer=cast(Any, dialer))
         following = host.loop.turned
         host.loop.turned = lambda: self._is_ready(host, call, following)
         call.start()
 
-    def _read_once(self, payload: bytes) -> dict[str, Any] | None:
-        """The message in ``payload`` if it is the roster."""
-        if self._read is not None and self._read[0] == payload:
-            return self._read[1]
-        if payload[:1] != b"x":
-            return None
-        self._read = payload, wire.unpack(payload, compressed=True)
-        return self._read[1]
-
-    def _shared(self, message: dict[str, Any]) -> tuple[Roster, frozenset[str]]:
-        if self._common is None:
-            roster = SharedRoster(*read_roster(message.get("roster"), self.hosts[0].name))
-            self._common = roster, frozenset(seat.name for seat in roster.seats)
-        return self._common
-
     def _leader_is_ready(self, following: Callable[[], None]) -> None:
         if self.call.result is not None and self.hosts[0].peers is None:
             roster, _ = self.call.result
-            SharedRoster.found.clear()
-            self._common = SharedRoster(*roster), frozenset(seat.name for seat in roster.seats)
-            self.roster = self._common[0]
+            self.roster = roster
             self._starts(self.hosts[0], self.call.result[1], following)
 
     def _is_ready(self, host: Host, call: WorkerCall, following: Callable[[], None]) -> None:

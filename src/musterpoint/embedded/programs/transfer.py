@@ -53,9 +53,7 @@ EVERY = 1.0
 NOTES = 10.0
 """Seconds between two sentences about failures that may pass."""
 CANCEL_SECONDS = 2.0
-"""Seconds that cancelled transfers get to end, unless a stop is asked for: nobody waits then."""
-STOP_SECONDS = 0.05
-"""Seconds between two looks whether a stop is asked for."""
+"""Seconds that cancelled transfers get to end."""
 PART = f"{RESERVED}part"
 """Begins the names of files that are being written; nobody reads them."""
 PIECE = 1 << 20
@@ -66,8 +64,6 @@ TAGS = (
 )  # fmt: skip
 """What filesystems of fsspec tell of a file's version, the best first."""
 
-NEVER = threading.Event()
-"""The stop of whoever asks for none."""
 Found = TypeVar("Found")
 
 
@@ -346,17 +342,12 @@ class Progress(NamedTuple):
 
 class Terms(NamedTuple):
     """Who hears of transfers, and what ends them. ``note`` gets a sentence about what is tried again. ``until``: when
-    they are given up, by the monotonic clock. ``stop``: ends them by :class:`Stopped` once it is set.
+    they are given up, by the monotonic clock. A program that moves files is stopped by its end, which nothing delays.
     """
 
     tell: Callable[[Progress], None] = lambda _: None
     note: Callable[[str], None] = lambda _: None
     until: float | None = None
-    stop: threading.Event = NEVER
-
-
-class Stopped(Exception):
-    """A stop was asked for; what has been begun ends by itself."""
 
 
 class Again(Exception):
@@ -437,8 +428,7 @@ def patiently(call: Callable[[], Found], terms: Terms) -> Found:
             return call()
         except StoreError as error:
             tries.failed(error)
-        if terms.stop.wait(max(0.0, tries.resume_at - time.monotonic())):
-            raise Stopped
+        time.sleep(max(0.0, tries.resume_at - time.monotonic()))
 
 
 class Crowd:
@@ -458,15 +448,14 @@ class Crowd:
 
         Raises:
             StoreError: a file can't be moved, or there is no more time.
-            Stopped: it was asked for.
         """
         running = set[int]()
         try:
             self._run(sizes, move, running)
-        except BaseException as error:
+        except BaseException:
             self._is_over = True
             self._store.cancel()
-            self._let_end(running, 0.0 if isinstance(error, Stopped) else CANCEL_SECONDS)
+            self._let_end(running)
             raise
         finally:
             for _ in range(self._threads):
@@ -503,8 +492,6 @@ class Crowd:
                 elif error is not None and not getattr(error, "passing", False):
                     raise error
             now = time.monotonic()
-            if self._terms.stop.is_set():
-                raise Stopped
             if self._terms.until is not None and now >= self._terms.until:
                 raise StoreError("there was no more time", passing=True)
             if now - reported >= EVERY:
@@ -539,7 +526,7 @@ class Crowd:
 
     def _next(self, now: float, is_waiting: bool) -> tuple[int, Exception | None]:
         """The next file whose transfer has ended, and how; -1: another thing is due."""
-        ends = [now + (STOP_SECONDS if self._terms.stop is not NEVER else EVERY)]
+        ends = [now + EVERY]
         if self._terms.until is not None:
             ends.append(self._terms.until)
         if is_waiting and self._tries.resume_at > now:
@@ -549,9 +536,9 @@ class Crowd:
         except queue.Empty:
             return -1, None
 
-    def _let_end(self, running: set[int], seconds: float) -> None:
+    def _let_end(self, running: set[int]) -> None:
         """Waits a little for cancelled transfers; a request that hangs doesn't hold us."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + CANCEL_SECONDS
         while running and (left := until - time.monotonic()) > 0:
             try:
                 running.discard(self._ended.get(timeout=left)[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -12,18 +11,7 @@ import pytest
 
 from musterpoint.embedded.programs import transfer
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
-from musterpoint.embedded.programs.transfer import (
-    Again,
-    Crowd,
-    DirectoryStore,
-    Outgoing,
-    Stopped,
-    Terms,
-    checked,
-    get_all,
-    patiently,
-    put_all,
-)
+from musterpoint.embedded.programs.transfer import Again, Crowd, DirectoryStore, Terms, checked, get_all, patiently
 from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Item, OnBytes, Store, StoreError
 
 SLOW_DOWN = StoreError("SlowDown", passing=True)
@@ -103,9 +91,8 @@ class Clock:
         self.now += 1.0
         return self.now
 
-    def wait(self, seconds: float) -> bool:
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
-        return False
 
 
 def test_a_store_that_was_never_reached_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +106,7 @@ def test_a_store_that_was_never_reached_is_given_up_soon(monkeypatch: pytest.Mon
         raise unreachable(True)
 
     with pytest.raises(StoreError, match=r"^nothing answered within \d+ s: Could not connect$"):
-        patiently(call, Terms(note=notes.append, stop=clock))
+        patiently(call, Terms(note=notes.append))
     assert len(tried) < transfer.FAILURES and {*notes} == {"Could not connect; it is tried again for 30 s"}
 
 
@@ -143,7 +130,7 @@ def test_a_store_that_has_answered_once_gets_all_tries(monkeypatch: pytest.Monke
         raise left.pop(0)
 
     with pytest.raises(StoreError, match=r"^8 tries failed in a row"):
-        patiently(call, Terms(stop=clock))
+        patiently(call, Terms())
 
 
 def test_patiently() -> None:
@@ -171,34 +158,6 @@ def test_a_file_that_never_comes_as_it_was_listed_is_given_up() -> None:
     with pytest.raises(StoreError, match="3 bytes came, 5 times in a row"):
         moved(Throttled(0), [0], move, [])
     assert len(begun) == transfer.REPEATS + 1
-
-
-class Hanging(DirectoryStore):
-    """Its transfers never end by themselves."""
-
-    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
-        while True:
-            time.sleep(0.01)
-            on_bytes(1)
-
-
-@pytest.mark.parametrize("hangs", [True, False])
-def test_a_stop_ends_what_runs_within_100_ms(hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LONGEST_PAUSE", 30.0)
-
-    def stopped() -> float:
-        stop, asked = threading.Event(), list[float]()
-        timer = threading.Timer(0.2, lambda: (asked.append(time.monotonic()), stop.set()))
-        timer.start()
-        with pytest.raises(Stopped):
-            if hangs:
-                put_all(Hanging(str(tmp_path)), [Outgoing(__file__, "x", 9)], Terms(stop=stop))
-            else:
-                patiently(lambda: Throttled(0).move(0, lambda _: None), Terms(stop=stop))
-        timer.join()
-        return time.monotonic() - asked[0]
-
-    assert min(stopped() for _ in range(3)) < 0.1  # others use these processors, too
 
 
 def test_a_store_that_replaces_what_is_to_be_made_once_is_refused(tmp_path: Path) -> None:

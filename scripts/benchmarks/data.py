@@ -78,7 +78,7 @@ class Load(NamedTuple):
 
 def measure(bench: trial.Bench) -> list[Figure]:
     part = 10 if bench.quick else 1
-    loads = (Load("small", 10_000 // part, 1 << 20), Load("large", 10, (1 << 30) // part))
+    loads = (Load("small", 10_000 // part, 1 << 20), Load("large", 10, (1024 // part) << 20))
     setup = subprocess.run([ROOT / "scripts" / "setup", "transfers"], stdout=subprocess.PIPE, text=True, check=True)
     tools = Path(setup.stdout.splitlines()[-1])
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:

@@ -21,7 +21,7 @@ def test_an_expression_without_a_group_is_refused(account: Account) -> None:
 
 def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moto_services, "MOST_LINES", 10)
-    told, heard = moto_services.Telemetry("eu-west-3"), list[tuple[str, int]]()
+    told, heard = moto_services.Telemetry("eu-west-3", print), list[tuple[str, int]]()
     told.listen(lambda key, lines: heard.append((key, len(lines))))
     for number in range(4):
         told.lines("job", 1, [moto_services.Line(f"algo-{number % 2}", at, f"{number}.{at}") for at in range(4)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Mapping
 
-_ONE_TO_EIGHT = {"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1, "12xlarge": 4, "24xlarge": 4}
+_USUAL = {"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1, "12xlarge": 4, "24xlarge": 4}
 _FAMILIES: Mapping[str, Mapping[str, int]] = {
     "p2": {"xlarge": 1, "8xlarge": 8, "16xlarge": 16},
     "p3": {"2xlarge": 1, "8xlarge": 4, "16xlarge": 8},
@@ -23,11 +23,11 @@ _FAMILIES: Mapping[str, Mapping[str, int]] = {
     "g3": {"4xlarge": 1, "8xlarge": 2, "16xlarge": 4},
     "g3s": {"xlarge": 1},
     "g4ad": {"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 2, "16xlarge": 4},
-    "g4dn": {**_ONE_TO_EIGHT, "metal": 8},
-    "g5": {**_ONE_TO_EIGHT, "48xlarge": 8},
+    "g4dn": {**_USUAL, "metal": 8},
+    "g5": {**_USUAL, "48xlarge": 8},
     "g5g": {"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 2, "metal": 2},
-    "g6": {**_ONE_TO_EIGHT, "48xlarge": 8},
-    "g6e": {**_ONE_TO_EIGHT, "48xlarge": 8},
+    "g6": {**_USUAL, "48xlarge": 8},
+    "g6e": {**_USUAL, "48xlarge": 8},
     "gr6": {"4xlarge": 1, "8xlarge": 1},
     "g7e": {"2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "12xlarge": 2, "24xlarge": 4, "48xlarge": 8},
 }

@@ -77,23 +77,18 @@ class Jobs:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, job: Record, tags: Mapping[str, str]) -> Record:
-        """Keeps a job that :meth:`begun` has made; it is run from now on. Raises AlreadyThere."""
-        record = self._state.add(job.kind, job.name, job.arn, job.status, job.request, job.facts, tags, job.parent)
+    def add(self, kind: str, name: str, request: Mapping[str, Any], tags: Mapping[str, str], parent: str) -> Record:
+        """Keeps a new job with its first status; it is run from now on. Raises AlreadyThere."""
+        arn, most = self._settings.arn(kind, name), self._settings.max_jobs
+        status, message = "Starting", ""
+        if len(self._running) >= most:
+            count = f"{most} job{'s' if most > 1 else ''}"
+            status, message = "Pending", f"Waiting for its turn: this server runs {count} at once"
+        job = entered(Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, {}), status, message)
+        record = self._state.add(kind, name, arn, job.status, request, job.facts, tags, parent)
         with self._changed:
             self._changed.notify_all()
         return record
-
-    def begun(self, kind: str, name: str, request: Mapping[str, Any], parent: str = "") -> Record:
-        """A new job with its first status; it isn't kept yet."""
-        facts: dict[str, Any] = {"SecondaryStatus": "", "SecondaryStatusTransitions": []}
-        arn = self._settings.arn(kind, name)
-        blank = Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, facts)
-        most = self._settings.max_jobs
-        if len(self._running) < most:
-            return entered(blank, "Starting")
-        count = f"{most} job{'s' if most > 1 else ''}"
-        return entered(blank, "Pending", f"Waiting for its turn: this server runs {count} at once")
 
     def stop(self, job: Record) -> None:
         """Has a job stopped, whether it runs or still waits."""
@@ -140,10 +135,8 @@ class Jobs:
         self._spare = _process()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: not self._closing and self._next() is not None)
-                record = self._next()
-            if record is None:
-                continue
+                while (record := self._next()) is None:
+                    self._changed.wait()
             try:
                 started = self._state.change(record.kind, record.name, _started)
                 if started is not None and started.status not in OVER:
@@ -154,8 +147,8 @@ class Jobs:
                 self._fail(record, f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
 
     def _next(self) -> Record | None:
-        """The oldest job that waits, if there is room for one more."""
-        if len(self._running) >= self._settings.max_jobs:
+        """The oldest job that waits, if there is room for one more, and the server goes on."""
+        if self._closing or len(self._running) >= self._settings.max_jobs:
             return None
         waiting = [each for kind in (TRAINING, PROCESSING) for each in self._state.select(kind, self._waits)]
         return min(waiting, key=lambda record: record.number, default=None)

@@ -19,7 +19,7 @@ from werkzeug.wrappers import Response
 
 from musterpoint.base.metrics import Point
 from musterpoint.serve.settings import ACCOUNT, Settings
-from musterpoint.serve.state import PROCESSING, TRAINING, split_key
+from musterpoint.serve.state import PROCESSING, TRAINING, Listeners, split_key
 
 Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
@@ -118,20 +118,18 @@ class Telemetry:
     where it has new values of metrics; they must not wait.
     """
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, say: Callable[[str], None]) -> None:
         self._region = region
         self._lock = threading.Lock()
         self._recent: dict[str, deque[Line]] = {}
         self._kept: deque[tuple[str, str, int]] = deque()
         self._count = 0
-        self._listeners: list[Heard] = []
+        self._listeners = Listeners(say)
 
     def listen(self, heard: Heard, key: str = "") -> tuple[list[Line], Callable[[], None]]:
         """The last lines of the job ``key``, and a call that ends the listening; each later line is heard once."""
         with self._lock:
-            self._listeners.append(heard)
-            recent = list(self._recent.get(key, ()))
-        return recent, lambda: self._listeners.remove(heard) if heard in self._listeners else None
+            return list(self._recent.get(key, ())), self._listeners.add(heard)
 
     def lines(self, key: str, run: int, lines: Sequence[Line]) -> None:
         """Keeps lines of a job's run that began at ``run`` (seconds since the epoch)."""
@@ -141,8 +139,7 @@ class Telemetry:
             for host in dict.fromkeys(line.host for line in lines):
                 own = [{"timestamp": line.at, "message": _cut(line.text)} for line in lines if line.host == host]
                 self._put(GROUPS[kind], f"{name}/{host}-{run}", own)
-            for heard in list(self._listeners):
-                heard(key, lines)
+            self._listeners.tell(key, lines)
 
     def _put(self, group: str, stream: str, events: list[dict[str, object]]) -> None:
         backend = logs_backends[ACCOUNT][self._region]
@@ -176,8 +173,7 @@ class Telemetry:
                 ],
             )
             del backend.metric_data[:-MOST_POINTS]
-            for heard in list(self._listeners):
-                heard(name, ())
+            self._listeners.tell(name, ())
 
     def forget(self, key: str) -> None:
         with self._lock:

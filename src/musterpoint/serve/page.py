@@ -170,8 +170,7 @@ class News:
             self._left_out = False
             yield _event("log", {"host": "", "text": "muster serve: lines are left out here; the host's log has all\n"})
         if not isinstance(what, Record):
-            yield from self._lines(what)
-            yield from self._curves()
+            yield from self._lines(what) if what else self._details(curves_only=True)
         elif what.kind in KINDS:
             gone = {"key": key_of(what.kind, what.name), "status": ""}
             yield _event("jobs", [row(what) if what.status else gone])
@@ -193,23 +192,23 @@ class News:
         for host, own in groupby(lines, lambda line: line.host):
             yield _event("log", {"host": host, "text": "".join(f"{line.text}\n" for line in own)})
 
-    def _curves(self) -> Iterator[bytes]:
-        record = self._looked_at()
-        run = newest_run(self._context, record) if record is not None else ""
+    def _curves(self, record: Record, run: str) -> Iterator[bytes]:
         try:
             size = os.path.getsize(os.path.join(run, FILE))
         except OSError:
             return
-        if record is not None and self._measured != (run, size):
+        if self._measured != (run, size):
             self._measured = run, size
             yield _event("curves", to_json(read_curves(run, record.created)))
 
-    def _details(self) -> Iterator[bytes]:
-        yield from self._curves()
+    def _details(self, curves_only: bool = False) -> Iterator[bytes]:
         record = self._looked_at()
         if record is None:
             return
         run = newest_run(self._context, record)
+        yield from self._curves(record, run)
+        if curves_only:
+            return
         report = {"report": os.path.exists(os.path.join(run, TIMELINE))}
         yield _event("job", {**row(record), **details(self._context, record), **report})
 

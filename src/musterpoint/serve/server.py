@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -28,42 +29,43 @@ from musterpoint.serve.state import Record, State
 MOST_CONNECTIONS = 256
 """At a time; one more is closed at once."""
 MOST_WAITING = 100_000
-"""Changes that wait; what is more is left out, with a word."""
+"""Ends of jobs that wait to be followed; what is more is left out, with a word."""
+LONGEST_SEQUEL = 10.0
+"""Seconds that what follows a job gets to end with the server."""
 SILENCE = 60.0
 """Seconds after which a connection is closed on which nothing comes, or whose client reads nothing."""
 
 
-class Worker:
-    """A thread that does one thing after the other with what has changed, and goes on whatever one of them raises.
+class Sequels:
+    """A thread that has tuning jobs and executions of pipelines go on when one of their jobs is over."""
 
-    ``work`` gets each record that was :meth:`put`, in their order; ``say`` prints what it raised."""
-
-    def __init__(self, name: str, work: Callable[[Record], None], say: Callable[[str], None]) -> None:
-        self._name, self._work, self._say = name, work, say
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._waiting: queue.Queue[Record | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="sequels", daemon=True)
+        context.state.listen(self._put)
         self._thread.start()
 
-    def put(self, record: Record) -> None:
-        """Takes a record; doesn't wait."""
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._say(f"{self._name}: {MOST_WAITING:,} changes wait; that {record.name} is {record.status} is left out")
+    def _put(self, record: Record) -> None:
+        if record.parent and record.ended is not None:
+            try:
+                self._waiting.put_nowait(record)
+            except queue.Full:
+                self._context.say(f"{MOST_WAITING:,} ends of jobs wait; nothing goes on after that of {record.name}")
 
     def close(self) -> None:
-        """Returns when what has been put so far is done, or a little later."""
-        self._waiting.put(None)
-        self._thread.join(10.0)
+        """Returns when what has ended so far is followed, or a little later."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=LONGEST_SEQUEL)
+        self._thread.join(LONGEST_SEQUEL)
 
     def _run(self) -> None:
         while (record := self._waiting.get()) is not None:
             try:
-                self._work(record)
+                tuning_jobs.changed(self._context, record)
+                executions.changed(self._context, record)
             except Exception:
-                self._say(f"{self._name}: {record.name}: {traceback.format_exc()}")
+                self._context.say(f"{record.name}: {traceback.format_exc()}")
 
 
 class RequestHandler(MotoRequestHandler):
@@ -138,13 +140,11 @@ class RunningServer:
         port = listening.getsockname()[1]
         self.settings = settings._replace(port=port, access_key=own.access_key, secret_key=own.secret_key)
         state, moto = State(say), MotoServices(self.settings)
-        telemetry, credentials = Telemetry(settings.region), Credentials(own)
+        telemetry, credentials = Telemetry(settings.region, say), Credentials(own)
         self._jobs = Jobs(self.settings, state, telemetry, credentials, say)
         context = Context(self.settings, state, self._jobs, telemetry, moto, say)
         self._http = HttpServer(self.settings, Dispatcher(context, credentials, Page(context)), listening, say)
-        self._sequels = Worker("sequels", lambda record: _go_on(context, record), say)
-        state.listen(self._sequels.put)
-        self._sequels.start()
+        self._sequels = Sequels(context)
         self._jobs.start()
         for load in (moto.load_ahead, validation.service):
             threading.Thread(target=load, daemon=True).start()
@@ -154,13 +154,6 @@ class RunningServer:
         self._jobs.close()
         self._sequels.close()
         self._http.server_close()
-
-
-def _go_on(context: Context, record: Record) -> None:
-    """Has tuning jobs and executions of pipelines go on when one of their jobs is over."""
-    if record.parent and record.ended is not None:
-        tuning_jobs.changed(context, record)
-        executions.changed(context, record)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -58,29 +58,46 @@ class AlreadyThere(Exception):
         self.record = record
 
 
-Heard = Callable[[Record], None]
 Key = tuple[str, str]
 
 
-class State:
-    """All records. ``say`` prints what a listener raised; the others hear of the change all the same."""
+class Listeners:
+    """Calls that hear of what happens; they must not wait. ``say`` prints what one raised, and the others hear it."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._heard: list[Callable[..., None]] = []
+
+    def add(self, heard: Callable[..., None]) -> Callable[[], None]:
+        """Calls ``heard`` from now on, until the call that is returned."""
+        self._heard.append(heard)
+        return lambda: self._heard.remove(heard) if heard in self._heard else None
+
+    def tell(self, *what: Any) -> None:
+        for heard in list(self._heard):
+            try:
+                heard(*what)
+            except Exception as error:
+                self._say(f"a listener failed: {type(error).__name__}: {error}")
+
+
+class State:
+    """All records."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
         self._changed = threading.Condition(threading.RLock())
         self._records: dict[Key, Record] = {}
         self._keys: dict[str, Key] = {}
         self._tags: dict[str, dict[str, str]] = {}
-        self._listeners: list[Heard] = []
+        self._listeners = Listeners(say)
         self._count = 0
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
+    def listen(self, heard: Callable[[Record], None]) -> Callable[[], None]:
         """Calls ``heard`` with each record that has changed, or has gone (its status is empty then), until the call
         that is returned; it must not wait.
         """
         with self._changed:
-            self._listeners.append(heard)
-        return lambda: self._listeners.remove(heard) if heard in self._listeners else None
+            return self._listeners.add(heard)
 
     def _put(self, record: Record) -> Record:
         self._records[record.kind, record.name] = record
@@ -90,11 +107,7 @@ class State:
 
     def _tell(self, record: Record) -> None:
         self._changed.notify_all()
-        for heard in list(self._listeners):
-            try:
-                heard(record)
-            except Exception as error:
-                self._say(f"{record.name}: a listener failed: {type(error).__name__}: {error}")
+        self._listeners.tell(record)
 
     def add(
         self,

@@ -96,7 +96,7 @@ def listed(request: dict[str, Any]) -> tuple[Store, list[Item]]:
         above, slash, begin = uri.rpartition("/")
         if request["prefix"] and begin and uri.count("/") > 2:
             wider = open_store(above + slash, request["access"])
-            found = checked((item for item in wider.items() if item.name.startswith(begin)), uri)
+            found = checked((item for item in wider.items(begin) if item.name.startswith(begin)), uri)
             beside = [item.name for item in found if item.name.partition("/")[0] != begin]
             if items and beside:
                 emit(note=f"{above}/{beside[0]} begins with {uri}, too, and comes with it; {uri}/ leaves it out")

@@ -93,7 +93,7 @@ class DirectoryStore(Store):
         self.place = self._root = path
         self._count = 0
 
-    def items(self) -> Iterator[Item]:
+    def items(self, begin: str = "") -> Iterator[Item]:
         with self.explained():
             try:
                 facts = os.stat(self._root)
@@ -253,7 +253,7 @@ class FsspecStore(Store):
             raise StoreError(f"{uri}: {brief(error)}") from None
         self._root = str(root).rstrip("/")
 
-    def items(self) -> Iterator[Item]:
+    def items(self, begin: str = "") -> Iterator[Item]:
         with self.explained():
             self._fs.invalidate_cache()
             try:

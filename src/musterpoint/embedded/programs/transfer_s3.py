@@ -84,8 +84,11 @@ class Store:
     place = ""
     at_once = 8
 
-    def items(self) -> Iterator[Item]:
-        """Every file, in no order. A place that is one file has one item, with that file's own name."""
+    def items(self, begin: str = "") -> Iterator[Item]:
+        """Every file, in no order. A place that is one file has one item, with that file's own name.
+
+        ``begin``: a store may leave out those whose names don't begin so.
+        """
         raise NotImplementedError
 
     def item(self, name: str) -> Item | None:
@@ -269,7 +272,7 @@ class S3Store(Store):
     def _of(self, name: str) -> str:
         return self._key if self._is_object or not name else self._prefix + name
 
-    def items(self) -> Iterator[Item]:
+    def items(self, begin: str = "") -> Iterator[Item]:
         if self._is_object is not False:
             found = self.item("")
             if self._is_object is None:
@@ -279,7 +282,8 @@ class S3Store(Store):
             if self._is_object:
                 return
         with self.explained():
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix)
+            whole = self._client.get_paginator("list_objects_v2")
+            pages = whole.paginate(Bucket=self._bucket, Prefix=self._prefix + begin)
             for page in pages:
                 for each in page.get("Contents", ()):
                     name = each["Key"][len(self._prefix) :]

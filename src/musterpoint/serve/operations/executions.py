@@ -40,24 +40,23 @@ Fields = Mapping[str, Any]
 class JobKind(NamedTuple):
     """The jobs of one kind of step.
 
-    ``kind``: in the state. ``operation``: what makes one, and ``name``: the parameter with its name. ``metadata``: what
-    a step's list calls it. ``longest``: of its name. ``add``: makes it. ``properties``: what other steps may refer to.
+    ``kind``: in the state. ``noun``: of the API's operations and parameters. ``metadata``: what a step's list calls it.
+    ``add``: makes it. ``properties``: what other steps may refer to. ``longest``: of its name.
     """
 
     kind: str
-    operation: str
-    name: str
+    noun: str
     metadata: str
-    longest: int
     add: Callable[[Context, dict[str, Any], str], Record]
     properties: Callable[[Context, Record], Fields]
-    stop: Callable[[Context, Record], None]
+    stop: Callable[[Context, Record], None] = lambda context, job: context.jobs.stop(job)
+    longest: int = 63
 
 
 def _train(context: Context, parameters: dict[str, Any], parent: str) -> Record:
     tags = tags_of(parameters.pop("Tags", None))
     training_jobs.check(context, parameters)
-    return training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, tags, parent)
+    return training_jobs.add_job(context, parameters, tags, parent)
 
 
 def _process(context: Context, parameters: dict[str, Any], parent: str) -> Record:
@@ -76,34 +75,13 @@ def _tuned(context: Context, job: Record) -> Fields:
 
 JOBS: Mapping[str, JobKind] = {
     TRAINING: JobKind(
-        TRAINING_JOB,
-        "CreateTrainingJob",
-        "TrainingJobName",
-        "TrainingJob",
-        63,
-        _train,
-        lambda context, job: training_jobs.described(job),
-        lambda context, job: context.jobs.stop(job),
+        TRAINING_JOB, "TrainingJob", "TrainingJob", _train, lambda context, job: training_jobs.described(job)
     ),
     PROCESSING: JobKind(
-        PROCESSING_JOB,
-        "CreateProcessingJob",
-        "ProcessingJobName",
-        "ProcessingJob",
-        63,
-        _process,
-        lambda context, job: processing_jobs.described(job),
-        lambda context, job: context.jobs.stop(job),
+        PROCESSING_JOB, "ProcessingJob", "ProcessingJob", _process, lambda context, job: processing_jobs.described(job)
     ),
     TUNING: JobKind(
-        tuning_jobs.KIND,
-        "CreateHyperParameterTuningJob",
-        "HyperParameterTuningJobName",
-        "TuningJob",
-        32,
-        _tune,
-        _tuned,
-        tuning_jobs.stop_one,
+        tuning_jobs.KIND, "HyperParameterTuningJob", "TuningJob", _tune, _tuned, tuning_jobs.stop_one, longest=32
     ),
 }
 """By the kind of step."""
@@ -130,7 +108,7 @@ def start(context: Context, execution: Record, step: Step, arguments: Fields) ->
     found = context.state.find(job.kind, name)
     if found is not None:
         return found
-    parameters = validation.check(job.operation, {**arguments, job.name: name})
+    parameters = validation.check(f"Create{job.noun}", {**arguments, f"{job.noun}Name": name})
     return job.add(context, dict(parameters), execution.arn)
 
 

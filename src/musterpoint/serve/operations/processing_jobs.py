@@ -36,7 +36,7 @@ def create(request: Request) -> Fields:
 def add_job(context: Context, parameters: Fields, tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
     try:
-        return context.jobs.add(context.jobs.begun(KIND, parameters["ProcessingJobName"], parameters, parent), tags)
+        return context.jobs.add(KIND, parameters["ProcessingJobName"], parameters, tags, parent)
     except AlreadyThere as there:
         raise in_use(
             "Job name must be unique within an AWS account and region, and a job with this name already exists "

@@ -32,17 +32,16 @@ def create(request: Request) -> Mapping[str, Any]:
     context, parameters = request.context, dict(request.parameters)
     tags = tags_of(parameters.pop("Tags", None))
     check(context, parameters)
-    record = add_job(request, parameters, tags)
+    record = add_job(context, parameters, tags)
     for text in unfollowed(context, parameters):
         context.say(f"{record.name}: {text}")
     return {"TrainingJobArn": record.arn}
 
 
-def add_job(request: Request, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
+def add_job(context: Context, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
-    jobs = request.context.jobs
     try:
-        return jobs.add(jobs.begun(KIND, parameters["TrainingJobName"], parameters, parent), tags)
+        return context.jobs.add(KIND, parameters["TrainingJobName"], parameters, tags, parent)
     except AlreadyThere as there:
         raise in_use(
             "Training job names must be unique within an AWS account and region, and a training job with this name "

@@ -102,7 +102,7 @@ def _make(context: Context, record: Record) -> None:
         digest = hashlib.sha256(f"{record.arn}/{number}/{record.created}".encode()).hexdigest()[:8]
         name = f"{record.name}-{number + 1:03}-{digest}"
         parameters = training_request(record.request, definition, name, tuned)
-        training_jobs.add_job(Request("CreateTrainingJob", parameters, context), parameters, {}, record.arn)
+        training_jobs.add_job(context, parameters, {}, record.arn)
         number, running = number + 1, running + 1
         made = {"_made": number}
         context.state.change(KIND, record.name, lambda now: now.with_facts(**made))  # noqa: B023

@@ -455,10 +455,16 @@ class Guard:
         """A call has taken along attributes, in the graph that it is in here."""
         task = current()
         for each in brought:
-            held = vars_of(self._names.modules[each.place.module])
-            value = held[each.place.attribute] = poured(held.get(each.place.attribute), each.value)
-            if task is not None and each.place.module not in self._own:
+            held, own = vars_of(self._names.modules[each.place.module]), each.place.module in self._own
+            is_buffer = each.place.attribute in held["_buffers"]
+            value = each.value
+            if own or not is_buffer:
+                table = held["_buffers"] if is_buffer else held
+                value = table[each.place.attribute] = poured(table.get(each.place.attribute), value)
+            if task is not None and not own:
                 task.fresh[each.place] = value
+            if is_buffer and own:
+                self._names.find_buffers()
         if brought:
             self._looked.clear()
             self.absorb()

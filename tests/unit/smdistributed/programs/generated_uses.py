@@ -22,7 +22,7 @@ class Experts(Block):
         for index, expert in enumerate(self.inner):
             rows = (chosen == index).nonzero()[:, 0]
             if len(rows):
-                found = found.index_add(0, rows, expert(x[rows]))
+                found = found.index_add(0, rows, expert(x[rows]).to(found.dtype))  # autocast
         return super().forward(x, ids, others) + found
 
 

@@ -112,6 +112,11 @@ class Base(NamedTuple):
 
 def requirements(target: str, python: Python, image: str, cuda: bool) -> list[str]:
     """What pip has to add for ``target``. Raises Missing where that can't be."""
+    if target == "serve":
+        raise Missing(
+            f"the target serve stands on Debian's or Ubuntu's own Python, and {python.path} of {image} is kept: "
+            "install 'musterpoint[serve,docker]' there, and run `muster serve --host 0.0.0.0`"
+        )
     if target == "mpi":
         if {"torch", "mpi4py"} <= python.modules:
             say(f"{image}: Open MPI is left as it is there; nothing is added for the target mpi")

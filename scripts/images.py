@@ -21,7 +21,7 @@ import bases
 import sources
 from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
 
-TARGETS = ("base", "torch", "mpi", "tensorflow")
+TARGETS = ("base", "torch", "mpi", "tensorflow", "serve")
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 OWN = ROOT / "docker" / "Dockerfile.own"
 DEFAULT_BASE = "debian:bookworm-slim"

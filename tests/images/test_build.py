@@ -22,7 +22,7 @@ import pytest
 
 from .containers import LABEL
 
-TARGETS = ("base", "torch", "mpi", "tensorflow")
+TARGETS = ("base", "torch", "mpi", "tensorflow", "serve")
 MEGA = 1_000_000
 # What stands in an image beside what a target installs, in MB, a third more than measured.
 PYTHON_AND_PACKAGES, MUSTERPOINT = 115, 14
@@ -51,11 +51,13 @@ def test_what_the_images_are(engine: docker.DockerClient, image: Callable[[str],
         found = engine.images.get(image(name))
         config = found.attrs["Config"]
         labels = {key.rpartition(".")[2]: value for key, value in config["Labels"].items()}
-        assert not config["Entrypoint"] and config["Cmd"] == ["train"] and not config["User"], name
+        own = name == "serve"
+        assert bool(config["Entrypoint"]) == own and (config["Cmd"] or []) == ([] if own else ["train"]), config
+        assert not config["User"] and bool(config.get("Volumes")) == own, config
         assert (
             labels["title"] == "musterpoint" and labels["licenses"] == "Apache-2.0" and labels["version"][0].isdigit()
         )
-        assert labels["description"].startswith("The entry point"), labels
+        assert labels["description"].startswith("The entry point") or own, labels
         variables = dict(word.split("=", 1) for word in config["Env"])
         assert variables["PATH"].startswith("/opt/venv/bin:"), variables
         assert not [word for word in variables if word.startswith("PIP_") or "proxy" in word.lower()], variables

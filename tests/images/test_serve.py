@@ -1,16 +1,26 @@
-"""``muster serve --backend docker``: jobs whose hosts are containers of mapped images."""
+"""``muster serve --backend docker``: jobs whose hosts are containers of mapped images; and the server as one itself."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import boto3
+import docker
 import pytest
 
+from musterpoint.local.docker_container import RUN
 from musterpoint.serve import Server
+from musterpoint.serve.api import ControlClient
+from musterpoint.serve.running import read_exports
+from musterpoint.serve.settings import PORT
 
 from ..serve.jobs import BUCKET, IMAGE, Account, channel, hosts
+from .containers import LABEL
 
 SEES = """
 import json, os, pathlib, socket, urllib.error, urllib.request
@@ -52,3 +62,104 @@ def test_an_entry_point_of_the_requests_own_and_an_image_that_isnt_there(account
     absent = account.run("absent", "", AlgorithmSpecification={**algorithm, "TrainingImage": "no-such-image:1"})
     assert absent["TrainingJobStatus"] == "Failed"
     assert "no such image on this machine: docker pull no-such-image:1" in absent["FailureReason"]
+
+
+SOCKET = "/var/run/docker.sock"
+WITHIN = 5.0
+"""Seconds in which the jobs of a server end that is killed."""
+
+
+class Contained:
+    """A server in a container, as its clients see it; it has what an Account asks of a Server."""
+
+    def __init__(self, container: Any) -> None:
+        with subprocess.Popen(["docker", "logs", "--follow", container.id], stdout=subprocess.PIPE) as logs:
+            assert logs.stdout is not None and any(line.startswith(b"# ready: ") for line in logs.stdout)
+            logs.kill()
+        container.reload()
+        said = container.exec_run(["muster", "serve", "--export"]).output.decode()
+        self.container, self.variables = container, read_exports(said)
+        port = container.ports[f"{PORT}/tcp"][0]["HostPort"]
+        self.variables["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
+        self._control = ControlClient(self.variables)
+
+    def client(self, service: str) -> Any:
+        keys = {name: self.variables[name.upper()] for name in ("aws_access_key_id", "aws_secret_access_key")}
+        own = {"region_name": self.variables["AWS_REGION"], "endpoint_url": self.variables["AWS_ENDPOINT_URL"]}
+        return boto3.client(service, **own, **keys)
+
+    def wait(self, job: str, status: str = "") -> dict[str, Any]:
+        return self._control.ask(job, "wait", {"status": [status] if status else [], "timeout": 300.0})
+
+    def wait_for_output(self, job: str, text: str) -> None:
+        self._control.ask(job, "wait-for-output", {"text": text, "timeout": 300.0})
+
+    def log(self, job: str) -> str:
+        found = self.container.exec_run(["cat", f"/muster/muster-serve/jobs/{job}/log"]).output
+        return str(found.decode())
+
+
+@pytest.fixture
+def contained(engine: docker.DockerClient, image: Callable[[str], str]) -> Iterator[Callable[..., Account]]:
+    """Starts a server in a container; ``words`` are its options, ``volumes`` the daemon's socket, if any."""
+    made: list[Any] = []
+
+    def start(*words: str, volumes: tuple[str, ...] = (f"{SOCKET}:{SOCKET}",)) -> Account:
+        made.append(
+            engine.containers.run(
+                image("serve"), list(words), detach=True, labels={LABEL: "1"}, ports={PORT: ("127.0.0.1", None)},
+                volumes=list(volumes),
+            )
+        )  # fmt: skip
+        return Account(Contained(made[-1]))  # type: ignore[arg-type]
+
+    yield start
+    for each in made:
+        print(each.logs().decode())
+        each.remove(force=True, v=True)
+
+
+def left(engine: docker.DockerClient) -> list[str]:
+    """What of the jobs' containers and networks is there."""
+    named = {"label": RUN}
+    return [
+        each.name for each in (*engine.containers.list(all=True, filters=named), *engine.networks.list(filters=named))
+    ]
+
+
+def test_a_server_that_is_a_container_has_its_hosts_beside_it(
+    contained: Callable[..., Account], image: Callable[[str], str], engine: docker.DockerClient
+) -> None:
+    account = contained("--image", f"{IMAGE.partition(':')[0]}={image('base')}")
+    account.put("data/a.txt", b"a")
+    done = account.run("beside", SEES, **hosts(2), InputDataConfig=[channel("train", f"s3://{BUCKET}/data")])
+    assert done["TrainingJobStatus"] == "Completed", (done.get("FailureReason"), account.log("beside"))
+    said = account.archive("out/beside/output/model.tar.gz")
+    assert {name: json.loads(text) for name, text in said.items()} == {
+        host: [403, ["a.txt"], host] for host in ("algo-1", "algo-2")
+    }
+    assert not left(engine)
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
+def test_jobs_end_with_the_container_of_their_server(
+    contained: Callable[..., Account], image: Callable[[str], str], engine: docker.DockerClient, signal: str
+) -> None:
+    account = contained("--image", f"{IMAGE.partition(':')[0]}={image('base')}")
+    account.create("long", "import time; print('it runs', flush=True); time.sleep(600)", **hosts(2))
+    account.until_it_says("long", "it runs")
+    assert len(left(engine)) > 1
+    container: Any = account.server.container  # type: ignore[attr-defined]
+    container.kill(signal)
+    container.wait()
+    until = time.monotonic() + WITHIN
+    while (there := left(engine)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not there
+
+
+def test_without_the_daemons_socket_hosts_are_processes_in_it(contained: Callable[..., Account]) -> None:
+    account = contained(volumes=())
+    done = account.run("inside", SEES.replace('os.environ["SM_CHANNEL_TRAIN"]', '"/etc/apt"'), **hosts(2))
+    assert done["TrainingJobStatus"] == "Completed", (done.get("FailureReason"), account.log("inside"))
+    assert sorted(account.archive("out/inside/output/model.tar.gz")) == ["algo-1", "algo-2"]

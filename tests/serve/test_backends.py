@@ -61,7 +61,7 @@ def test_fifty_jobs_wait_for_their_turn(environ: Mapping[str, str], tmp_path: Pa
         account.sagemaker.stop_training_job(TrainingJobName="job-49")
         fcntl.flock(closed, fcntl.LOCK_UN)
         done = [server.wait(name) for name in names]
-        counted = [int(account.log(name).split("\n")[2]) for name in names[:-1]]
+        counted = [int(account.log(name).split("\n")[3]) for name in names[:-1]]
     assert [job["TrainingJobStatus"] for job in done] == ["Completed"] * 49 + ["Stopped"]
     assert not (tmp_path / "data" / "jobs" / "job-49" / "run-1").exists()
     assert max(counted) <= 4

@@ -198,6 +198,34 @@ def test_no_link_leads_out_of_what_a_job_has_written(account: Account, tmp_path:
     assert account.archive("out/links/output/model.tar.gz") == {"model": b"own"}
 
 
+ROOTS = """
+import os, shutil, sys
+for name in ("SM_CHECKPOINT_DIR", "SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR"):
+    shutil.rmtree(os.environ[name])
+    os.symlink(sys.argv[-1], os.environ[name])
+"""
+
+
+@pytest.mark.parametrize("how", ["GZIP", "NONE"])
+def test_no_link_in_a_folders_place_is_followed(account: Account, tmp_path: Path, how: str) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    name = f"roots-{how}"
+    done = account.run(
+        name, ROOTS, HyperParameters={"place": f'"{tmp_path}"'}, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{name}/"},
+        OutputDataConfig={"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": how},
+    )  # fmt: skip
+    assert done["TrainingJobStatus"] == "Completed", account.log(name)
+    packed = [key for key in account.keys(f"out/{name}/") if key.endswith(".tar.gz")]
+    assert account.keys(f"{name}/") == [] and packed == account.keys(f"out/{name}/")
+    assert [account.archive(key) for key in packed] == [{} for _ in packed]
+
+
+@pytest.mark.parametrize("path", ["/opt/ml/../x", "/opt/ml/", "/opt/ml/a/.muster-b", "/tmp"])
+def test_a_path_that_leads_out_of_the_hosts_tree_is_refused(account: Account, path: str) -> None:
+    with pytest.raises(ClientError, match="LocalPath"):
+        account.create("out-of-it", "pass", CheckpointConfig={"S3Uri": f"s3://{BUCKET}/c", "LocalPath": path})
+
+
 def test_keys_that_are_no_names_of_files_are_refused(account: Account) -> None:
     account.put("odd-keys/../../../up", b"1")
     wanted = [channel("train", f"s3://{BUCKET}/odd-keys/")]

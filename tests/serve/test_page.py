@@ -44,7 +44,6 @@ def until(browser: Any, name: str, words: str) -> None:
 def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     browser.get(account.server.page)
     assert token_of(account) not in browser.current_url, "the token doesn't stay in the address"
-    assert "No job yet" in text(browser, "none")
     account.create("waits", PRINTS, **hosts(2), AlgorithmSpecification=ALGORITHM, Environment={"WAIT": "1"})
     until(browser, "jobs", "waits")
     browser.find_element(By.CSS_SELECTOR, "#jobs button").click()
@@ -109,15 +108,15 @@ def test_jobs_of_other_kinds_are_seen(account: Account, browser: Any) -> None:
         step("Decide", "Condition", branches),
         step("Evaluate", "Processing", arguments(processing(account, "evaluates", waits)), DependsOn=["Decide"]),
     ]
-    create(account, "whole", steps, {"Name": "of", "Type": "Integer", "DefaultValue": 1})
-    begin(account, "whole")
-    look_at(browser, "whole")
+    create(account, "shown-whole", steps, {"Name": "of", "Type": "Integer", "DefaultValue": 1})
+    begin(account, "shown-whole")
+    look_at(browser, "shown-whole")
     until(browser, "rows", "Executing")
     assert "of=1" in text(browser, "about")
     browser.find_element(By.CSS_SELECTOR, "#rows button").click()
     until(browser, "log", "it evaluates")
     until(browser, "status", "Processing")
-    look_at(browser, "whole")
+    look_at(browser, "shown-whole")
     until(browser, "rows", "Executing")
     browser.find_element(By.ID, "stop").click()
     until(browser, "status", "Stopped")

@@ -31,10 +31,10 @@ class GivenUp(Exception):
 def test_what_is_refused_is_told_at_once(account: Account, tmp_path: Path) -> None:
     transfers = Transfers(settings_of(account.server), lambda: None)
     (tmp_path / "tree").mkdir()
-    transfers.upload_tree(str(tmp_path / "tree"), "s3://nobodys/out")  # nothing to send
+    transfers.upload_tree(str(tmp_path), "tree", "s3://nobodys/out")  # nothing to send
     (tmp_path / "tree" / "weights").write_bytes(b"w")
     with pytest.raises(TransferError, match="there is no bucket 'nobodys'"):
-        transfers.upload_tree(str(tmp_path / "tree"), "s3://nobodys/out")
+        transfers.upload_tree(str(tmp_path), "tree", "s3://nobodys/out")
     nothing = Channel("train", f"s3://{BUCKET}/nothing/")
     transfers.bring_if_any(nothing, str(tmp_path / "here"))
     with pytest.raises(TransferError, match=f"channel train: there is nothing at s3://{BUCKET}/nothing/"):

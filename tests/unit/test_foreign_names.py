@@ -14,7 +14,7 @@ from typing import Iterator
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "musterpoint"
-ROOMS = ("core/code", "core/data", "core/job_data", "core/outputs")
+ROOMS = ("core/code", "core/data", "core/job_data", "core/outputs", "serve")
 PROGRAMS = ("transfer*", "mover", "uploader", "code_artifact", "file_changes", "checkpoint_*")
 ALSO = ("local/results.py",)
 LISTINGS = ("walk", "scandir", "listdir")
@@ -72,12 +72,27 @@ ALLOWED = {
     },
     "embedded/programs/transfer_s3.py": {"S3Store.explain": KEY},
     "embedded/programs/uploader.py": {"Uploader._listing": DISK},
-    "local/results.py": {
-        "describe": KEY,
-        "has_model": "words of the program's own",
-        "write_archives": "words of the program's own",
-        "_files": DISK,
+    "local/results.py": {"describe": KEY, "write_archives": "words of the program's own", "_files": DISK},
+    "serve/api.py": {"ControlClient.ask": KEY, "module": "paths of the caller's own"},
+    "serve/dispatch.py": {"_signed": KEY},
+    "serve/job_run.py": {"Relay.__init__": KEY},
+    "serve/moto_services.py": {"MotoServices.call": KEY, "MotoServices.read": KEY, "Telemetry.lines": KEY},
+    "serve/operations/executions.py": {"_scope.content": KEY, "begin": KEY, "job_name": KEY},
+    "serve/operations/pipelines.py": {"_definition": KEY},
+    "serve/operations/training_jobs.py": {"_has_objects": KEY, "exists": KEY},
+    "serve/operations/tuning_jobs.py": {"_make": KEY, "next_job": KEY},
+    "serve/page.py": {"Page._answer": KEY},
+    "serve/processing_job.py": {"ProcessingJob._once": "a number"},
+    "serve/settings.py": {
+        "Settings.arn": KEY,
+        "Settings.job_directory": "a job's kind and its name, letters, digits and hyphens by AWS's model",
+        "Settings.url": KEY,
     },
+    "serve/shown_jobs.py": {"runs": DISK},
+    "serve/signatures.py": {"sign": KEY},
+    "serve/state.py": {"key_of": KEY},
+    "serve/training_job.py": {"TrainingJob._once": "a number"},
+    "serve/training_request.py": {"output_uri": KEY},
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 RESERVED = ".muster-"
 """Begins the names of musterpoint's own files and folders; no name that others made may have such a part."""
@@ -109,6 +110,14 @@ class Below:
         """A descriptor that reads the file."""
         with _Opened(self, name) as (folder, leaf):
             return os.open(leaf, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """The first ``most`` bytes of a regular file; None: there is none."""
+        facts = self.facts(name)
+        if facts is None or not stat.S_ISREG(facts.st_mode):
+            return None
+        with open(self.open(name), "rb") as file:
+            return file.read(most)
 
     def target(self, name: str) -> str | None:
         """The target of a link; None: there is no link."""

@@ -2,7 +2,8 @@
 
 Run as ``python -m musterpoint.local.docker_cleanup JSON``, with a pipe from ``muster local`` as stdin. A byte and then
 the pipe's end mean that the run is over; the end alone, that ``muster local`` died. It also gives the files that
-containers left in the hosts' trees to the user who started the run.
+containers left in the hosts' trees to the user who started the run. Where ``muster local`` itself runs in a container,
+which takes its processes with it, this one is a container beside that.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable
+from typing import Callable, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.local import docker_engine
-from musterpoint.local.docker_container import OWNER, RUN, DockerRun, repair_body
-from musterpoint.local.docker_engine import Engine, EngineError
+from musterpoint.local.docker_container import OWNER, RUN, DockerRun, reaper_body, repair_body
+from musterpoint.local.docker_engine import Engine, EngineError, OwnContainer
 from musterpoint.local.process_init import OUTLIVED
 
+OF_CONTAINER = "container/"
+"""How the label begins of an owner that is a container; its id follows."""
 _AFTERMATH = 1.0
 """Seconds in which the daemon may still carry out the last request of a dead ``muster local``."""
 
@@ -70,9 +73,34 @@ def sweep(engine: Engine) -> list[str]:
     runs = {each["Labels"][RUN]: each["Labels"][OWNER] for each in found if each["Labels"].get(RUN)}
     names: list[str] = []
     for run, owner in runs.items():
-        if is_dead(owner):
+        beside = owner.startswith(OF_CONTAINER)
+        if not engine.has_name(owner.removeprefix(OF_CONTAINER)) if beside else is_dead(owner):
             names += clean(engine, run)
     return names
+
+
+class Reaper:
+    """This program in a container beside our own: begun, until :meth:`communicate`."""
+
+    def __init__(self, engine: Engine, own: OwnContainer, command: Sequence[str]) -> None:
+        self._engine = engine.new_connection()
+        self._container = self._engine.create(reaper_body(own, command))
+        self._stdin = self._engine.stdin(self._container)
+        self._engine.start(self._container)
+        self.owner = OF_CONTAINER + self._container
+        self.returncode = 0
+
+    def communicate(self, data: bytes) -> None:
+        """Says that the run is over, and waits until everything of it is gone."""
+        try:
+            with self._stdin:
+                self._stdin.sendall(data)
+                self._stdin.shutdown(socket.SHUT_WR)
+                self.returncode = self._engine.wait(self._container)
+        except (EngineError, OSError) as error:
+            self.returncode = 0 if isinstance(error, EngineError) and error.is_gone else 1
+        finally:
+            self._engine.close()
 
 
 def clean(engine: Engine, run: str) -> list[str]:
@@ -133,14 +161,13 @@ def _foreign(directory: str) -> str:
 
 def main(argv: list[str]) -> int:
     words = json.loads(argv[1])
-    docker_run = DockerRun("", words["run"], owner_of(os.getpid()), security=tuple(words["security"]))
     for name in OUTLIVED:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     docker_engine.load()
     orderly = bool(sys.stdin.buffer.read())
     console = Console()
-    remains = f"warning: what the job left in Docker (label {RUN}={docker_run.run}) can't be removed"
+    remains = f"warning: what the job left in Docker (label {RUN}={words['run']}) can't be removed"
     trouble: list[Exception] = []
 
     def attempt(step: Callable[[], object]) -> None:
@@ -151,9 +178,13 @@ def main(argv: list[str]) -> int:
 
     try:
         engine = docker_engine.connect()
+        own = engine.own_container()
     except Exception as error:
         console.say(f"{remains}: {error}")
         return 1
+    owner = OF_CONTAINER + own.identity if own else owner_of(os.getpid())
+    security, places = tuple(words["security"]), own.places if own else None
+    docker_run = DockerRun("", words["run"], owner, security=security, places=places)
     attempt(lambda: clean(engine, docker_run.run))
     if not orderly:
         time.sleep(_AFTERMATH)

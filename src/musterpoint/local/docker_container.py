@@ -1,6 +1,6 @@
 """The request to the Engine for a host that is a container: its mounts, limits and GPUs.
 
-It does no I/O. The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
+The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
 
 .. _Engine API: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerCreate
 """
@@ -8,8 +8,10 @@ It does no I/O. The body of ``POST /containers/create`` is that of the `Engine A
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.errors import UsageError
+from musterpoint.local.docker_engine import OwnContainer
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout, shard
 
@@ -30,6 +32,8 @@ class DockerRun(NamedTuple):
     ``gpus``: how many GPUs this machine has.
     ``nvidia``: whether the daemon can give GPUs to containers.
     ``security``: the daemon's ``SecurityOptions``.
+    ``places``: where directories lie on the daemon's machine, by their paths in the container that this process runs
+    in; None: it runs in none, and paths are the same.
     """
 
     network: str
@@ -38,6 +42,7 @@ class DockerRun(NamedTuple):
     gpus: int = 0
     nvidia: bool = False
     security: tuple[str, ...] = ()
+    places: Mapping[str, str] | None = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -118,7 +123,7 @@ def create_body(
         variables.setdefault("NVIDIA_VISIBLE_DEVICES", "void")  # the platform's word, which CUDA images need
     config: dict[str, Any] = {
         "NetworkMode": docker_run.network,
-        "Mounts": [mounted(mount) for mount in mounts(job, host, layout)],
+        "Mounts": [mounted(mount, docker_run) for mount in mounts(job, host, layout)],
         "ShmSize": asked.shm_size,
         # the host's output is kept in our log; a second copy by the daemon would fill the disk
         "LogConfig": {"Type": "none", "Config": {}},
@@ -149,9 +154,24 @@ def create_body(
     }
 
 
-def mounted(mount: Mount) -> dict[str, Any]:
-    """A mount in the request body. Unlike a ``Binds`` entry it is refused where the daemon doesn't see the path."""
-    return {"Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
+def mounted(mount: Mount, docker_run: DockerRun) -> dict[str, Any]:
+    """A mount in the request body. Unlike a ``Binds`` entry it is refused where the daemon doesn't see the path.
+
+    Raises:
+        UsageError: this process runs in a container, and the path is in none of its mounts.
+    """
+    source = mount.source
+    if docker_run.places is not None:
+        source = os.path.realpath(source)
+        inside = [place for place in docker_run.places if source == place or source.startswith(place.rstrip("/") + "/")]
+        if not inside:
+            raise UsageError(
+                f"--backend docker: {source} is in no directory that this container shares with the Docker daemon's "
+                f"machine, so no other container can have it: mount one there (docker run -v DIR:{source})"
+            )
+        place = max(inside, key=len)
+        source = docker_run.places[place] + source[len(place.rstrip("/")) :]
+    return {"Type": "bind", "Source": source, "Target": mount.target, "ReadOnly": mount.read_only}
 
 
 def device_requests(gpus: str, index: int, hosts: int, docker_run: DockerRun) -> list[dict[str, Any]]:
@@ -173,6 +193,26 @@ def device_requests(gpus: str, index: int, hosts: int, docker_run: DockerRun) ->
     return [{"Driver": "", **which, "Capabilities": [["gpu"]], "Options": {}}]
 
 
+def reaper_body(own: OwnContainer, command: Sequence[str]) -> dict[str, Any]:
+    """A container beside ours with its image, directories and variables, that runs until its stdin ends and is gone."""
+    return {
+        "Image": own.image,
+        "Entrypoint": list(command),
+        "Cmd": [],
+        "Env": list(own.env),
+        "User": f"{os.geteuid()}:{os.getegid()}",
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "HostConfig": {
+            "AutoRemove": True,
+            "NetworkMode": "none",
+            "VolumesFrom": [own.identity],
+            "LogConfig": {"Type": "none", "Config": {}},
+        },
+    }
+
+
 def repair_body(image: str, hosts: str, owner: str, docker_run: DockerRun) -> dict[str, Any]:
     """A container that gives every file below the directory ``hosts`` (absolute) to ``owner``, a ``UID:GID``.
 
@@ -181,7 +221,7 @@ def repair_body(image: str, hosts: str, owner: str, docker_run: DockerRun) -> di
     rootless = any("name=rootless" in option for option in docker_run.security)
     config: dict[str, Any] = {
         "NetworkMode": "none",
-        "Mounts": [mounted(Mount(hosts, "/hosts", False))],
+        "Mounts": [mounted(Mount(hosts, "/hosts", False), docker_run)],
         "LogConfig": {"Type": "none", "Config": {}},
     }
     if any("name=userns" in option for option in docker_run.security):

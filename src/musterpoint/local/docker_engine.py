@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import socket
 from importlib import import_module
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 from musterpoint.base.errors import UsageError
 
 TIMEOUT = 120
 """Seconds to wait for an answer of the daemon; on a busy machine a container may start slowly."""
+
+
+class OwnContainer(NamedTuple):
+    """The container that this process runs in.
+
+    identity: its id.
+    image: its image's id.
+    env: its variables, ``NAME=VALUE``.
+    places: where its directories lie on the daemon's machine, by their paths in it.
+    """
+
+    identity: str
+    image: str
+    env: tuple[str, ...]
+    places: dict[str, str]
+
+
+def own_identity() -> str:
+    """The id of the container that this process runs in, by the files that Docker mounts there; empty: in none."""
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        found = re.search(r"/containers/([0-9a-f]{64})/(?:hostname|hosts|resolv\.conf) ", file.read())
+        return found[1] if found else ""
+    return ""
 
 
 class Engine:
@@ -72,6 +98,26 @@ class Engine:
         stream.close()
         return True
 
+    def own_container(self) -> OwnContainer | None:
+        """The container of this daemon that this process runs in; None: it runs in none."""
+        identity = own_identity()
+        if not identity or not self.has_name(identity):
+            return None
+        found = self._call("inspect_container", identity)
+        places = {each["Destination"]: each["Source"] for each in found["Mounts"] if each.get("Source")}
+        return OwnContainer(identity, found["Image"], tuple(found["Config"].get("Env") or ()), places)
+
+    def stdin(self, container: str) -> socket.socket:
+        """What is sent here is the container's stdin, which ends with this connection."""
+        held = self._call("attach_socket", container, {"stdin": 1, "stream": 1})
+        connection: socket.socket = getattr(held, "_sock", held)
+        return connection
+
+    def join(self, container: str, network: str) -> str:
+        """Gives a container an address in another network, too; the address."""
+        self._call("connect_container_to_network", container, network)
+        return self.address(container, network)
+
     def kill(self, container: str, signo: int) -> None:
         self._call("kill", container, signo)
 
@@ -108,6 +154,9 @@ class Engine:
         return found
 
     def remove_network(self, network: str) -> None:
+        """Also where containers of others have joined it."""
+        for container in self._call("inspect_network", network).get("Containers") or ():
+            self._call("disconnect_container_from_network", container, network, force=True)
         self._call("remove_network", network)
 
     def close(self) -> None:

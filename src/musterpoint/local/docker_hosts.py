@@ -1,7 +1,8 @@
 """Hosts as containers of one image, started as the platform starts them: ``docker run IMAGE train``.
 
 A separate process (:mod:`~musterpoint.local.docker_cleanup`) removes everything of the run when it is over, or when
-this process dies.
+this process dies. Where this process runs in a container itself, and has the daemon's socket, hosts are containers
+beside that one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from musterpoint.core.fabric.devices import survey
 from musterpoint.core.processes.tree import catches
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
 from musterpoint.local.docker_container import DockerRun
-from musterpoint.local.docker_engine import Engine, EngineError
+from musterpoint.local.docker_engine import Engine, EngineError, OwnContainer
 from musterpoint.local.host_environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import BASE, CONTAINER_RANKS, Layout
@@ -61,11 +62,13 @@ class DockerHosts:
                 flag = "--" + option.removeprefix("MUSTER_").lower().replace("_", "-")
                 raise UsageError(f"{flag}: a path of this machine means nothing in a container; leave it out")
         self._engine = docker_engine.connect()
-        self._cleaner: subprocess.Popen[bytes] | None = None
+        self._cleaner: subprocess.Popen[bytes] | docker_cleanup.Reaper | None = None
+        self._own: OwnContainer | None = None
         self._run = secrets.token_hex(8)
         # Docker allows two networks with the same name, but then neither can be used
         self._network = f"muster-{job.name}-{self._run}"
         try:
+            self._own = self._engine.own_container()
             self._image = self._check_image()
             self._docker_run = self._start_cleaner()
             self._try_container()
@@ -106,26 +109,28 @@ class DockerHosts:
         info = self._engine.info()
         security = tuple(info.get("SecurityOptions") or ())
         words = {"run": self._run, "image": self.container.image, "hosts": self.layout.hosts, "security": security}
-        self._cleaner = subprocess.Popen(
-            [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-            env=_environ(),
-        )
-        owner = docker_cleanup.owner_of(self._cleaner.pid)
-        gpus = survey(os.environ).gpus
-        return DockerRun(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
+        command = [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)]
+        if self._own:
+            self._cleaner = reaper = docker_cleanup.Reaper(self._engine, self._own, command)
+            owner = reaper.owner
+        else:
+            null, pipe = subprocess.DEVNULL, subprocess.PIPE
+            self._cleaner = process = subprocess.Popen(
+                command, stdin=pipe, stdout=null, start_new_session=True, cwd="/", env=_environ()
+            )
+            owner = docker_cleanup.owner_of(process.pid)
+        nvidia, places = "nvidia" in (info.get("Runtimes") or {}), self._own.places if self._own else None
+        return DockerRun(self._network, self._run, owner, survey(os.environ).gpus, nvidia, security, places)
 
     def _try_container(self) -> None:
         """Checks with a trial container that the daemon sees this machine's files and the image has the entry point."""
         image = self.container.image
+        mounts = [docker_container.mounted(each, self._docker_run) for each in docker_container.shared(self.job)]
         body = {
             "Image": image,
             "Cmd": list(docker_container.ENTRY),
             "Labels": self._docker_run.labels,
-            "HostConfig": {"Mounts": [docker_container.mounted(mount) for mount in docker_container.shared(self.job)]},
+            "HostConfig": {"Mounts": mounts},
         }
         probe = self._create(body, None)
         try:
@@ -172,7 +177,9 @@ class DockerHosts:
 
     @property
     def gateway(self) -> str:
-        """The address at which this machine is reached in the job's network."""
+        """The address at which this machine is reached in the job's network, or the container that we are in."""
+        if self._own:
+            return self._engine.join(self._own.identity, self._network)
         return self._engine.gateway(self._network)
 
     def environment(self, host: str) -> dict[str, str]:

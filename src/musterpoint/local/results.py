@@ -14,11 +14,12 @@ import filecmp
 import json
 import os
 import re
+import stat
 import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base.untrusted import open_regular_nofollow
+from musterpoint.base.below import Below, below
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
@@ -177,15 +178,8 @@ class HostFiles(NamedTuple):
 
 def read_host_files(layout: Layout, host: str) -> HostFiles:
     """Reads the result files of ``host``. Anything in its tree that isn't a regular file is ignored."""
-    output = os.path.join(layout.tree(host), "output")
-    outcome = _json(os.path.join(output, "outcome.json"))
-    try:
-        with open(
-            os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=open_regular_nofollow
-        ) as file:
-            failure = file.read(4096)
-    except OSError:
-        failure = ""
+    outcome = _json(layout, host, "output/outcome.json")
+    failure = _bytes(layout, host, "output/failure", 4096).decode("utf-8", "replace")
     return HostFiles(outcome if isinstance(outcome, dict) else None, failure)
 
 
@@ -194,7 +188,7 @@ def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
     outcome = read_host_files(layout, host).outcome
     if outcome is None or outcome.get("cause") != "muster":
         return False
-    moments = _json(os.path.join(layout.tree(host), "output", TIMELINE))
+    moments = _json(layout, host, f"output/{TIMELINE}")
     events = (
         [moment.get("event") for moment in moments if isinstance(moment, dict)] if isinstance(moments, list) else []
     )
@@ -203,7 +197,7 @@ def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
 
 def has_model(layout: Layout, hosts: tuple[str, ...]) -> bool:
     """Whether a host has left anything for the model's archive."""
-    return any(True for host in hosts for _ in _files(os.path.join(layout.tree(host), ARTIFACTS["model.tar.gz"])))
+    return any(True for host in hosts for _ in _files(layout.tree(host), ARTIFACTS["model.tar.gz"]))
 
 
 def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
@@ -215,7 +209,10 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
         try:
             with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
                 for host in hosts:
-                    for member, file in _files(os.path.join(layout.tree(host), directory)):
+                    facts = Below(layout.tree(host)).facts(directory)
+                    if facts is not None and not stat.S_ISDIR(facts.st_mode):
+                        warnings.append(f"{name}: {directory} of {host} is left out: it is no folder any more")
+                    for member, file in _files(layout.tree(host), directory):
                         if member not in kept:
                             kept[member] = (host, file)
                             warnings += _add(tar, name, host, member, file)
@@ -253,7 +250,7 @@ def write_timeline(
     """
     moments = list(own)
     for host in hosts:
-        events = _json(os.path.join(layout.tree(host), "output", "timeline.json"))
+        events = _json(layout, host, f"output/{TIMELINE}")
         if isinstance(events, list):
             moments.extend(moment for moment in events if isinstance(moment, dict))
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
@@ -261,8 +258,13 @@ def write_timeline(
     return write_file(directory, TIMELINE, f"[\n{text}\n]\n".encode())
 
 
-def _files(directory: str) -> Iterator[tuple[str, str]]:
-    """Every directory, file and link below ``directory``: its name in the archive, and its path."""
+def _files(tree: str, name: str) -> Iterator[tuple[str, str]]:
+    """Every directory, file and link below the folder ``name`` of a host's tree: its name in the archive, and its path.
+    What a host has put in the folder's place isn't followed.
+    """
+    directory, facts = below(tree, name), Below(tree).facts(name)
+    if facts is None or not stat.S_ISDIR(facts.st_mode):
+        return
     for parent, directories, files in os.walk(directory):
         directories.sort()
         for name in sorted(directories + files):
@@ -280,10 +282,16 @@ def _same(one: str, other: str) -> bool:
         return False
 
 
-def _json(path: str) -> Any:
-    """The file's JSON value; None if there is none."""
+def _json(layout: Layout, host: str, name: str) -> Any:
+    """The JSON value of a file in the host's tree; None if there is none."""
     try:
-        with open(path, encoding="utf-8", opener=open_regular_nofollow) as file:
-            return json.loads(file.read(LARGEST_FILE))
-    except (OSError, ValueError, RecursionError):
+        return json.loads(_bytes(layout, host, name, LARGEST_FILE))
+    except (ValueError, RecursionError):
         return None
+
+
+def _bytes(layout: Layout, host: str, name: str, most: int) -> bytes:
+    try:
+        return Below(layout.tree(host)).read(name, most) or b""
+    except OSError:
+        return b""

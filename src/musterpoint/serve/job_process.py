@@ -9,11 +9,13 @@ import json
 import os
 import re
 import socket
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Mapping, NamedTuple
 
+from musterpoint.base.below import Below, below
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
@@ -61,9 +63,14 @@ class Transfers:
         """Sends a file to the place ``uri``, below which it keeps its name."""
         self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
 
-    def upload_tree(self, folder: str, uri: str) -> None:
-        """Sends every file below ``folder``."""
-        if any(names for _, _, names in os.walk(folder)):
+    def upload_tree(self, place: str, name: str, uri: str) -> None:
+        """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
+        followed: it leads to this machine's files, not to the job's.
+        """
+        folder, facts = below(place, name), Below(place).facts(name)
+        if facts is None or not stat.S_ISDIR(facts.st_mode):
+            print(f"{name} below /opt/ml isn't sent to {uri}: the job has no folder there any more", flush=True)
+        elif any(names for _, _, names in os.walk(folder)):
             self._do(lambda: moves.send(folder, uri, self.access, run=self._run))
 
     def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:

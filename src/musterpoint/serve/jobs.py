@@ -16,9 +16,10 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.metrics import Point
+from musterpoint.local.tree import write_text
 from musterpoint.serve.credentials import Credentials, Pair
 from musterpoint.serve.moto_services import Line, Telemetry
 from musterpoint.serve.settings import Settings
@@ -77,15 +78,27 @@ class Jobs:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, kind: str, name: str, request: Mapping[str, Any], tags: Mapping[str, str], parent: str) -> Record:
-        """Keeps a new job with its first status; it is run from now on. Raises AlreadyThere."""
+    def add(
+        self,
+        kind: str,
+        name: str,
+        request: Mapping[str, Any],
+        tags: Mapping[str, str],
+        parent: str,
+        notes: Sequence[str] = (),
+    ) -> Record:
+        """Keeps a new job with its first status; it is run from now on. Raises AlreadyThere.
+
+        ``notes``: sentences with which the job's log begins.
+        """
         arn, most = self._settings.arn(kind, name), self._settings.max_jobs
         status, message = "Starting", ""
         if len(self._running) >= most:
             count = f"{most} job{'s' if most > 1 else ''}"
             status, message = "Pending", f"Waiting for its turn: this server runs {count} at once"
         job = entered(Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, {}), status, message)
-        record = self._state.add(kind, name, arn, job.status, request, job.facts, tags, parent)
+        facts = {**job.facts, "_notes": tuple(notes)}
+        record = self._state.add(kind, name, arn, job.status, request, facts, tags, parent)
         with self._changed:
             self._changed.notify_all()
         return record
@@ -163,6 +176,8 @@ class Jobs:
         folder = self._settings.job_directory(key)
         put_aside(folder)
         os.makedirs(folder)
+        notes = "".join(f"[muster serve] {note}\n" for note in record.facts["_notes"])
+        write_text(self._settings.job_log(key), notes, private=True)
         if self._spare is None or self._spare[0].poll() is not None:
             self._spare = _process()
         (process, link), self._spare = self._spare, None

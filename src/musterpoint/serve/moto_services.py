@@ -55,6 +55,11 @@ class MotoServices:
             headers={"Authorization": f"{signed}SignedHeaders=host, Signature=0", **given},
         )
 
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """An object's content; None: there is none."""
+        answer = self.call("s3", "GET", f"/{bucket}/{urllib.parse.quote(key)}")
+        return answer.data if answer.status_code == 200 else None
+
     def load_ahead(self) -> None:
         for service in _LOADED_AHEAD:
             self.call(service, "GET", "/")

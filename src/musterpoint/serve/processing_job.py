@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from typing import Any, Mapping
 
-from musterpoint.base.below import Below
+from musterpoint.base.below import Below, below
 from musterpoint.base.errors import MusterError
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.local import tree
@@ -19,7 +18,7 @@ from musterpoint.serve import processing_request as requested
 from musterpoint.serve.job_process import SERVER_ENDED, JobProcess, Output, TransferError
 from musterpoint.serve.job_run import Ended, GivenUp, JobRun, Way, platform_of
 from musterpoint.serve.state import END
-from musterpoint.serve.training_request import to_file
+from musterpoint.serve.training_request import in_tree, to_file
 
 NOT_UTF8 = "ClientError: The exit message of a container, /opt/ml/output/message, isn't UTF-8"
 MESSAGE = "output/message"
@@ -109,13 +108,13 @@ class ProcessingJob(JobProcess):
         os.makedirs(layout.ranks(host), exist_ok=True)
         place, request = layout.tree(host), self._job.request
         for name in ("config", "output", "processing"):
-            os.makedirs(os.path.join(place, name), exist_ok=True)
+            os.makedirs(below(place, name), exist_ok=True)
         for name, content in requested.config_files(request, host, self._job.arn).items():
-            tree.write_text(os.path.join(place, "config", name), to_file(content), private=job.container is None)
+            tree.write_text(below(os.path.join(place, "config"), name), to_file(content), private=job.container is None)
         for each in requested.inputs(request):
-            self._bring(each, host, os.path.join(place, requested.below(each["S3Input"]["LocalPath"])))
+            self._bring(each, host, below(place, in_tree(each["S3Input"]["LocalPath"])))
         for each in requested.outputs(request):
-            os.makedirs(os.path.join(place, requested.below(each["S3Output"]["LocalPath"])), exist_ok=True)
+            os.makedirs(below(place, in_tree(each["S3Output"]["LocalPath"])), exist_ok=True)
 
     def _bring(self, given: Mapping[str, Any], host: str, folder: str) -> None:
         source = given["S3Input"]
@@ -130,8 +129,8 @@ class ProcessingJob(JobProcess):
         """The outputs of all hosts."""
         for each in requested.outputs(self._job.request):
             for host in requested.hosts(self._job.request):
-                folder = os.path.join(layout.tree(host), requested.below(each["S3Output"]["LocalPath"]))
-                self._transfers.upload_tree(folder, each["S3Output"]["S3Uri"])
+                name = in_tree(each["S3Output"]["LocalPath"])
+                self._transfers.upload_tree(layout.tree(host), name, each["S3Output"]["S3Uri"])
 
 
 def exit_message(request: Mapping[str, Any], layout: Layout) -> str:
@@ -142,12 +141,7 @@ def exit_message(request: Mapping[str, Any], layout: Layout) -> str:
     """
     found = b""
     for host in requested.hosts(request):
-        place = Below(layout.tree(host))
-        facts = place.facts(MESSAGE)
-        if facts is None or not stat.S_ISREG(facts.st_mode):
-            continue
-        with open(place.open(MESSAGE), "rb") as file:
-            whole = file.read(_LARGEST_MESSAGE)
+        whole = Below(layout.tree(host)).read(MESSAGE, _LARGEST_MESSAGE) or b""
         whole.decode()
         found += whole
     return found[:_LONGEST_MESSAGE].decode("utf-8", "ignore")

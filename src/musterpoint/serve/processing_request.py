@@ -44,11 +44,6 @@ def max_runtime(request: Mapping[str, Any]) -> float:
     return float((request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME))
 
 
-def below(path: str) -> str:
-    """A path of a host, relative to its ``/opt/ml``."""
-    return os.path.relpath(os.path.normpath(path), BASE)
-
-
 def config_files(request: Mapping[str, Any], host: str, arn: str) -> dict[str, Any]:
     """The files of ``/opt/ml/config`` on ``host``, by name."""
     return {

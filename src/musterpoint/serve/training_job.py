@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any, Callable, Mapping
 
+from musterpoint.base.below import below
 from musterpoint.base.errors import MusterError
 from musterpoint.core.data import mover
 from musterpoint.core.data.places import ALONE, Channel, Share
@@ -24,6 +25,8 @@ from musterpoint.serve.job_process import SERVER_ENDED, JobProcess, Output, Tran
 from musterpoint.serve.job_run import Ended, GivenUp, JobRun, Way, platform_of
 from musterpoint.serve.state import END, INTERNAL_ERROR, INTERRUPT
 
+OUTPUT = "output/data"
+"""What a host leaves beside its model, below its ``/opt/ml``."""
 LONGEST_FINISH = 600
 """Seconds that the last upload of a run's checkpoints may take."""
 
@@ -160,10 +163,10 @@ class TrainingJob(JobProcess):
         def prepare(job: LocalJob, host: str, layout: Layout) -> None:
             where = layout.tree(host)
             for directory in tree.DIRECTORIES:
-                os.makedirs(os.path.join(where, directory), exist_ok=True)
+                os.makedirs(below(where, directory), exist_ok=True)
             os.makedirs(layout.ranks(host), exist_ok=True)
             for name, content in requested.config_files(request, host, arn, number).items():
-                path = os.path.join(where, "input", "config", name)
+                path = below(os.path.join(where, "input", "config"), name)
                 tree.write_text(path, requested.to_file(content), private=job.container is None)
             bring(host, where)
 
@@ -203,7 +206,8 @@ class TrainingFiles:
             self._begins()
         for channel in self._request.get("InputDataConfig") or ():
             if requested.is_on(self._request, channel, host):
-                self._bring_files(channel, host, os.path.join(place, "input", "data", channel["ChannelName"]))
+                folder = below(os.path.join(place, "input", "data"), channel["ChannelName"])
+                self._bring_files(channel, host, folder)
 
     def _bring_files(self, channel: Mapping[str, Any], host: str, folder: str) -> None:
         source = channel["DataSource"]["S3DataSource"]
@@ -221,19 +225,20 @@ class TrainingFiles:
             self._transfers.upload(layout.artifact("model.tar.gz"), os.path.dirname(uri))
             return
         for host in requested.hosts(self._request):
-            self._transfers.upload_tree(os.path.join(layout.tree(host), "model"), uri)
+            self._transfers.upload_tree(layout.tree(host), "model", uri)
 
     def upload_output(self, layout: Layout) -> None:
         """``/opt/ml/output/data`` of all hosts, where there is anything in it."""
-        trees = [os.path.join(layout.tree(host), "output", "data") for host in requested.hosts(self._request)]
-        if not any(os.path.isdir(each) and os.listdir(each) for each in trees):
+        trees = [layout.tree(host) for host in requested.hosts(self._request)]
+        folders = [os.path.join(each, OUTPUT) for each in trees]
+        if not any(os.path.isdir(each) and os.listdir(each) for each in folders):
             return
         uri = requested.output_uri(self._request)
         if requested.compressed(self._request):
             self._transfers.upload(layout.artifact("output.tar.gz"), uri)
             return
         for each in trees:
-            self._transfers.upload_tree(each, f"{uri}/data")
+            self._transfers.upload_tree(each, OUTPUT, f"{uri}/data")
 
 
 class Checkpoints:
@@ -256,7 +261,7 @@ class Checkpoints:
         """Puts what there is into the host's tree at ``place``, and begins to send what changes there."""
         if not self._uri:
             return
-        folder = os.path.join(place, os.path.relpath(requested.checkpoint_path(self._request), "/opt/ml"))
+        folder = below(place, requested.in_tree(requested.checkpoint_path(self._request)))
         os.makedirs(folder, exist_ok=True)
         self._transfers.bring_if_any(Channel("checkpoints", self._uri), folder)
         access = self._transfers.access

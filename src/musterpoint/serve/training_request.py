@@ -6,11 +6,15 @@ Nothing is read or written here but what the request says.
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any, Mapping, NamedTuple
 
+from musterpoint.base.below import ForeignName, parts_of
+from musterpoint.base.errors import UsageError
 from musterpoint.base.metrics import Metric, read_metric
 from musterpoint.local.job import Container, LocalJob, host_names
+from musterpoint.local.tree import BASE
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.settings import Settings
 
@@ -98,6 +102,23 @@ def attempts(request: Mapping[str, Any]) -> int:
 
 def is_spot(request: Mapping[str, Any]) -> bool:
     return bool(request.get("EnableManagedSpotTraining", False))
+
+
+def in_tree(path: str, above: str = BASE) -> str:
+    """A path of a host as a name below its ``/opt/ml``.
+
+    Raises:
+        UsageError: it isn't below the folder ``above``, or no file can have it.
+    """
+    found = os.path.normpath(path)
+    if not found.startswith(f"{above}/"):
+        raise UsageError(f"LocalPath {path!r} must begin with {above}/")
+    name = found[len(BASE) + 1 :]
+    try:
+        parts_of(name)
+    except ForeignName as error:
+        raise UsageError(f"LocalPath: {error}") from None
+    return name
 
 
 def checkpoint_path(request: Mapping[str, Any]) -> str:

@@ -114,7 +114,6 @@ class Keeper:
         ]
         self._baseline()
         emit(watching=all(watch.works for watch in watches))
-        self._every = LOOK_EVERY * (6 if all(watch.works for watch in watches) else 1)
         while not self._is_finished():
             try:
                 self._handle(*self._events.get(timeout=self._timeout()))
@@ -123,6 +122,7 @@ class Keeper:
             except queue.Empty:
                 pass
             now = time.monotonic()
+            self._every = LOOK_EVERY * (6 if all(watch.works for watch in watches) else 1)
             if self._is_due(now):
                 self._look(now)
             if self._leads and now >= self._pause.resume_at:

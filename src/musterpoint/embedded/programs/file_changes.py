@@ -14,7 +14,9 @@ from typing import Callable
 from musterpoint.base.below import RESERVED
 
 _CLOSE_WRITE, _MOVED_TO, _CREATE, _DELETE, _MOVED_FROM = 0x8, 0x80, 0x100, 0x200, 0x40
-_MASK = _CLOSE_WRITE | _MOVED_TO | _CREATE | _DELETE | _MOVED_FROM
+_GONE = 0x400 | 0x800
+"""The folder itself was removed, or renamed."""
+_MASK = _CLOSE_WRITE | _MOVED_TO | _CREATE | _DELETE | _MOVED_FROM | _GONE
 _IS_FOLDER = 0x40000000
 _EVENT = struct.Struct("iIII")
 _NONBLOCK_CLOEXEC = 0o2000000
@@ -23,12 +25,13 @@ _NONBLOCK_CLOEXEC = 0o2000000
 class DirectoryWatch:
     """Calls ``on_change``, in a thread of its own, when something below ``root`` was written, renamed or removed.
 
-    ``works``: False where this system has no inotify, or no more watches.
+    ``works``: False where this system has no inotify, or no more watches, and once ``root`` itself has gone: a program
+    may make it anew.
     """
 
     def __init__(self, root: str, on_change: Callable[[], None]) -> None:
         self.works = False
-        self._on_change = on_change
+        self._root, self._on_change = root, on_change
         self._folders: dict[int, str] = {}
         try:
             self._libc = ctypes.CDLL(None, use_errno=True)
@@ -72,6 +75,7 @@ class DirectoryWatch:
                 if name.startswith(RESERVED):
                     continue
                 folder, is_ours = self._folders.get(watch), False
+                self.works = self.works and not (mask & _GONE and folder == self._root)
                 if folder is not None and mask & _IS_FOLDER and mask & (_CREATE | _MOVED_TO):
                     self._add(os.path.join(folder, name))
             if not is_ours:

@@ -82,6 +82,7 @@ class Uploader:
 
     def __init__(self, directory: str, record: Record, store: Store | None) -> None:
         self._directory, self._record, self._store = directory, record, store
+        self._root = os.path.realpath(directory)
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
         self._sending: dict[str, Version] = {}
         self._sent: dict[str, int] = {}
@@ -142,11 +143,20 @@ class Uploader:
             self._begin(self._waiting.pop(0))
         self._tell_progress(now)
 
+    def _is_another(self) -> bool:
+        """Whether a link has taken the directory's place since the start: the program's files aren't there."""
+        real = os.path.realpath(self._directory)
+        if real != self._root:
+            self._problem("root", f"{self._directory} isn't uploaded any more: it has become a link to {real}")
+        return real != self._root
+
     def _listing(self) -> dict[str, Version]:
         """Every file below the directory, by its relative path. Links to files in it are files; links to directories
         aren't followed, as they may lead in circles.
         """
-        found = {}
+        found = dict[str, Version]()
+        if self._is_another():
+            return found
         for folder, folders, files in os.walk(self._directory):
             folders[:] = [name for name in folders if not name.startswith((PRIVATE, RESERVED))]
             for name in files:
@@ -183,7 +193,7 @@ class Uploader:
     def _begin(self, path: str) -> None:
         file = below(self._directory, path)
         version = version_of(file)
-        if version is None or (os.path.islink(file) and leads_out(file, self._directory)):
+        if version is None or self._is_another() or (os.path.islink(file) and leads_out(file, self._directory)):
             return
         try:
             path.encode()

@@ -267,11 +267,11 @@ def _scope(context: Context, record: Record, definition: Definition) -> Scope:
             path = f"ProcessingOutputConfig.Outputs['{files[file]['OutputName']}'].S3Output.S3Uri"
             uri = f"{language.at(properties(name), path, path).rstrip('/')}/{files[file]['FilePath']}"
         bucket, key = split_uri(uri)
-        answer = context.moto.call("s3", "GET", f"/{bucket}/{key}")
-        if answer.status_code != 200:
+        data = context.moto.read(bucket, key)
+        if data is None:
             raise Unresolved(f"the property file {uri} isn't there")
         try:
-            return json.loads(answer.data)
+            return json.loads(data)
         except ValueError:
             raise Unresolved(f"the property file {uri} isn't JSON") from None
 

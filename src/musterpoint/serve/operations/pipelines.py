@@ -46,10 +46,10 @@ def _definition(request: Request) -> str | None:
     """The definition of the request, which can run; None: it has none."""
     text, place = request.parameters.get("PipelineDefinition"), request.parameters.get("PipelineDefinitionS3Location")
     if place:
-        answer = request.context.moto.call("s3", "GET", f"/{place['Bucket']}/{place['ObjectKey']}")
-        if answer.status_code != 200:
+        data = request.context.moto.read(place["Bucket"], place["ObjectKey"])
+        if data is None:
             raise invalid(f"PipelineDefinitionS3Location: s3://{place['Bucket']}/{place['ObjectKey']} can't be read")
-        text = answer.data.decode("utf-8", "replace")
+        text = data.decode("utf-8", "replace")
     if text is not None:
         pipeline_definition.read(text)
     return text

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from musterpoint.base.errors import UsageError
 from musterpoint.local.tree import BASE
 from musterpoint.serve import processing_request as requested
 from musterpoint.serve.errors import absent, in_use, invalid
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_jobs import bucket_of, where_it_runs
+from musterpoint.serve.operations.without_effect import without_effect
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
 from musterpoint.serve.state import PROCESSING as KIND
+from musterpoint.serve.training_request import in_tree
 
 _ECHOED = (
     "ProcessingInputs", "ProcessingOutputConfig", "ProcessingJobName", "ProcessingResources", "StoppingCondition",
@@ -28,7 +31,7 @@ def create(request: Request) -> Fields:
     tags = tags_of(parameters.pop("Tags", None))
     check(parameters)
     record = add_job(context, parameters, tags)
-    for text in _unfollowed(context, parameters):
+    for text in record.facts["_notes"]:
         context.say(f"{record.name}: {text}")
     return {"ProcessingJobArn": record.arn}
 
@@ -36,7 +39,8 @@ def create(request: Request) -> Fields:
 def add_job(context: Context, parameters: Fields, tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
     try:
-        return context.jobs.add(KIND, parameters["ProcessingJobName"], parameters, tags, parent)
+        notes = _unfollowed(context, parameters)
+        return context.jobs.add(KIND, parameters["ProcessingJobName"], parameters, tags, parent, notes)
     except AlreadyThere as there:
         raise in_use(
             "Job name must be unique within an AWS account and region, and a job with this name already exists "
@@ -74,9 +78,7 @@ def _check_input(given: Fields) -> None:
     bucket_of(source["S3Uri"])
     if given.get("AppManaged"):
         return
-    path = source.get("LocalPath", "")
-    if not path.startswith(requested.INPUTS + "/") or requested.below(path).startswith(".."):
-        raise invalid(f"Input {name}: LocalPath {path!r} must begin with {requested.INPUTS}/")
+    _check_path(f"Input {name}", source, requested.INPUTS)
     if source.get("S3InputMode") == "Pipe":
         raise invalid(f"Input {name}: muster serve brings the inputs of processing jobs as files (S3InputMode File)")
     if source.get("S3CompressionType") == "Gzip":
@@ -91,25 +93,43 @@ def _check_output(given: Fields) -> None:
     if place is None:
         raise invalid(f"Output {name}: expected S3Output")
     bucket_of(place["S3Uri"])
-    path = place.get("LocalPath", "")
-    if not given.get("AppManaged") and (not path.startswith(BASE + "/") or requested.below(path).startswith("..")):
-        raise invalid(f"Output {name}: LocalPath {path!r}: muster serve has outputs below {BASE} only")
+    if not given.get("AppManaged"):
+        _check_path(f"Output {name}", place, BASE)
+
+
+def _check_path(what: str, place: Fields, above: str) -> None:
+    try:
+        in_tree(place.get("LocalPath", ""), above)
+    except UsageError as error:
+        raise invalid(f"{what}: {error}") from None
+
+
+_FOLLOWED: Mapping[str, str] = {
+    "": "ProcessingJobName RoleArn Environment StoppingCondition AppSpecification ProcessingInputs",
+    "ProcessingOutputConfig": "Outputs",
+    "NetworkConfig": "EnableNetworkIsolation",
+    "ProcessingResources.ClusterConfig": "InstanceType InstanceCount VolumeSizeInGB",
+}
+_NOT_ENCRYPTED = "nothing is encrypted"
+_TEXTS: Mapping[str, str] = {
+    "ProcessingOutputConfig.KmsKeyId": _NOT_ENCRYPTED,
+    "ProcessingResources.ClusterConfig.VolumeKmsKeyId": _NOT_ENCRYPTED,
+    "NetworkConfig.VpcConfig": "the job has this machine's network",
+    "NetworkConfig.EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
+    "ExperimentConfig": "no experiment or trial is kept",
+}
 
 
 def _unfollowed(context: Context, parameters: Fields) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
     image, network = parameters["AppSpecification"]["ImageUri"], parameters.get("NetworkConfig") or {}
     said = where_it_runs(context, image, bool(network.get("EnableNetworkIsolation")))
-    if network.get("VpcConfig"):
-        said.append("VpcConfig: the job has this machine's network")
+    said += without_effect(parameters, _FOLLOWED, _TEXTS)
     late = [
         each["OutputName"] for each in requested.outputs(parameters) if each["S3Output"]["S3UploadMode"] == "Continuous"
     ]
     if late:
         said.append(f"S3UploadMode Continuous: {', '.join(late)} is uploaded when the job has ended")
-    cluster = parameters["ProcessingResources"]["ClusterConfig"]
-    if cluster.get("VolumeKmsKeyId") or (parameters.get("ProcessingOutputConfig") or {}).get("KmsKeyId"):
-        said.append("KmsKeyId: nothing is encrypted")
     return said
 
 

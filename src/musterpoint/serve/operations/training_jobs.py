@@ -12,6 +12,7 @@ from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
+from musterpoint.serve.operations.without_effect import without_effect
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
 from musterpoint.serve.state import TRAINING as KIND
 
@@ -33,7 +34,7 @@ def create(request: Request) -> Mapping[str, Any]:
     tags = tags_of(parameters.pop("Tags", None))
     check(context, parameters)
     record = add_job(context, parameters, tags)
-    for text in unfollowed(context, parameters):
+    for text in record.facts["_notes"]:
         context.say(f"{record.name}: {text}")
     return {"TrainingJobArn": record.arn}
 
@@ -41,7 +42,8 @@ def create(request: Request) -> Mapping[str, Any]:
 def add_job(context: Context, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
     """The new job, checked already, as it stands in the state; it is run from now on."""
     try:
-        return context.jobs.add(KIND, parameters["TrainingJobName"], parameters, tags, parent)
+        notes = unfollowed(context, parameters)
+        return context.jobs.add(KIND, parameters["TrainingJobName"], parameters, tags, parent, notes)
     except AlreadyThere as there:
         raise in_use(
             "Training job names must be unique within an AWS account and region, and a training job with this name "
@@ -117,7 +119,33 @@ def stop(request: Request) -> Mapping[str, Any]:
     return {}
 
 
+_FOLLOWED: Mapping[str, str] = {
+    "": "TrainingJobName HyperParameters RoleArn Environment RetryStrategy CheckpointConfig DebugHookConfig "
+    "EnableManagedSpotTraining EnableNetworkIsolation",
+    "AlgorithmSpecification": "TrainingImage TrainingInputMode MetricDefinitions ContainerEntrypoint "
+    "ContainerArguments",
+    "InputDataConfig": "ChannelName ContentType CompressionType InputMode",
+    "InputDataConfig.DataSource": "S3DataSource",
+    "OutputDataConfig": "S3OutputPath CompressionType",
+    "ResourceConfig": "InstanceType InstanceCount InstanceGroups VolumeSizeInGB",
+    "StoppingCondition": "MaxRuntimeInSeconds MaxWaitTimeInSeconds",
+}
+_NOT_ENCRYPTED = "nothing is encrypted"
 _TEXTS: Mapping[str, str] = {
+    "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "metrics are in CloudWatch only",
+    "AlgorithmSpecification.TrainingImageConfig": "images are this machine's own; none is pulled",
+    "InputDataConfig.RecordWrapperType": "files stay as they are; nothing is made a record",
+    "InputDataConfig.ShuffleConfig": "keys come in their order",
+    "OutputDataConfig.KmsKeyId": _NOT_ENCRYPTED,
+    "ResourceConfig.VolumeKmsKeyId": _NOT_ENCRYPTED,
+    "ResourceConfig.KeepAlivePeriodInSeconds": "there are no instances to keep, and no warm pool",
+    "ResourceConfig.TrainingPlanArn": "nothing is reserved here",
+    "ResourceConfig.InstancePlacementConfig": "all hosts are on this machine",
+    "ResourceConfig.InstancePreferences": "the job has the hosts of InstanceType and InstanceCount",
+    "StoppingCondition.MaxPendingTimeInSeconds": "a job is pending as long as others run (--max-jobs)",
+    "TensorBoardOutputConfig": "its configuration is passed on, and nothing of its LocalPath goes to S3",
+    "ProfilerConfig": "its configuration is passed on, and nothing is profiled",
+    "ExperimentConfig": "no experiment or trial is kept",
     "VpcConfig": "the job has this machine's network",
     "DebugRuleConfigurations": "no rules are evaluated; the hook's configuration is passed on",
     "ProfilerRuleConfigurations": "no rules are evaluated",
@@ -156,9 +184,10 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
         raise invalid(str(error)) from None
     _check_resources(parameters["ResourceConfig"])
     _check_spot(parameters)
-    checkpoints = requested.checkpoint_path(parameters)
-    if not checkpoints.startswith("/opt/ml/"):
-        raise invalid(f"CheckpointConfig.LocalPath {checkpoints}: muster serve has checkpoints below /opt/ml only")
+    try:
+        requested.in_tree(requested.checkpoint_path(parameters))
+    except UsageError as error:
+        raise invalid(f"CheckpointConfig: {error}") from None
     names = [channel["ChannelName"] for channel in parameters.get("InputDataConfig") or ()]
     if len(set(names)) < len(names):
         raise invalid(f"Duplicate channel names found: {', '.join(names)}")
@@ -238,6 +267,8 @@ def _check_groups(parameters: Mapping[str, Any]) -> None:
 
 def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Mapping[str, Any]) -> None:
     name, sources = channel["ChannelName"], channel.get("DataSource") or {}
+    if name in (".", ".."):
+        raise invalid(f"Channel {name}: no folder can have this name")
     source = sources.get("S3DataSource")
     if source is None:
         given = ", ".join(sources) or "none"
@@ -299,7 +330,7 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
     image = parameters["AlgorithmSpecification"]["TrainingImage"]
     said = where_it_runs(context, image, bool(parameters.get("EnableNetworkIsolation")))
-    said += [f"{field}: {text}" for field, text in _TEXTS.items() if parameters.get(field)]
+    said += without_effect(parameters, _FOLLOWED, _TEXTS)
     types = dict.fromkeys(group.instance_type for group in requested.groups(parameters))
     for unknown in (each for each in types if gpus_of(each) is None):
         said.append(f"{unknown}: muster serve doesn't know this instance type, and takes it as one without GPUs")
@@ -308,8 +339,4 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
         names = [each["ChannelName"] for each in channels if requested.input_mode(parameters, each) == mode]
         if names:
             said.append(f"{mode}: {', '.join(names)} is taken as File, and {text}")
-    if parameters["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
-        said.append("KeepAlivePeriodInSeconds: there are no instances to keep, and no warm pool")
-    if parameters["OutputDataConfig"].get("KmsKeyId") or parameters["ResourceConfig"].get("VolumeKmsKeyId"):
-        said.append("KmsKeyId: nothing is encrypted")
     return said

@@ -116,6 +116,17 @@ def test_a_change_settles_first_and_what_is_up_stays_up(bench: Bench) -> None:
     assert len(bench.store.begun) == 3, "what had gone up went up again"
 
 
+def test_a_link_in_the_directorys_place_is_not_followed(bench: Bench, tmp_path: Path) -> None:
+    bench.write("before")
+    bench.files.rename(tmp_path / "elsewhere")
+    bench.files.symlink_to(tmp_path / "elsewhere")
+    bench.write("after")
+    assert bench.turn(10.0) == []
+    bench.files.unlink()
+    bench.write("anew")
+    assert bench.turn(10.0) == ["anew"]
+
+
 def test_what_never_goes_up(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (".tmp.x/a", "a", "sub/b"):
         bench.write(name)

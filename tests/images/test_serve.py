@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import boto3
 import docker
 import pytest
 
 from musterpoint.local.docker_container import RUN
-from musterpoint.serve import Server
-from musterpoint.serve.api import ControlClient
+from musterpoint.serve import Client, Server
 from musterpoint.serve.running import read_exports
 from musterpoint.serve.settings import PORT
 
@@ -69,38 +67,24 @@ WITHIN = 5.0
 """Seconds in which the jobs of a server end that is killed."""
 
 
-class Contained:
-    """A server in a container, as its clients see it; it has what an Account asks of a Server."""
+class Contained(Client):
+    """A server in a container."""
 
-    def __init__(self, container: Any) -> None:
+    def __init__(self, container: Any, data: Path) -> None:
         with subprocess.Popen(["docker", "logs", "--follow", container.id], stdout=subprocess.PIPE) as logs:
             assert logs.stdout is not None and any(line.startswith(b"# ready: ") for line in logs.stdout)
             logs.kill()
         container.reload()
         said = container.exec_run(["muster", "serve", "--export"]).output.decode()
-        self.container, self.variables = container, read_exports(said)
         port = container.ports[f"{PORT}/tcp"][0]["HostPort"]
-        self.variables["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
-        self._control = ControlClient(self.variables)
-
-    def client(self, service: str) -> Any:
-        keys = {name: self.variables[name.upper()] for name in ("aws_access_key_id", "aws_secret_access_key")}
-        own = {"region_name": self.variables["AWS_REGION"], "endpoint_url": self.variables["AWS_ENDPOINT_URL"]}
-        return boto3.client(service, **own, **keys)
-
-    def wait(self, job: str, status: str = "") -> dict[str, Any]:
-        return self._control.ask(job, "wait", {"status": [status] if status else [], "timeout": 300.0})
-
-    def wait_for_output(self, job: str, text: str) -> None:
-        self._control.ask(job, "wait-for-output", {"text": text, "timeout": 300.0})
-
-    def log(self, job: str) -> str:
-        found = self.container.exec_run(["cat", f"/muster/muster-serve/jobs/{job}/log"]).output
-        return str(found.decode())
+        super().__init__({**read_exports(said), "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
+        self.container, self.data = container, data / "muster-serve"
 
 
 @pytest.fixture
-def contained(engine: docker.DockerClient, image: Callable[[str], str]) -> Iterator[Callable[..., Account]]:
+def contained(
+    engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
+) -> Iterator[Callable[..., Account]]:
     """Starts a server in a container; ``words`` are its options, ``volumes`` the daemon's socket, if any."""
     made: list[Any] = []
 
@@ -108,10 +92,10 @@ def contained(engine: docker.DockerClient, image: Callable[[str], str]) -> Itera
         made.append(
             engine.containers.run(
                 image("serve"), list(words), detach=True, labels={LABEL: "1"}, ports={PORT: ("127.0.0.1", None)},
-                volumes=list(volumes),
+                volumes=[f"{tmp_path}:/muster", *volumes],
             )
         )  # fmt: skip
-        return Account(Contained(made[-1]))  # type: ignore[arg-type]
+        return Account(Contained(made[-1], tmp_path))  # type: ignore[arg-type]
 
     yield start
     for each in made:

@@ -7,7 +7,7 @@ the server for each job (``job_main``), hears from it what becomes of the job, a
 To add an operation: a function ``(Request) -> response`` in ``operations/NOUN.py``, and a row in ``operations/table``.
 To add a kind of resource: a name for it (``State.add(kind, …)``).
 
-From Python: ``from musterpoint.serve import Server``.
+From Python: ``from musterpoint.serve import Server``; ``Client`` for a server that is elsewhere.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from musterpoint.serve.api import Server
+    from musterpoint.serve.api import Client, Server
 
-__all__ = ["Server"]
+__all__ = ["Client", "Server"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the class only when it is asked for: the command's options need no boto3."""
+    """Imports a class only when it is asked for: the command's options need no boto3."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("musterpoint.serve.api"), name)

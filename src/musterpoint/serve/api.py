@@ -82,40 +82,11 @@ class ControlClient:
             raise UsageError(f"no server answers at {self._url}: {error.reason}") from None
 
 
-class Server:
-    """A server of its own, in a process of its own, on a free port. Options are those of ``muster serve``.
+class Client:
+    """A server that runs, wherever that is. ``variables``: what ``muster serve --export`` prints there."""
 
-    ``data``: where what jobs leave lies; without it a directory that is removed at the end. ``environ``: the server's
-    variables in the place of this process's.
-
-    Raises:
-        UsageError: it can't be started; the message is the server's own.
-    """
-
-    def __init__(
-        self,
-        data: str | os.PathLike[str] | None = None,
-        *,
-        port: int = 0,
-        backend: str = "process",
-        image: Mapping[str, str] | None = None,
-        region: str | None = None,
-        max_jobs: int | None = None,
-        gpus: str = "real",
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._ours = "" if data is not None else tempfile.mkdtemp(prefix="muster-serve-")
-        self.data = Path(os.path.abspath(data if data is not None else self._ours))
-        words = ["--data", str(self.data), "--port", str(port), "--backend", backend, "--gpus", gpus]
-        options = (("--region", region), ("--max-jobs", max_jobs))
-        words += [word for flag, value in options if value is not None for word in (flag, str(value))]
-        words += [word for uri, local in (image or {}).items() for word in ("--image", f"{uri}={local}")]
-        self._process = _start(words, environ)
-        try:
-            self.variables = _read_ready(self._process)
-        except BaseException:
-            self._remove()
-            raise
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = dict(variables)
         self._control = ControlClient(self.variables)
 
     @property
@@ -126,11 +97,6 @@ class Server:
     def page(self) -> str:
         """The address of the page for browsers, with its token."""
         return f"{self.url}/?token={token_of(self.variables['AWS_SECRET_ACCESS_KEY'])}"
-
-    @property
-    def pid(self) -> int:
-        """The server's process."""
-        return self._process.pid
 
     def client(self, service: str, **options: Any) -> Any:
         """A boto3 client that talks to this server."""
@@ -179,6 +145,51 @@ class Server:
         """
         self._control.ask(job, "wait-for-output", {"text": text, "timeout": timeout}, timeout)
 
+    def reset(self) -> None:
+        """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
+        self._control.post("/_muster/reset", {})
+
+
+class Server(Client):
+    """A server of its own, in a process of its own, on a free port. Options are those of ``muster serve``.
+
+    ``data``: where what jobs leave lies; without it a directory that is removed at the end. ``environ``: the server's
+    variables in the place of this process's.
+
+    Raises:
+        UsageError: it can't be started; the message is the server's own.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        port: int = 0,
+        backend: str = "process",
+        image: Mapping[str, str] | None = None,
+        region: str | None = None,
+        max_jobs: int | None = None,
+        gpus: str = "real",
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._ours = "" if data is not None else tempfile.mkdtemp(prefix="muster-serve-")
+        self.data = Path(os.path.abspath(data if data is not None else self._ours))
+        words = ["--data", str(self.data), "--port", str(port), "--backend", backend, "--gpus", gpus]
+        options = (("--region", region), ("--max-jobs", max_jobs))
+        words += [word for flag, value in options if value is not None for word in (flag, str(value))]
+        words += [word for uri, local in (image or {}).items() for word in ("--image", f"{uri}={local}")]
+        self._process = _start(words, environ)
+        try:
+            super().__init__(_read_ready(self._process))
+        except BaseException:
+            self._remove()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
     def stop(self) -> None:
         """Ends the server, and at once the jobs that still run."""
         if self._process.poll() is None:
@@ -188,10 +199,6 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._remove()
-
-    def reset(self) -> None:
-        """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
-        self._control.post("/_muster/reset", {})
 
     def kill(self) -> None:
         """Kills the server as a crash would; its jobs end with it."""
@@ -242,4 +249,4 @@ def _read_ready(process: subprocess.Popen[str]) -> dict[str, str]:
     return running.read_exports(said)
 
 
-__all__ = ["Server"]
+__all__ = ["Client", "Server"]

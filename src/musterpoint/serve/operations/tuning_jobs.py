@@ -13,6 +13,7 @@ from musterpoint.serve.errors import ApiError, absent, in_use, invalid
 from musterpoint.serve.operations import Context, Request, training_jobs
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_jobs import check, unfollowed
+from musterpoint.serve.operations.without_effect import without_effect
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
 from musterpoint.serve.state import TRAINING as TRAINING_JOB
 
@@ -56,20 +57,11 @@ def add(request: Request, parent: str = "") -> Record:
 
 def _unfollowed(context: Context, parameters: Fields) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
-    config = parameters["HyperParameterTuningJobConfig"]
+    strategy = parameters["HyperParameterTuningJobConfig"]["Strategy"]
     said = []
-    if config["Strategy"] in ("Bayesian", "Hyperband"):
-        said.append(f"{config['Strategy']}: values are drawn at random, whatever earlier jobs came to")
-    if config["Strategy"] == "Hyperband" or config.get("TrainingJobEarlyStoppingType") == "Auto":
-        said.append("early stopping: every training job runs to its end")
-    if config.get("TuningJobCompletionCriteria"):
-        said.append("TuningJobCompletionCriteria: the tuning job ends with its last training job")
-    if config["ResourceLimits"].get("MaxRuntimeInSeconds"):
-        said.append("MaxRuntimeInSeconds of ResourceLimits: only the time of each training job is limited")
-    if (parameters.get("Autotune") or {}).get("Mode") == "Enabled":
-        said.append("Autotune: nothing is chosen that the request leaves out")
-    if parameters.get("WarmStartConfig"):
-        said.append("WarmStartConfig: nothing is learned from the parents")
+    if strategy in ("Bayesian", "Hyperband"):
+        said.append(f"{strategy}: values are drawn at random, whatever earlier jobs came to; every one runs to its end")
+    said += without_effect(parameters, _FOLLOWED, _TEXTS)
     for definition in definitions(parameters):
         said += unfollowed(context, training_request(parameters, definition, "", {}))
     return list(dict.fromkeys(said))
@@ -299,6 +291,33 @@ _TAKEN = (
     "RetryStrategy",
 )  # fmt: skip
 """What a job has of its definition as it stands."""
+
+
+_RANGES = "IntegerParameterRanges ContinuousParameterRanges CategoricalParameterRanges"
+_FOLLOWED: Mapping[str, str] = {
+    "": "HyperParameterTuningJobName",
+    "HyperParameterTuningJobConfig": "Strategy HyperParameterTuningJobObjective RandomSeed",
+    "HyperParameterTuningJobConfig.ResourceLimits": "MaxNumberOfTrainingJobs MaxParallelTrainingJobs",
+    "HyperParameterTuningJobConfig.ParameterRanges": _RANGES,
+    **{
+        f"{definition}{field}": names
+        for definition in ("TrainingJobDefinition", "TrainingJobDefinitions")
+        for field, names in (
+            ("", f"DefinitionName TuningObjective StaticHyperParameters AlgorithmSpecification {' '.join(_TAKEN)}"),
+            (".HyperParameterRanges", _RANGES),
+            (".HyperParameterTuningResourceConfig", "InstanceType InstanceCount VolumeSizeInGB"),
+        )
+    },
+}
+"""Of a definition, also what is said of its training jobs."""
+_TEXTS: Mapping[str, str] = {
+    "Autotune": "nothing is chosen that the request leaves out",
+    "WarmStartConfig": "nothing is learned from the parents",
+    "HyperParameterTuningJobConfig.StrategyConfig": "values are drawn at random",
+    "HyperParameterTuningJobConfig.TrainingJobEarlyStoppingType": "every training job runs to its end",
+    "HyperParameterTuningJobConfig.TuningJobCompletionCriteria": "the tuning job ends with its last training job",
+    "HyperParameterTuningJobConfig.ResourceLimits.MaxRuntimeInSeconds": "only each training job's own time is limited",
+}
 
 
 def definitions(parameters: Fields) -> Sequence[Fields]:

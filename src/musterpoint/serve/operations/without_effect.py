@@ -18,7 +18,7 @@ def without_effect(request: Mapping[str, Any], followed: Texts, texts: Texts) ->
 
 
 def _said(value: Any, texts: Texts, path: str) -> Iterator[str]:
-    if value in (None, False, "", {}, []):
+    if value in (None, False, "", "Off", {}, []):
         return
     if path in texts:
         if texts[path]:

@@ -85,18 +85,20 @@ class Reaper:
     def __init__(self, engine: Engine, own: OwnContainer, command: Sequence[str]) -> None:
         self._engine = engine.new_connection()
         self._container = self._engine.create(reaper_body(own, command))
-        self._stdin = self._engine.stdin(self._container)
-        self._engine.start(self._container)
+        try:
+            self._stdin = self._engine.stdin(self._container)
+            self._engine.start(self._container)
+        except EngineError:
+            self._engine.remove(self._container)
+            raise
         self.owner = OF_CONTAINER + self._container
         self.returncode = 0
 
     def communicate(self, data: bytes) -> None:
         """Says that the run is over, and waits until everything of it is gone."""
         try:
-            with self._stdin:
-                self._stdin.sendall(data)
-                self._stdin.shutdown(socket.SHUT_WR)
-                self.returncode = self._engine.wait(self._container)
+            self._stdin.end(data)
+            self.returncode = self._engine.wait(self._container)
         except (EngineError, OSError) as error:
             self.returncode = 0 if isinstance(error, EngineError) and error.is_gone else 1
         finally:

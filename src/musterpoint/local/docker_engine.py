@@ -38,6 +38,23 @@ def own_identity() -> str:
     return ""
 
 
+class Stdin:
+    """A container's stdin, which ends with this connection.
+
+    held: the object of the SDK; its connection ends with it.
+    """
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+
+    def end(self, last: bytes = b"") -> None:
+        """Sends ``last``, and ends it. Raises OSError: the container has ended."""
+        connection: socket.socket = getattr(self._held, "_sock", self._held)
+        with contextlib.closing(self._held), connection:
+            connection.sendall(last)
+            connection.shutdown(socket.SHUT_WR)
+
+
 class Engine:
     """One connection to the daemon; each thread needs its own (:meth:`new_connection`).
 
@@ -107,11 +124,9 @@ class Engine:
         places = {each["Destination"]: each["Source"] for each in found["Mounts"] if each.get("Source")}
         return OwnContainer(identity, found["Image"], tuple(found["Config"].get("Env") or ()), places)
 
-    def stdin(self, container: str) -> socket.socket:
-        """What is sent here is the container's stdin, which ends with this connection."""
-        held = self._call("attach_socket", container, {"stdin": 1, "stream": 1})
-        connection: socket.socket = getattr(held, "_sock", held)
-        return connection
+    def stdin(self, container: str) -> Stdin:
+        """The stdin of a container that hasn't started yet."""
+        return Stdin(self._call("attach_socket", container, {"stdin": 1, "stream": 1}))
 
     def join(self, container: str, network: str) -> str:
         """Gives a container an address in another network, too; the address."""

@@ -36,7 +36,8 @@ CHANGING = (
 def body(model, net, x, y, ids, spec, backward, teacher):
     """One microbatch; ``model`` and ``net`` are the same in one process."""
     kind = spec["loss"]
-    with torch.autocast("cpu", torch.bfloat16, enabled=spec["autocast"]):
+    # with the cache gradients of a weight that is used twice are summed in bfloat16, and on another rank they aren't
+    with torch.autocast("cpu", torch.bfloat16, enabled=spec["autocast"], cache_enabled=False):
         if kind == "adversarial":
             x = x.detach().requires_grad_()
             (direction,) = torch.autograd.grad(functional.cross_entropy(model(x, ids), y), x)

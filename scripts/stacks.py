@@ -168,6 +168,13 @@ def examples(torch: Path) -> list[Path]:
     return [cached("examples", wanted, over=[torch], steps=[plain, loads])]
 
 
+def examples_horovod(torch: Path) -> list[Path]:
+    """The same, and Horovod."""
+    base = cached("horovod-base", HOROVOD_BASE, over=[torch])
+    loads = ("{env}/bin/python", "-c", "import horovod.torch, torchvision.datasets")
+    return [cached("examples-horovod", (), over=[*examples(torch), *horovod(torch), base, torch], steps=[loads])]
+
+
 def ray(torch: Path) -> list[Path]:
     """Ray with Ray Train, over the environment of ``torch``."""
     return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]

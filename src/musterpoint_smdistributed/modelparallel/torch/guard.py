@@ -455,15 +455,14 @@ class Guard:
         """A call has taken along attributes, in the graph that it is in here."""
         task = current()
         for each in brought:
-            held, own = vars_of(self._names.modules[each.place.module]), each.place.module in self._own
-            is_buffer = each.place.attribute in held["_buffers"]
-            value = each.value
-            if own or not is_buffer:
-                table = held["_buffers"] if is_buffer else held
-                value = table[each.place.attribute] = poured(table.get(each.place.attribute), value)
+            (module, name), value = each.place, each.value
+            held, own = vars_of(self._names.modules[module]), module in self._own
+            table = held["_buffers"] if name in held["_buffers"] else held
+            if own or table is held:
+                value = table[name] = poured(table.get(name), value)
             if task is not None and not own:
                 task.fresh[each.place] = value
-            if is_buffer and own:
+            elif table is not held:
                 self._names.find_buffers()
         if brought:
             self._looked.clear()

@@ -26,8 +26,8 @@ from .agreement import END, GatherOrder
 from .errors import SMPStepError
 from .model_state import PARTIAL
 
-_FREED = "out of bounds for storage of size 0"
-"""What torch says of a gathered parameter that has been given up."""
+_FREED, _UNUSED = "out of bounds for storage of size 0", "not have been used in the graph"
+"""What torch says of a gathered parameter that has been given up, and of one that has become a part again."""
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 """Modules whose gradients may be sparse."""
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -109,8 +109,7 @@ class Sharding:
 
         The first time it is watched for parameters that are used outside of their modules.
         """
-        key = (name, torch.is_grad_enabled())
-        reaching = Reaching(self)
+        key, reaching = (name, torch.is_grad_enabled()), Reaching(self)
         self.order.begin(calls)
         with contextlib.ExitStack() as stack:
             if self._reaches.get(key, True):
@@ -120,12 +119,13 @@ class Sharding:
                 yield
                 self.order.end()
             except RuntimeError as error:
-                if _FREED not in str(error):
+                if _FREED not in str(error) and _UNUSED not in str(error):
                     raise
                 raise SMPStepError(
-                    "a backward pass needs a weight that an earlier one has given up: in a step with several passes "
-                    "(retain_graph, autograd.grad) somebody uses a weight of another module, which stays gathered "
-                    "until the first pass is through. Set sdp_param_persistence_threshold to 0"
+                    f"{error} " * (_UNUSED in str(error)) + "a backward pass needs a weight that an earlier one has "
+                    "given up: in a step with several passes (retain_graph, autograd.grad) somebody uses a weight of "
+                    "another module, which stays gathered until the first pass is through. Set "
+                    "sdp_param_persistence_threshold to 0"
                 ) from error
         self._reaches[key] = reaching.found
         self.reshard()
@@ -149,8 +149,7 @@ class Sharding:
         for group in optimizer.param_groups:
             group["params"] = [self._replaced.get(each, each) for each in group["params"]]
         for old in [each for each in optimizer.state if each in self._replaced]:
-            new = self._replaced[old]
-            values = optimizer.state.pop(old)
+            new, values = self._replaced[old], optimizer.state.pop(old)
             optimizer.state[new] = {name: part_of(value, new) for name, value in values.items()}
 
     def _watch(self, groups: list[nn.Module]) -> None:
@@ -253,8 +252,8 @@ def gathered(part: DTensor) -> torch.Tensor:
 
 def mesh_of(device: torch.device | None, ranks: int, degree: int) -> DeviceMesh:
     """The mesh of ``ranks`` in groups of ``degree``, neighbours first: parts travel over the shortest way."""
-    kind = "cuda" if device is not None else "cpu"
-    return init_device_mesh(kind, (ranks // degree, degree), mesh_dim_names=("replicate", "shard"))
+    kind, shape = "cpu" if device is None else "cuda", (ranks // degree, degree)
+    return init_device_mesh(kind, shape, mesh_dim_names=("replicate", "shard"))
 
 
 def part_of(value: Any, parameter: torch.Tensor) -> Any:
@@ -427,8 +426,7 @@ def _changes_its_input(module: nn.Module) -> bool:
 
 def _staying(groups: list[nn.Module], ignored: set[nn.Parameter], limits: Limits) -> set[nn.Module]:
     """The groups that stay gathered until their backward pass."""
-    staying: set[nn.Module] = set()
-    live = 0
+    staying, live = set[nn.Module](), 0
     for group in groups:
         sizes = [each.numel() for each in group.parameters() if each not in ignored]
         if max(sizes) < limits.persistent and live + sum(sizes) <= limits.live:

@@ -13,6 +13,8 @@ from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.embedded.programs.registry import Texts
 
 _TERM = 1 << (15 - 1)
+_LOOKS = 1000
+"""At PID 1, until it sleeps at two in a row; a busy machine may keep it from that."""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The machine's first PID namespace (``PROC_PID_INIT_INO`` in Linux's ``proc_ns.h``): its PID 1 is no container's."""
 
@@ -26,17 +28,22 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     its last command, a script without a handler. Never the machine's own PID 1, nor one that didn't start us, nor one
     that waits for signals (tini, ``docker run --init``).
     """
-    own = os.getpid() if own_pid is None else own_pid
-    if own == 1:
-        return ""
-    fields = tree.read_status(1, proc)
+    own, fields, sleeps = os.getpid() if own_pid is None else own_pid, dict[str, str](), 0
     try:
-        if not fields or os.readlink(f"{proc}/self") != str(own) or _mask(fields, "SigCgt", "SigBlk") & _TERM:
+        if own == 1 or os.readlink(f"{proc}/self") != str(own):
             return ""
-        if os.readlink(f"{proc}/self/ns/pid") == _FIRST_NAMESPACE or not _above(own, proc) or _waits_for_signals(proc):
+        if os.readlink(f"{proc}/self/ns/pid") == _FIRST_NAMESPACE or not _above(own, proc):
             return ""
     except OSError:
         return ""
+    for _ in range(_LOOKS):  # one that has just been woken from its wait for signals shows nothing of it
+        fields = tree.read_status(1, proc)
+        if not fields or _mask(fields, "SigCgt", "SigBlk") & _TERM or _waits_for_signals(proc):
+            return ""
+        sleeps = 0 if fields.get("State", "").strip().startswith("R") else sleeps + 1
+        if sleeps == 2:
+            break
+        os.sched_yield()
     return fields.get("Name", "").strip() or "without a name"
 
 

@@ -197,7 +197,7 @@ class History:
         self._directory, self._place, self._log = disk.folder / "checkpoints", disk.folder / "place", folder / "log"
         self._directory.mkdir()
         (self._directory / OWN).write_text("the user's")
-        write_owned(str(self._directory))  # as the first start's restore does
+        write_owned(str(self._directory), "j")  # as the first start's restore does
         self._shelf = Shelf(str(self._place), {})
         self._announced, self._step = 0, -1
         self._turn = 0

@@ -174,7 +174,7 @@ class History:
         for directory in self._directories:
             directory.mkdir()
             (directory / OWN).write_text("the user's")
-            write_owned(str(directory))  # as the first start's restore does
+            write_owned(str(directory), "j")  # as the first start's restore does
 
     def job(self) -> list[str]:
         """One job; what didn't hold."""

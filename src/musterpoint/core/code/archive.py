@@ -296,6 +296,8 @@ class _Tree:
         place = below(self._folder, path)
         try:
             if member.kind == "directory":
+                if path in self._links:
+                    raise _LeftOut("a link has its name")
                 os.makedirs(place, exist_ok=True)
                 os.chmod(place, 0o700 | member.mode & 0o055)
                 return

@@ -11,6 +11,8 @@ from musterpoint.base.settings import REMOVED
 WORDS = ("sharded", "manifest")
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LOCAL = re.compile(r"(file|local)://", re.IGNORECASE)
+"""fsspec's names for this host's files."""
 
 
 class Channel(NamedTuple):
@@ -71,8 +73,8 @@ def place_of(text: str, cwd: str, where: str) -> str:
     Raises:
         UsageError: it is empty, or a URI without a place.
     """
-    if text.startswith("file://"):
-        text = "/" + text.removeprefix("file://").lstrip("/")
+    if (local := _LOCAL.match(text)) is not None:
+        text = "/" + text[local.end() :].lstrip("/")
     if is_path(text) and text:
         return os.path.abspath(os.path.join(cwd, text))
     _scheme, _, place = text.partition("://")

@@ -86,7 +86,9 @@ class Carrier:
             files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept)
         data: dict[str, Any] = {}
         if self._keeping is not None:
-            kept = self._keeping.finish(self._left(outcome), not outcome.code, outcome.cut_off)
+            # a stop is no failure where every rank here has saved what it had and ended with 0
+            clean = not outcome.code or (outcome.failure is None and not outcome.cut_off)
+            kept = self._keeping.finish(self._left(outcome), clean, outcome.cut_off)
             data["checkpoints"] = kept._asdict()
         if plan.upload is not None:
             sender = _Sender(runtime, self._left(outcome), self._grace)
@@ -120,7 +122,12 @@ def _upload(
     sender.runtime.signals.route_to(sender.on_signal)
     found = []
     for what, directory, name in wanted:
-        if not directory or not os.path.lexists(directory):
+        if not directory:
+            continue
+        if not os.path.isdir(directory) and (os.path.lexists(directory) or what == "model"):
+            kind = "is no directory any more" if os.path.lexists(directory) else "isn't there any more"
+            say(f"warning: {directory} {kind}: nothing of it is sent")
+            found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": f"{directory} {kind}"})
             continue
         if (now := os.path.realpath(directory)) != sources.get(directory, now):
             problem = f"{directory} isn't sent: it was {sources[directory]} before the ranks, and leads to {now} now"

@@ -66,6 +66,8 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
         uri = options.upload.removesuffix(FILES)
         upload = Upload(place_of(uri, cwd, f"--upload={options.upload}"), uri != options.upload)
         sent = {"SM_MODEL_DIR": job.paths.model, "SM_OUTPUT_DATA_DIR": job.paths.output_data}
+        if target is not None:  # a restore moves away what is no checkpoint
+            sent["SM_CHECKPOINT_DIR"] = job.paths.checkpoints
         _check_apart(f"--upload={options.upload}", upload.uri, sent)
     folder = job.paths.input_data or os.path.join(_base(job), "hosts", job.current_host, "input", "data")
     hosts = job.group_hosts if job.in_group else job.hosts

@@ -8,6 +8,7 @@ ends when stdin does. Its failures end nothing: it tries again, and says at the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -16,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from musterpoint.base.below import below, notes_of
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
@@ -38,6 +39,8 @@ REFUSALS = 3
 NICE = 5
 MISSES = 2
 """How often in a row a checkpoint may change while it goes up before that is said."""
+UNKEPT = 60.0
+"""Seconds after which files of which nothing is whole are said."""
 ABSENT: Version = (-2, 0, 0)
 """The version of a file of the newest checkpoint that isn't here as it is there."""
 ATTEMPTS = "attempts"
@@ -84,7 +87,8 @@ class Keeper:
         self._number: int | None = None
         self._known: dict[tuple[str, Version], Entry] = {}
         self._up: dict[str, Any] = {}
-        self._sights = Sights(os.path.join(self._state, ATTEMPTS), request["run"], int(request["attempt"]))
+        path, several = os.path.join(self._state, ATTEMPTS), request["ranks"] > 1
+        self._sights = Sights(path, request["run"], int(request["attempt"]), several)
         self._first: dict[str, Any] = {}
         self._found: dict[tuple[str, Any], bool] = {}
         self._uploading: Unit | None = None
@@ -100,18 +104,21 @@ class Keeper:
         self._is_over = False
         self._problem, self._count, self._bytes = "", 0, 0
         self._quiet_at, self._every, self._has_finished = 0.0, LOOK_EVERY, False
+        self._moved: Callable[[], frozenset[str]] = frozenset
+        self._seen_at: float | None = None
+        self._has_warned = False
 
     def run(self) -> None:
         shutil.rmtree(os.path.join(self._state, "held"), ignore_errors=True)
         said = os.path.join(self._state, SAID_FOLDER)
         os.makedirs(said, exist_ok=True)
-        os.makedirs(self._directory, exist_ok=True)
         for word, about in self._request["told"]:
             self._handle(word, about) if word == "attempt" else self._events.put((word, about))
         threading.Thread(target=self._listen, daemon=True).start()
         watches = [
             DirectoryWatch(path, lambda: self._events.put(("changed", None))) for path in (self._directory, said)
         ]
+        self._moved = lambda: watches[0].moved
         self._baseline()
         emit(watching=all(watch.works for watch in watches))
         while not self._is_finished():
@@ -239,6 +246,7 @@ class Keeper:
             self._found.setdefault((unit.name, unit.version), is_old)
         newest = self._sights.newest(units, self._is_over)
         candidates = [unit for unit in newest if self._up.get(unit.name) != unit.version]
+        self._warn(now, units)
         if candidates and (self._until is None or now < self._until):
             self._upload(min(candidates, key=self._sights.order_of))
             return
@@ -251,12 +259,23 @@ class Keeper:
                 self._has_finished = True
                 emit(finished=True)
 
+    def _warn(self, now: float, units: list[Unit]) -> None:
+        """Says once, while the job trains, why nothing of what is here counts as whole."""
+        if self._up or not units or any(unit.is_whole for unit in units):
+            self._seen_at = None
+        elif self._seen_at is None:
+            self._seen_at = now
+        elif now - self._seen_at >= UNKEPT and not self._has_warned:
+            self._has_warned = True
+            emit(problem=f"nothing is kept yet: {units[0].why_not}")
+
     def _looked(self, is_over: bool = False) -> Look:
-        return look_at(self._directory, self._world, is_over, tuple(self._request["marks"]), self._said(), self._own)
+        marks, moved = tuple(self._request["marks"]), self._moved()
+        return look_at(self._directory, self._world, is_over, marks, self._said(), self._own, moved)
 
     def _said(self) -> frozenset[str]:
         try:
-            with open(os.path.join(self._state, SAID), encoding="utf-8") as file:
+            with open(os.path.join(self._state, SAID), encoding="utf-8", errors="surrogateescape") as file:
                 paths = [
                     os.path.relpath(os.path.realpath(line.rstrip("\n")), os.path.realpath(self._directory))
                     for line in file
@@ -280,10 +299,10 @@ class Keeper:
         that aren't at the store yet, and looks whether they are still the same.
         """
         began, held = time.monotonic(), os.path.join(self._state, "held")
+        entries, outgoing, sent = list[Entry](), list[Outgoing](), 0
         try:
             self._check_owner()
             os.makedirs(held, exist_ok=True)
-            entries, outgoing, sent = list[Entry](), list[Outgoing](), 0
             for number, (path, facts) in enumerate(sorted(unit.files.items())):
                 known = self._known.get((path, facts.version))
                 if known is not None:
@@ -297,7 +316,9 @@ class Keeper:
                 except OSError:
                     link = source
                 key = f"{prefix}/{path}"
-                entries.append(Entry(path, facts.size, sha256_of(link), key, self._place, unit.everywhere))
+                digest = sha256_of(link)
+                its = Entry(path, facts.size, digest, key, self._place, unit.everywhere, "", facts.changed)
+                entries.append(its)
                 outgoing.append(Outgoing(link, key, facts.size))
                 _check_same(link, path, facts)
             put_all(self._shelf.store, outgoing, Terms(note=lambda words: emit(problem=words), until=self._until))
@@ -314,6 +335,8 @@ class Keeper:
                 self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
             self._events.put(("uploaded", (unit, part, sent, time.monotonic() - began, None)))
         except (StoreError, OSError, _Changed, _Taken) as error:
+            with contextlib.suppress(StoreError):  # a store that was full has room again
+                self._shelf.store.delete([file.name for file in outgoing])
             self._events.put(("uploaded", (unit, None, 0, 0.0, error)))
         except Exception as error:  # a failure of the library's
             self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))

@@ -328,13 +328,15 @@ def _not_renamed(look: Look, folder: str, files: dict[str, Facts]) -> str:
     if folder:
         return f"{folder} has no mark that says it is whole (--checkpoint-complete, or renaming it into place)"
     for name, facts in files.items():
-        if not facts.was_renamed and not name.endswith(_TELLS):
+        if not facts.was_renamed and name not in look.moved and not name.endswith(_TELLS):
             return f"{name} wasn't renamed into place (--checkpoint-complete)"
     return ""
 
 
 def _folder_was_renamed(look: Look, folder: str, files: dict[str, Facts]) -> bool:
     """A rename changes the folder's own second time only, and comes after every write into it."""
+    if folder in look.moved:
+        return True
     try:
         facts = os.stat(look.path(folder))
     except OSError:

@@ -62,7 +62,8 @@ class Look(NamedTuple):
     ``is_over``: every rank has ended well, so that nothing is being written any more.
     ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole. ``links``: of
     links to something below the root, their targets, relative; they aren't among the files and folders. ``outside``:
-    links to folders elsewhere, which aren't followed.
+    links to folders elsewhere, which aren't followed. ``moved``: files and folders of which the system has told that
+    they were renamed, and that nothing was written into them since.
     """
 
     root: str
@@ -74,6 +75,7 @@ class Look(NamedTuple):
     said: frozenset[str] = frozenset()
     links: Mapping[str, str] = {}
     outside: tuple[str, ...] = ()
+    moved: frozenset[str] = frozenset()
 
     def path(self, name: str) -> str:
         return below(self.root, name)
@@ -110,6 +112,7 @@ def look_at(
     marks: tuple[str, ...] = (),
     said: frozenset[str] = frozenset(),
     own: Mapping[str, tuple[int, int]] = {},
+    moved: frozenset[str] = frozenset(),
 ) -> Look:
     """Everything below ``root``, as it is now, without what is the user's ``own`` and folders of ours. A link to a file
     elsewhere is a file.
@@ -147,7 +150,7 @@ def look_at(
                 waiting.append(path)
             elif entry.is_symlink():
                 outside.append(path)
-    return Look(root, folders, subfolders, world, is_over, marks, said, links, tuple(outside))
+    return Look(root, folders, subfolders, world, is_over, marks, said, links, tuple(outside), moved)
 
 
 def _is_inside(root: str, link: str) -> bool:
@@ -161,8 +164,8 @@ def owned(directory: str) -> dict[str, tuple[int, int]]:
     """
     try:
         with open(os.path.join(notes_of(directory), OWN), encoding="utf-8", errors="surrogateescape") as file:
-            return {name: (size, changed) for name, size, changed in json.load(file)}
-    except (OSError, ValueError):
+            return {name: (size, changed) for name, size, changed in json.load(file)["files"]}
+    except (OSError, ValueError, TypeError, KeyError):
         return {}
 
 

@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     place, and the place of the host that wrote it.
 
     ``everywhere``: whether the other hosts read it, too. ``link``: the relative target of a link, which has no bytes.
+    ``changed``: when its content was last changed (ns).
     """
 
     path: str
@@ -41,11 +42,13 @@ class Entry(NamedTuple):
     place: int
     everywhere: bool
     link: str = ""
+    changed: int = 0
 
     def check(self) -> None:
         """Raises a ForeignName, or a TypeError, where this can't be a file of a checkpoint."""
         parts_of(self.path)
-        if not (isinstance(self.size, int) and isinstance(self.place, int) and self.size >= 0):
+        numbers = self.size, self.place, self.changed
+        if not all(isinstance(each, int) and abs(each) < 1 << 62 for each in numbers) or self.size < 0:
             raise TypeError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
         if self.link:
             link_target(self.path, self.link)

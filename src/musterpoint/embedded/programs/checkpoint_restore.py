@@ -43,7 +43,7 @@ def restore(request: dict[str, Any], terms: Terms) -> dict[str, Any]:
     """
     began, directory = time.monotonic(), request["directory"]
     os.makedirs(directory, exist_ok=True)
-    write_owned(directory)
+    write_owned(directory, request["job"])
     said = os.path.join(notes_of(directory), SAID_FOLDER)
     shutil.rmtree(said, ignore_errors=True)
     os.makedirs(said, exist_ok=True)
@@ -58,9 +58,13 @@ def restore(request: dict[str, Any], terms: Terms) -> dict[str, Any]:
     return {**found, "owner": owner, "seconds": time.monotonic() - began}
 
 
-def write_owned(directory: str) -> None:
-    """Writes down which files are there before the job's first start, unless that was done: the user's own."""
-    if os.path.exists(os.path.join(notes_of(directory), OWN)):
+def write_owned(directory: str, job: str) -> None:
+    """Writes down which files are there before the first start of ``job``, unless that was done: the user's own. They
+    are others' too, where another job has had the directory before.
+    """
+    store = DirectoryStore(notes_of(directory))
+    before = store.read(OWN)
+    if before is not None and job_of(before) == job:
         return
     found = []
     for folder, folders, names in os.walk(directory):
@@ -71,8 +75,16 @@ def write_owned(directory: str) -> None:
             size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
             if not name.startswith(RESERVED):
                 found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
-    data = json.dumps(found).encode()
-    DirectoryStore(notes_of(directory)).write(OWN, data, only_new=True)  # another host may have been quicker
+    # another host of the job may have been quicker
+    store.write(OWN, json.dumps({"job": job, "files": found}).encode(), only_new=before is None)
+
+
+def job_of(data: bytes) -> str:
+    """The job for which the user's own files were written down; empty: half a file."""
+    try:
+        return str(json.loads(data)["job"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def _restored_from(shelf: Shelf, request: dict[str, Any], terms: Terms) -> dict[str, Any]:
@@ -127,6 +139,8 @@ def _bring(shelf: Shelf, manifest: Manifest, entries: list[Entry], request: dict
                 os.symlink(entry.link, part)
             else:
                 number += 1
+                if entry.changed:  # programs look for the newest by the times
+                    os.utime(part, ns=(entry.changed, entry.changed))
             tree.put(part, entry.path)
         for path, text in texts.items():
             part = os.path.join(parts, "text")

@@ -24,10 +24,12 @@ Its = tuple[tuple[str, Version], ...]
 
 
 class Sights:
-    """``path``: a file by which a keeper that is started in the place of another one of the same ``run`` knows this."""
+    """``path``: a file by which a keeper that is started in the place of another one of the same ``run`` knows this.
+    ``several``: whether there are several ranks, of which one may write after another one's mark.
+    """
 
-    def __init__(self, path: str, run: str, attempt: int) -> None:
-        self._path, self._run, self._attempt = path, run, attempt
+    def __init__(self, path: str, run: str, attempt: int, several: bool = True) -> None:
+        self._path, self._run, self._attempt, self._several = path, run, attempt, several
         self._whole: dict[str, tuple[Its, int]] = {}
         self._left: dict[str, tuple[Its, int]] = {}
         self._before_mark: dict[str, Its] = {}
@@ -67,10 +69,11 @@ class Sights:
         changed = {path for path, its in before.items() if now.get(path) != its}
         if unit.mark in before and unit.mark in now:
             old = dict(self._before_mark.get(unit.name, ()))
-            late = {path for path in changed & set(now) if old.get(path) == before[path]}  # another rank's, say
-            return unit.mark not in changed and changed != late
+            late = {path for path in changed & set(now) if old.get(path) == before[path]}  # another rank's
+            return unit.mark not in changed and changed != (late if self._several else set())
         is_folder = any(path.startswith(f"{unit.name}/") for path in now)  # else each file is a checkpoint of its own
-        return is_folder and bool(changed) and not set(now.items()) - set(before.items())
+        is_mixed = len(changed) < len(before) or not set(now.items()) - set(before.items())
+        return is_folder and bool(changed) and is_mixed
 
     def was_whole(self, name: str, version: Its) -> None:
         """It was whole in this version before anything was seen here."""

@@ -30,7 +30,8 @@ class DirectoryWatch:
     """
 
     def __init__(self, root: str, on_change: Callable[[], None]) -> None:
-        self.works = False
+        self.works, self.moved = False, frozenset[str]()
+        """Files and folders that were renamed to their names, relative, and not written into since."""
         self._root, self._on_change = root, on_change
         self._folders: dict[int, str] = {}
         try:
@@ -60,6 +61,11 @@ class DirectoryWatch:
             return True
         return not [path for path in inner if not self._add(path)]
 
+    def _note(self, path: str, is_moved: bool) -> None:
+        parts = path.split("/")
+        written = {"/".join(parts[:at]) for at in range(1, len(parts) + (not is_moved))}
+        self.moved = (self.moved - written) | ({path} if is_moved else set())
+
     def _read(self) -> None:
         while True:
             try:
@@ -76,6 +82,8 @@ class DirectoryWatch:
                     continue
                 folder, is_ours = self._folders.get(watch), False
                 self.works = self.works and not (mask & _GONE and folder == self._root)
+                if folder is not None:
+                    self._note(os.path.relpath(os.path.join(folder, name), self._root), bool(mask & _MOVED_TO))
                 if folder is not None and mask & _IS_FOLDER and mask & (_CREATE | _MOVED_TO):
                     self._add(os.path.join(folder, name))
             if not is_ours:

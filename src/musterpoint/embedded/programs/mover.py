@@ -7,6 +7,7 @@ when stdin does. :data:`ACTIONS` has what it can do.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Sequence
 
-from musterpoint.base.below import ForeignName, below, leads_out
+from musterpoint.base.below import ForeignName, below, leads_out, parts_of
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.transfer import (
@@ -124,13 +125,15 @@ def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Ite
     try:
         prefix, *names = json.loads(store.read(item.name) or b"")
         place = prefix["prefix"]
-        if not all(isinstance(name, str) for name in names):
+        if not all(isinstance(name, str) for name in (place, *names)):
             raise TypeError
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise StoreError(
             f'{uri} is no manifest: expected a JSON list, first {{"prefix": URI}}, then names below it'
         ) from None
-    if not str(place).endswith("/"):
+    if place.partition("://")[0] != uri.partition("://")[0] if "://" in uri else "://" in place:
+        raise StoreError(f"{uri} names {place!r}, which is a place of another kind: expected one as its own")
+    if not place.endswith("/"):
         place += "/"
     source = open_store(place, request["access"])
     found = _of_names(source, names, MOST_ASKED)
@@ -213,16 +216,39 @@ def _files_of(root: str, folder: str, above: tuple[str, ...], say: Callable[[str
     real = os.path.realpath(os.path.join(root, folder))
     for entry in sorted(os.scandir(real), key=lambda each: each.name):
         name = os.path.join(folder, entry.name)
-        if entry.is_symlink() and leads_out(entry.path, root):
+        if entry.is_symlink() and (leads_out(entry.path, root) or _is_a_loop(entry.path)):
             say(_left_out(root, name, entry.path))
+        elif why := _unnamable(name):
+            say(f"{os.path.join(root, ascii(name))} is left out: {why}")
         elif entry.is_file():
             yield Outgoing(os.path.realpath(entry.path), name, entry.stat().st_size)
         elif entry.is_dir() and os.path.realpath(entry.path) not in (*above, real):
             yield from _files_of(root, name, (*above, real), say)
 
 
+def _is_a_loop(link: str) -> bool:
+    try:
+        os.stat(link)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
+def _unnamable(name: str) -> str:
+    """Why no store can have a file of this name; empty: stores can."""
+    try:
+        parts_of(name)
+        name.encode()
+    except ForeignName as error:
+        return str(error)
+    except UnicodeEncodeError:
+        return "its name is no UTF-8"
+    return ""
+
+
 def _left_out(root: str, name: str, link: str) -> str:
-    return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which is outside of {root}"
+    where = "leads to itself" if _is_a_loop(link) else f"is outside of {root}"
+    return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which {where}"
 
 
 def pack(directory: str, path: str, place: str) -> None:

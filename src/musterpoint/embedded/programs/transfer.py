@@ -118,7 +118,7 @@ class DirectoryStore(Store):
                     yield Item(name, facts.st_size, tag_of(facts))
                 elif stat.S_ISDIR(facts.st_mode):
                     real = os.path.realpath(entry.path)
-                    if real not in above:
+                    if real not in above and os.path.commonpath((real, above[0])) != real:
                         yield from self._inside(name, (*above, real))
 
     def _path(self, name: str) -> str:

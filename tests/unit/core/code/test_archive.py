@@ -116,6 +116,7 @@ LEFT_OUT: dict[str, tuple[Callable[[], bytes], str]] = {
     "a link to an absolute path": (lambda: tar([symlink("l", "/etc/passwd")]), "'l': it is a link to '/etc/passwd'"),
     "a link that climbs": (lambda: tar([symlink("l", "../outside/secret")]), "leads out of the code"),
     "a link that climbs from a folder": (lambda: tar([symlink("a/l", "../../outside")]), "leads out of the code"),
+    "a folder in a link's place": (lambda: tar([symlink("l", ".."), directory("l")]), "'l': a link has its name"),
     "a file through a link": (lambda: tar([symlink("l", "."), entry("l/x", b"x")]), "'l/x': it lies behind a link"),
     "a file through a link that leads out": (
         lambda: tar([directory("d"), symlink("d/l", "../.."), entry("d/l/outside/secret", b"x")]), "behind a link"),

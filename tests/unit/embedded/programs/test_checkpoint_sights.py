@@ -127,6 +127,8 @@ def test_a_file_of_another_rank_may_be_written_over_after_the_mark(path: str, an
         sights = Sights(path, "run", 0)
     assert sights.newest([late]) == [late]
     assert not sights.newest([next_one]), "this is the next time that the step is saved"
+    alone = Sights(f"{path}-alone", "run", 0, several=False)
+    assert alone.newest([first]) and alone.newest([early]) and not alone.newest([late])
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
@@ -137,4 +139,6 @@ def test_a_folder_that_is_being_removed_is_not_saved_again(path: str, is_folder:
     unit = Unit("step-1" if is_folder else "step-1/*.ckpt", files)
     assert sights.newest([unit]) == [unit]
     less = unit._replace(files={"step-1/a": files["step-1/a"]})
+    mixed = unit._replace(files={**files, "step-1/a": Facts(10, 5, 5, 2)})
+    assert bool(sights.newest([mixed])) is not is_folder, "half of it is of another attempt"
     assert bool(sights.newest([less])) is not is_folder

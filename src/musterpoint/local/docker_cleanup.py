@@ -20,7 +20,7 @@ from typing import Callable, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.local import docker_engine
-from musterpoint.local.docker_container import OWNER, RUN, DockerRun, reaper_body, repair_body
+from musterpoint.local.docker_container import OWNER, REAPER, RUN, DockerRun, reaper_body, repair_body
 from musterpoint.local.docker_engine import Engine, EngineError, OwnContainer
 from musterpoint.local.process_init import OUTLIVED
 
@@ -76,6 +76,9 @@ def sweep(engine: Engine) -> list[str]:
         beside = owner.startswith(OF_CONTAINER)
         if not engine.has_name(owner.removeprefix(OF_CONTAINER)) if beside else is_dead(owner):
             names += clean(engine, run)
+    for each in engine.containers(REAPER):  # whoever made it was killed before it could start it
+        if each["State"] == "created" and not engine.has_name(each["Labels"][REAPER]):
+            engine.remove(each["Id"])
     return names
 
 

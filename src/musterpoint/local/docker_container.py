@@ -21,6 +21,8 @@ ENTRY = ("train",)
 RUN = "musterpoint.local.run"
 OWNER = "musterpoint.local.owner"
 HOST = "musterpoint.local.host"
+REAPER = "musterpoint.local.reaper"
+"""Of a container that cleans up; its value is the id of the one that has started it."""
 
 
 class DockerRun(NamedTuple):
@@ -201,6 +203,7 @@ def reaper_body(own: OwnContainer, command: Sequence[str]) -> dict[str, Any]:
         "Cmd": [],
         "Env": list(own.env),
         "User": f"{os.geteuid()}:{os.getegid()}",
+        "Labels": {REAPER: own.identity},
         "OpenStdin": True,
         "StdinOnce": True,
         "AttachStdin": True,

@@ -57,7 +57,12 @@ REFUSALS = (
     ),
     Refusal("is asked for gradients of parameters that modules on another rank use", PARTS, (), ASKING),
     Refusal("torch.autograd is asked for a gradient:", PARTS, (), ("weighted",)),
-    Refusal("needs a weight that an earlier one has given up", SHARDS, ("forcing", "calling"), ("split", *ASKING)),
+    Refusal(
+        "needs a weight that an earlier one has given up",
+        SHARDS,
+        ("forcing", "borrowing", "calling", "crossing", "reading"),
+        ("split", *ASKING),
+    ),
 )
 """Every other model trains as in one process."""
 KINDS = (

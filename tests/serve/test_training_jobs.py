@@ -51,8 +51,14 @@ def test_two_hosts_see_what_was_asked_for_and_leave_it_in_s3(account: Account) -
 
 def test_what_only_this_server_refuses(account: Account) -> None:
     """Beside what tests/contract/control_plane asks of any."""
-    with pytest.raises(ClientError, match="does not exist"):
-        account.create("wrong", "pass", OutputDataConfig={"S3OutputPath": "s3://no-such-bucket/out"})
+    for said, more in (
+        ("does not exist", {"OutputDataConfig": {"S3OutputPath": "s3://no-such-bucket/out"}}),
+        ("CheckpointConfig.S3Uri", {"CheckpointConfig": {"S3Uri": "s3://no-such-bucket/kept"}}),
+        ("Invalid S3 URI", {"CheckpointConfig": {"S3Uri": f"https://{BUCKET}/kept"}}),
+        ("value of A has a NUL", {"Environment": {"A": "a\0"}}),
+    ):
+        with pytest.raises(ClientError, match=said):
+            account.create("wrong", "pass", **more)
     with pytest.raises(ClientError, match="muster serve doesn't have this operation"):
         account.sagemaker.list_auto_ml_jobs()
 

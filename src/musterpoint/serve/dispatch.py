@@ -23,6 +23,9 @@ JSON_TYPE = "application/x-amz-json-1.1"
 PREFIX = "SageMaker."
 OWN = "/_muster"
 """Paths of the server's own: its page, and what isn't AWS's."""
+_OF_MOTO_ITSELF = "/moto-api"
+"""Paths at which moto takes a reset and the like, whatever service a call was signed for."""
+_NO_CONTROL = "these keys can't control the server: only its own pair can"
 _STATUS = {
     200: "OK",
     400: "Bad Request",
@@ -47,7 +50,7 @@ class Dispatcher:
             if claim is None and (key := signatures.key_of_version_2(request)):
                 service = "s3"
                 signatures.verify_version_2(request, self._pair(key, service).secret_key, time.time())
-                return self._moto(environ, start, service)
+                return self._moto(environ, start, service, controls=False)
             if claim is None:
                 if request.path == "/" or request.path.startswith(OWN):
                     return self._page(environ, start)
@@ -61,10 +64,10 @@ class Dispatcher:
                 return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
             if service == control.SERVICE:
                 if not pair.controls:
-                    raise ApiError("AccessDeniedException", "a job's keys can't control the server", 403)
+                    raise ApiError("AccessDeniedException", _NO_CONTROL, 403)
                 body = json.dumps(control.answer(self._context, request.path, json.loads(body_of(environ)))).encode()
                 return _answer(start, 200, body, JSON_TYPE)
-            return self._moto(environ, start, service)
+            return self._moto(environ, start, service, pair.controls)
         except ApiError as error:
             return _refuse(environ, start, error, service)
 
@@ -92,7 +95,7 @@ class Dispatcher:
         if handler is None:
             if not of_moto(operation, parameters):
                 raise refused(operation)
-            return self._moto(environ, start, "sagemaker")
+            return self._moto(environ, start, "sagemaker", controls=False)
         try:
             answer = handler(request)
         except ApiError:
@@ -102,7 +105,13 @@ class Dispatcher:
             raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
-    def _moto(self, environ: dict[str, Any], start: Start, service: str) -> Iterable[bytes]:
+    def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
+        path = "/" + environ.get("PATH_INFO", "").lstrip("/")
+        if path.startswith(_OF_MOTO_ITSELF) and not controls:
+            raise ApiError("AccessDenied", _NO_CONTROL, 403)
+        if path.startswith(OWN):
+            text = f"{path} is of the service {control.SERVICE}, and the call was signed for {service}"
+            raise ApiError("AccessDenied", text, 403)
         found = simulated(body_of(environ)) if service == "iam" else None
         return self._context.moto(environ, start) if found is None else _answer(start, 200, found, "text/xml")
 

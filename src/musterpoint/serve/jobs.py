@@ -40,7 +40,7 @@ LONGEST_ORDER = 10
 """Seconds that a job's process gets to take an order."""
 LONGEST_END = 4.0
 """Seconds that jobs get to end with the server; then they are killed."""
-_OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
+OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
 """Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
 """Not ``-m``: a file of the user's folder would come before the standard library's."""
@@ -241,7 +241,7 @@ def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
         process = subprocess.Popen(
             [sys.executable, "-c", _RUN, str(theirs.fileno()), str(os.getpid())],
             stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_OF_AWS)},
+            env={name: value for name, value in os.environ.items() if not name.startswith(OF_AWS)},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )

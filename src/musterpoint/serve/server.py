@@ -19,7 +19,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.serve import running, validation
 from musterpoint.serve.credentials import Credentials, new_pair
 from musterpoint.serve.dispatch import Dispatcher
-from musterpoint.serve.jobs import Jobs
+from musterpoint.serve.jobs import OF_AWS, Jobs
 from musterpoint.serve.moto_services import MotoServices, Telemetry
 from musterpoint.serve.operations import Context, executions, tuning_jobs
 from musterpoint.serve.page import Page
@@ -177,6 +177,8 @@ def main(settings: Settings, ready: Callable[[Settings, int], None]) -> int:
     def say(text: str) -> None:
         print(f"[muster serve] {text}", file=sys.stderr, flush=True)
 
+    for name in [name for name in os.environ if name.startswith(OF_AWS)]:
+        del os.environ[name]  # what is needed is in the settings; a profile that isn't there would break boto3
     end = End()
     if settings.end_with_stdin:
         end.with_stdin()

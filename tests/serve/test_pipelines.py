@@ -188,6 +188,11 @@ def definition(*steps: dict[str, Any], parameters: list[dict[str, Any]] | None =
             definition(step("A", "Training", {}, DependsOn=["B"]), step("B", "Training", {"x": get("Steps.A.y")})),
             "wait for each other: A, B",
         ),
+        (definition(step("A", "Training", {}, DependsOn=["A"])), "wait for each other: A"),
+        (definition(step("A", "Training", {"x": get("Steps")})), "refers to Steps, which is no value"),
+        (definition(parameters=[{"Name": "p", "Type": "Integer", "DefaultValue": []}]), "is no Integer"),
+        (definition(parameters=[{"Name": 7}]), "a parameter's name is 7"),
+        ("[" * 5000, "nested too deeply"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(text: str, said: str) -> None:

@@ -70,6 +70,12 @@ class Dispatcher:
             return self._moto(environ, start, service, pair.controls)
         except ApiError as error:
             return _refuse(environ, start, error, service)
+        except (ConnectionError, TimeoutError):  # the client's connection: nobody reads an answer
+            raise
+        except Exception as error:
+            self._context.say(traceback.format_exc())
+            text = f"{type(error).__name__}: {error}"
+            return _refuse(environ, start, ApiError("InternalFailure", text, 500), service)
 
     def _pair(self, access_key: str, service: str) -> Pair:
         pair = self._credentials.find(access_key)
@@ -87,9 +93,10 @@ class Dispatcher:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
             raise ApiError("InvalidSignatureException", f"{text}for {region}", 403)
         try:
-            parameters = validation.check(operation, json.loads(body_of(environ) or b"{}"))
-        except ValueError:
-            raise ApiError("SerializationException", "expected JSON") from None
+            given = validation.read_json(body_of(environ) or b"{}")
+        except ValueError as error:
+            raise ApiError("SerializationException", f"expected JSON: {error}") from None
+        parameters = validation.check(operation, given)
         handler = OPERATIONS.get(operation)
         request = Request(operation, parameters, self._context)
         if handler is None:

@@ -218,7 +218,13 @@ class Jobs:
 
     def _fail(self, record: Record, reason: str) -> None:
         """Ends a job that isn't over."""
-        self._state.change(record.kind, record.name, lambda now: entered(now, "Failed", FailureReason=reason))
+        self._change(record, lambda now: entered(now, "Failed", FailureReason=reason))
+
+    def _change(self, record: Record, change: Callable[[Record], Record | None]) -> None:
+        """Changes the job of ``record``, and never a later one of its name."""
+        self._state.change(
+            record.kind, record.name, lambda now: change(now) if now.number == record.number else None
+        )
 
     def _take(self, key: str, record: Record, said: Mapping[str, Any]) -> None:
         if "lines" in said:
@@ -227,9 +233,9 @@ class Jobs:
             self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
         elif "status" in said:
             status, message, facts = said["status"], said["message"], said["facts"]
-            self._state.change(record.kind, record.name, lambda now: _entered(now, status, message, facts))
+            self._change(record, lambda now: _entered(now, status, message, facts))
         else:
-            self._state.change(record.kind, record.name, lambda now: now.with_facts(**said["facts"]))
+            self._change(record, lambda now: now.with_facts(**said["facts"]))
 
 
 def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:

@@ -6,9 +6,10 @@ are in the model, too, but only the service applies them.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import botocore.session
 from botocore.model import OperationModel, ServiceModel, Shape
@@ -35,8 +36,42 @@ def operation_model(name: str) -> OperationModel:
     return service().operation_model(name)
 
 
+MOST_LEVELS = 200
+"""Of what is read as JSON: deeper values can't be walked."""
+
+
+def read_json(data: str | bytes) -> Any:
+    """What the text says.
+
+    Raises:
+        ValueError: it is no JSON, or is nested too deeply.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level, depth = [found], 0
+    while level:
+        level = [inner for each in level if isinstance(each, (dict, list)) for inner in _inner(each)]
+        depth += 1
+        if depth > MOST_LEVELS:
+            raise ValueError("nested too deeply")
+    return found
+
+
+def _inner(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def without_none(value: Any) -> Any:
+    """The value without members that are null, at any depth: clients send them for what they leave out."""
+    if isinstance(value, dict):
+        return {name: without_none(each) for name, each in value.items() if each is not None}
+    return [without_none(each) for each in value] if isinstance(value, list) else value
+
+
 def check(operation: str, request: Any) -> dict[str, Any]:
-    """``request`` itself, where the model of ``operation`` takes it.
+    """``request`` without what is null, where the model of ``operation`` takes it.
 
     Raises:
         ApiError: it doesn't; the text has every problem, as the service's own.
@@ -44,11 +79,12 @@ def check(operation: str, request: Any) -> dict[str, Any]:
     shape = operation_model(operation).input_shape
     if not isinstance(request, dict):
         raise ApiError("SerializationException", "expected a JSON object")
-    problems = list(_problems(shape, request, "")) if shape is not None else []
+    given: dict[str, Any] = without_none(request)
+    problems = list(_problems(shape, given, "")) if shape is not None else []
     if problems:
         count = f"{len(problems)} validation error{'s' if len(problems) > 1 else ''} detected"
         raise invalid(f"{count}: {'; '.join(problems)}")
-    return request
+    return given
 
 
 _JSON_TYPES: Mapping[str, tuple[type, ...]] = {

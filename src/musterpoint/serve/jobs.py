@@ -222,9 +222,7 @@ class Jobs:
 
     def _change(self, record: Record, change: Callable[[Record], Record | None]) -> None:
         """Changes the job of ``record``, and never a later one of its name."""
-        self._state.change(
-            record.kind, record.name, lambda now: change(now) if now.number == record.number else None
-        )
+        self._state.change(record.kind, record.name, lambda now: change(now) if now.number == record.number else None)
 
     def _take(self, key: str, record: Record, said: Mapping[str, Any]) -> None:
         if "lines" in said:

@@ -32,8 +32,10 @@ MOST_WAITING = 100_000
 """Ends of jobs that wait to be followed; what is more is left out, with a word."""
 LONGEST_SEQUEL = 10.0
 """Seconds that what follows a job gets to end with the server."""
+FIRST_SILENCE = 10.0
+"""Seconds that a connection's first request gets: connections that say nothing shut others out no longer."""
 SILENCE = 60.0
-"""Seconds after which a connection is closed on which nothing comes, or whose client reads nothing."""
+"""Seconds after which a later one is closed on which nothing comes, or whose client reads nothing."""
 
 
 class Sequels:
@@ -72,7 +74,11 @@ class RequestHandler(MotoRequestHandler):
     """How a connection is read: names of headers as moto wants them, and no line per request."""
 
     protocol_version = "HTTP/1.1"  # clients keep their connections
-    timeout = SILENCE
+    timeout = FIRST_SILENCE
+
+    def handle_one_request(self) -> None:
+        super().handle_one_request()
+        self.connection.settimeout(SILENCE)
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         pass

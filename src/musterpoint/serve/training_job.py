@@ -322,20 +322,23 @@ class Checkpoints:
 
     def _close(self, host: str, uploader: subprocess.Popen[str]) -> int:
         """Returns when it has said everything; at the end of its stdin it would end at once."""
-        self._readers.pop(host).join()
-        with contextlib.suppress(OSError):
+        reader = self._readers.pop(host, None)
+        if reader is not None:
+            reader.join()
+        with contextlib.suppress(OSError, ValueError):
             uploader.communicate()
         return uploader.wait()
 
     def finish(self) -> str:
         """Sends what is left, and returns when it is there; what isn't, in words."""
-        for uploader in self._uploaders.values():
+        uploaders = dict(self._uploaders)
+        for uploader in uploaders.values():
             assert uploader.stdin is not None
             with contextlib.suppress(OSError):  # it has ended
                 uploader.stdin.write(f"finish {LONGEST_FINISH}\n")
                 uploader.stdin.flush()
         unsent = []
-        for host, uploader in self._uploaders.items():
+        for host, uploader in uploaders.items():
             code = self._close(host, uploader)
             over = self._ends.get(host)
             if over is None:

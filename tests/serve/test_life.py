@@ -96,8 +96,12 @@ def test_one_server_per_directory_which_is_its_users_alone(environ: Mapping[str,
     with Server(tmp_path / "own", environ=environ), pytest.raises(UsageError, match="ended with code 64"):
         Server(tmp_path / "own", environ=environ)
     (tmp_path / "open").mkdir(mode=0o755)
-    with pytest.raises(UsageError, match="ended with code 64"):
-        Server(tmp_path / "open", environ=environ)
+    (tmp_path / "odd").mkdir(mode=0o700)
+    (tmp_path / "odd" / "server.json").mkdir()
+    (tmp_path / "file").touch()
+    for wrong in ("open", "odd", "file"):
+        with pytest.raises(UsageError, match="ended with code 64"):
+            Server(tmp_path / wrong, environ=environ)
 
 
 REAL = {

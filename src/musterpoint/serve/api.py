@@ -103,18 +103,23 @@ class Client:
     def client(self, service: str, **options: Any) -> Any:
         """A boto3 client that talks to this server."""
         config = Config(proxies={}).merge(options.pop("config", None) or Config())
-        return self.session().client(service, **{"endpoint_url": self.url, "config": config, **options})
+        fixed = {**self._session, "endpoint_url": self.url, "config": config}
+        return self.session().client(service, **{**fixed, **options})
 
     def session(self) -> Any:
         """A boto3 session; set ``AWS_ENDPOINT_URL`` for it, or give ``endpoint_url`` to its clients."""
-        own = botocore.session.Session()
-        own.set_config_variable("profile", None)  # AWS_PROFILE may name one that this machine lacks
-        return boto3.Session(
-            region_name=self.variables["AWS_REGION"],
-            aws_access_key_id=self.variables["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self.variables["AWS_SECRET_ACCESS_KEY"],
-            botocore_session=own,
-        )
+        own = botocore.session.Session(
+            {"profile": (None, None, None, None)}
+        )  # AWS_PROFILE may name one that isn't here
+        return boto3.Session(botocore_session=own, **self._session)
+
+    @property
+    def _session(self) -> dict[str, str]:
+        return {
+            "region_name": self.variables["AWS_REGION"],
+            "aws_access_key_id": self.variables["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": self.variables["AWS_SECRET_ACCESS_KEY"],
+        }
 
     def wait(self, job: str, status: str | Sequence[str] = (), timeout: float = 600.0) -> dict[str, Any]:
         """What Describe answers once ``job`` is over, or in one of ``status`` (primary or secondary).

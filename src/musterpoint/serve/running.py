@@ -72,9 +72,11 @@ def read_running(data: str) -> Mapping[str, str]:
         UsageError: no server answers there.
     """
     try:
-        asked = os.open(os.path.join(data, FILE), os.O_RDONLY)
+        asked = os.open(os.path.join(data, FILE), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would never open
     except FileNotFoundError:
         raise UsageError(f"--data={data}: no muster serve has been started with this directory") from None
+    except OSError as error:
+        raise UsageError(f"--data={data}: {FILE} in it can't be read: {error.strerror}") from None
     with open(asked, encoding="utf-8") as file:
         if _locked(asked, fcntl.LOCK_SH):
             start = f"muster serve --data {shlex.quote(data)}"

@@ -33,9 +33,9 @@ MOST_WAITING = 100_000
 LONGEST_SEQUEL = 10.0
 """Seconds that what follows a job gets to end with the server."""
 FIRST_SILENCE = 10.0
-"""Seconds that a connection's first request gets: connections that say nothing shut others out no longer."""
+"""Seconds that a new connection gets to ask: so long do many that say nothing shut others out."""
 SILENCE = 60.0
-"""Seconds after which a later one is closed on which nothing comes, or whose client reads nothing."""
+"""Seconds after which one that has asked is closed on which nothing comes, or whose client reads nothing."""
 
 
 class Sequels:
@@ -76,9 +76,10 @@ class RequestHandler(MotoRequestHandler):
     protocol_version = "HTTP/1.1"  # clients keep their connections
     timeout = FIRST_SILENCE
 
-    def handle_one_request(self) -> None:
-        super().handle_one_request()
-        self.connection.settimeout(SILENCE)
+    def parse_request(self) -> bool:
+        found = super().parse_request()
+        self.connection.settimeout(SILENCE)  # a body may come slowly, and so may a client read
+        return found
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         pass

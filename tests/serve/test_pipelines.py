@@ -166,6 +166,12 @@ def test_pipelines_are_kept_changed_and_listed(account: Account) -> None:
         account.sagemaker.describe_pipeline(PipelineName="kept")
 
 
+def test_a_step_that_cannot_be_started_ends_its_execution(account: Account) -> None:
+    create(account, "odd", [step("If", "Condition", {}), step("Odd", "Training", {"RoleArn": {"Std:Join": 1}})])
+    done = account.server.wait(begin(account, "odd"))
+    assert done["PipelineExecutionStatus"] == "Failed" and "If" in done["FailureReason"]
+
+
 def definition(*steps: dict[str, Any], parameters: list[dict[str, Any]] | None = None) -> str:
     return json.dumps({"Version": "2020-12-01", "Parameters": parameters or [], "Steps": list(steps)})
 

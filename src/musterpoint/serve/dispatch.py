@@ -23,8 +23,8 @@ JSON_TYPE = "application/x-amz-json-1.1"
 PREFIX = "SageMaker."
 OWN = "/_muster"
 """Paths of the server's own: its page, and what isn't AWS's."""
-_OF_MOTO_ITSELF = "/moto-api"
-"""Paths at which moto takes a reset and the like, whatever service a call was signed for."""
+_OF_MOTO_ITSELF = "moto-api"
+"""Begins paths at which moto takes a reset and the like, whatever service a call was signed for."""
 _NO_CONTROL = "these keys can't control the server: only its own pair can"
 _STATUS = {
     200: "OK",
@@ -113,11 +113,11 @@ class Dispatcher:
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
     def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
-        path = "/" + environ.get("PATH_INFO", "").lstrip("/")
+        path = environ.get("PATH_INFO", "").lstrip("/")
         if path.startswith(_OF_MOTO_ITSELF) and not controls:
             raise ApiError("AccessDenied", _NO_CONTROL, 403)
-        if path.startswith(OWN):
-            text = f"{path} is of the service {control.SERVICE}, and the call was signed for {service}"
+        if path.startswith(OWN[1:]):
+            text = f"{OWN} is of the service {control.SERVICE}, and the call was signed for {service}"
             raise ApiError("AccessDenied", text, 403)
         found = simulated(body_of(environ)) if service == "iam" else None
         return self._context.moto(environ, start) if found is None else _answer(start, 200, found, "text/xml")

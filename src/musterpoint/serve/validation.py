@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 import botocore.session
 from botocore.model import OperationModel, ServiceModel, Shape
@@ -50,17 +50,13 @@ def read_json(data: str | bytes) -> Any:
         found = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level, depth = [found], 0
-    while level:
-        level = [inner for each in level if isinstance(each, (dict, list)) for inner in _inner(each)]
-        depth += 1
-        if depth > MOST_LEVELS:
-            raise ValueError("nested too deeply")
+    level = [found]
+    for _ in range(MOST_LEVELS):
+        whole = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
+        level = [each for values in whole for each in values]
+    if level:
+        raise ValueError("nested too deeply")
     return found
-
-
-def _inner(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def without_none(value: Any) -> Any:

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from musterpoint.serve import control, signatures, validation
 from musterpoint.serve.credentials import Credentials, Pair
-from musterpoint.serve.errors import ApiError
+from musterpoint.serve.errors import ApiError, read_json
 from musterpoint.serve.moto_services import Start, body_of, simulated
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
@@ -93,7 +93,7 @@ class Dispatcher:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
             raise ApiError("InvalidSignatureException", f"{text}for {region}", 403)
         try:
-            given = validation.read_json(body_of(environ) or b"{}")
+            given = read_json(body_of(environ) or b"{}")
         except ValueError as error:
             raise ApiError("SerializationException", f"expected JSON: {error}") from None
         parameters = validation.check(operation, given)

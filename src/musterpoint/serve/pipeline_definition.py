@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from musterpoint.serve.errors import ApiError, invalid
-from musterpoint.serve.validation import read_json
+from musterpoint.serve.errors import ApiError, invalid, read_json
 
 TRAINING, PROCESSING, TUNING, CONDITION, FAIL = "Training", "Processing", "Tuning", "Condition", "Fail"
 KINDS = (TRAINING, PROCESSING, TUNING, CONDITION, FAIL)

@@ -6,7 +6,6 @@ are in the model, too, but only the service applies them.
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
 from typing import Any, Iterator, Mapping
@@ -34,29 +33,6 @@ def operation_model(name: str) -> OperationModel:
     if name not in service().operation_names:
         raise ApiError("UnknownOperationException", f"{name}: botocore's model of SageMaker has no such operation")
     return service().operation_model(name)
-
-
-MOST_LEVELS = 200
-"""Of what is read as JSON: deeper values can't be walked."""
-
-
-def read_json(data: str | bytes) -> Any:
-    """What the text says.
-
-    Raises:
-        ValueError: it is no JSON, or is nested too deeply.
-    """
-    try:
-        found = json.loads(data)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    level = [found]
-    for _ in range(MOST_LEVELS):
-        whole = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
-        level = [each for values in whole for each in values]
-    if level:
-        raise ValueError("nested too deeply")
-    return found
 
 
 def without_none(value: Any) -> Any:

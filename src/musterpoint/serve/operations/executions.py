@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.serve import pipeline_definition as language
 from musterpoint.serve import validation
-from musterpoint.serve.errors import ApiError, absent, invalid, not_here
+from musterpoint.serve.errors import ApiError, absent, invalid, not_here, read_json
 from musterpoint.serve.operations import Context, Request, processing_jobs, training_jobs, tuning_jobs
 from musterpoint.serve.operations.pipelines import KIND as PIPELINE
 from musterpoint.serve.operations.pipelines import pipeline_of, refuse_versions, with_times
@@ -271,7 +271,7 @@ def _scope(context: Context, record: Record, definition: Definition) -> Scope:
         if data is None:
             raise Unresolved(f"the property file {uri} isn't there")
         try:
-            return validation.read_json(data)
+            return read_json(data)
         except ValueError:
             raise Unresolved(f"the property file {uri} isn't JSON") from None
 

@@ -229,10 +229,9 @@ def listed(records: Sequence[Record], parameters: Mapping[str, Any]) -> Listed:
     if token is not None:  # what has been made or has gone meanwhile moves no other entry to another page
         last = tuple(token)
         place = [(getattr(each, column), each.number) for each in found]
-        try:
-            found = [each for each, at in zip(found, place) if (at < last if down else at > last)]
-        except TypeError:
-            raise invalid(_NOT_OURS) from None
+        if not isinstance(last[0], str if column in ("name", "status") else float):
+            raise invalid(_NOT_OURS)
+        found = [each for each, at in zip(found, place) if (at < last if down else at > last)]
     most = int(parameters.get("MaxResults", PAGE))
     end = found[most - 1] if len(found) > most else None
     return Listed(found[:most], _token(getattr(end, column), end.number) if end is not None else "")

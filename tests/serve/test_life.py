@@ -96,11 +96,20 @@ def test_one_server_per_directory_which_is_its_users_alone(environ: Mapping[str,
     with Server(tmp_path / "own", environ=environ), pytest.raises(UsageError, match="ended with code 64"):
         Server(tmp_path / "own", environ=environ)
     (tmp_path / "open").mkdir(mode=0o755)
-    with pytest.raises(UsageError, match="ended with code 64"):
-        Server(tmp_path / "open", environ=environ)
+    (tmp_path / "odd").mkdir(mode=0o700)
+    (tmp_path / "odd" / "server.json").mkdir()
+    (tmp_path / "file").touch()
+    for wrong in ("open", "odd", "file"):
+        with pytest.raises(UsageError, match="ended with code 64"):
+            Server(tmp_path / wrong, environ=environ)
 
 
-REAL = {"AWS_ACCESS_KEY_ID": "AKIAREAL", "AWS_SECRET_ACCESS_KEY": "real-secret", "AWS_SESSION_TOKEN": "real-token"}
+REAL = {
+    "AWS_PROFILE": "nosuch",
+    "AWS_ACCESS_KEY_ID": "AKIAREAL",
+    "AWS_SECRET_ACCESS_KEY": "real-secret",
+    "AWS_SESSION_TOKEN": "real-token",
+}
 TELLS = """
 import os, pathlib
 pathlib.Path(os.environ["SM_MODEL_DIR"], "keys").write_text(
@@ -124,6 +133,8 @@ def test_nobodys_real_keys_are_used_and_a_jobs_keys_are_its_own(environ: Mapping
             ControlClient({**server.variables, **told}).ask("tells", "lose", {"host": "algo-1"})
         own = {"aws_access_key_id": told["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": told["AWS_SECRET_ACCESS_KEY"]}
         assert server.client("s3", **own).list_buckets()["Buckets"]
+        with pytest.raises(ClientError, match="can't control the server"):
+            server.client("s3", **own).list_objects_v2(Bucket="moto-api")
         account.sagemaker.stop_training_job(TrainingJobName="tells")
         server.wait("tells")
         with pytest.raises(ClientError, match="InvalidAccessKeyId"):

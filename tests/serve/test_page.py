@@ -153,6 +153,7 @@ def test_only_who_has_the_token_may_look(account: Account) -> None:
     assert ask(account, "GET", "/", Cookie=cookie)[0] == 200
     for path in ("/_muster/page/jobs", "/_muster/page/news", "/_muster/page/report?job=x", "/_muster/page/script.js"):
         assert ask(account, "GET", path)[0] == 403
+    assert ask(account, "GET", "/", Cookie=cookie, Host="localhost:1234")[0] == 200, "a container's published port"
     assert ask(account, "GET", "/", Cookie=cookie, Host=f"evil.example:{port}")[0] == 403
     assert ask(account, "GET", f"/?token={token_of(account)}", Host="evil.example")[0] == 403
 

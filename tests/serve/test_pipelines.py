@@ -166,6 +166,12 @@ def test_pipelines_are_kept_changed_and_listed(account: Account) -> None:
         account.sagemaker.describe_pipeline(PipelineName="kept")
 
 
+def test_a_step_that_cannot_be_started_ends_its_execution(account: Account) -> None:
+    create(account, "odd", [step("If", "Condition", {}), step("Odd", "Training", {"RoleArn": {"Std:Join": 1}})])
+    done = account.server.wait(begin(account, "odd"))
+    assert done["PipelineExecutionStatus"] == "Failed" and "If" in done["FailureReason"]
+
+
 def definition(*steps: dict[str, Any], parameters: list[dict[str, Any]] | None = None) -> str:
     return json.dumps({"Version": "2020-12-01", "Parameters": parameters or [], "Steps": list(steps)})
 
@@ -188,6 +194,11 @@ def definition(*steps: dict[str, Any], parameters: list[dict[str, Any]] | None =
             definition(step("A", "Training", {}, DependsOn=["B"]), step("B", "Training", {"x": get("Steps.A.y")})),
             "wait for each other: A, B",
         ),
+        (definition(step("A", "Training", {}, DependsOn=["A"])), "wait for each other: A"),
+        (definition(step("A", "Training", {"x": get("Steps")})), "refers to Steps, which is no value"),
+        (definition(parameters=[{"Name": "p", "Type": "Integer", "DefaultValue": []}]), "is no Integer"),
+        (definition(parameters=[{"Name": 7}]), "a parameter's name is 7"),
+        ("[" * 5000, "nested too deeply"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(text: str, said: str) -> None:

@@ -31,3 +31,6 @@ def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert heard == [("job", 4)] * 4
     recent, _ = told.listen(print, "job")
     assert [line.text for line in recent][::15] == ["0.0", "3.3"]
+    monkeypatch.setattr(moto_services, "MOST_BYTES", 10)
+    told.lines("job", 1, [moto_services.Line("algo-0", 1, "0123456789")])
+    assert {name: len(stream.events) for name, stream in streams.items()} == {"job/algo-0-1": 1, "job/algo-1-1": 0}

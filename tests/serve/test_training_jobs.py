@@ -16,6 +16,7 @@ seen = {name: os.environ[name] for name in ("SM_CURRENT_HOST", "SM_HOSTS", "SM_H
                                             "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "OWN", "AWS_REGION")}
 folder = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"])
 seen["files"] = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+seen["channels"] = os.listdir(folder.parent)
 host = os.environ["SM_CURRENT_HOST"]
 pathlib.Path(os.environ["SM_MODEL_DIR"], f"{host}.json").write_text(json.dumps(seen))
 pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], f"{host}.txt").write_text("an output")
@@ -38,7 +39,7 @@ def test_two_hosts_see_what_was_asked_for_and_leave_it_in_s3(account: Account) -
     assert sorted(left) == ["algo-1.json", "algo-2.json"]
     for host in ("algo-1", "algo-2"):
         seen = json.loads(left[f"{host}.json"])
-        assert seen["files"] == {"a.txt": "a", "sub/b.txt": "b"}
+        assert seen["files"] == {"a.txt": "a", "sub/b.txt": "b"} and seen["channels"] == ["train"]
         assert seen["SM_CURRENT_HOST"] == host and seen["OWN"] == "mine" and seen["AWS_REGION"] == "us-east-1"
         assert json.loads(seen["SM_HOSTS"]) == ["algo-1", "algo-2"] and json.loads(seen["SM_HPS"])["epochs"] == 3
         assert seen["TRAINING_JOB_ARN"] == done["TrainingJobArn"] and seen["TRAINING_JOB_NAME"] == "shows"
@@ -51,10 +52,18 @@ def test_two_hosts_see_what_was_asked_for_and_leave_it_in_s3(account: Account) -
 
 def test_what_only_this_server_refuses(account: Account) -> None:
     """Beside what tests/contract/control_plane asks of any."""
-    with pytest.raises(ClientError, match="does not exist"):
-        account.create("wrong", "pass", OutputDataConfig={"S3OutputPath": "s3://no-such-bucket/out"})
+    for said, more in (
+        ("does not exist", {"OutputDataConfig": {"S3OutputPath": "s3://no-such-bucket/out"}}),
+        ("CheckpointConfig.S3Uri", {"CheckpointConfig": {"S3Uri": "s3://no-such-bucket/kept"}}),
+        ("Invalid S3 URI", {"CheckpointConfig": {"S3Uri": f"https://{BUCKET}/kept"}}),
+        ("value of A has a NUL", {"Environment": {"A": "a\0"}}),
+    ):
+        with pytest.raises(ClientError, match=said):
+            account.create("wrong", "pass", **more)
     with pytest.raises(ClientError, match="muster serve doesn't have this operation"):
         account.sagemaker.list_auto_ml_jobs()
+    with pytest.raises(ClientError, match="Invalid NextToken"):
+        account.sagemaker.list_training_jobs(NextToken="WyJ4IiwgMV0=")  # ["x", 1]
 
 
 def test_calls_need_the_servers_own_signature(account: Account) -> None:

@@ -88,6 +88,16 @@ def test_a_stop_ends_the_jobs_that_run(account: Account) -> None:
 def test_what_cannot_be_tuned_is_refused(account: Account) -> None:
     with pytest.raises(ClientError, match="Requested resource not found"):
         account.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName="none")
+    one = {"Name": "side", "MinValue": "1", "MaxValue": "9"}
+    for said, integers, config in (
+        ("has two ranges", [one, one], {}),
+        ("Grid takes categorical", [one], {"Strategy": "Grid"}),
+        ("not above MaxValue", [{**one, "MinValue": "10"}], {}),
+        ("expected integers", [{**one, "MinValue": "0.5"}], {}),
+        ("Logarithmic needs", [{**one, "MinValue": "0", "ScalingType": "Logarithmic"}], {}),
+    ):
+        with pytest.raises(ClientError, match=said):
+            tune(account, "wrong", SQUARE, {"IntegerParameterRanges": integers}, **config)
 
 
 RANGES = {

@@ -23,6 +23,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -30,6 +31,11 @@ from musterpoint import local
 
 _INSIDE = "MUSTER_PYTEST_RANK"
 """Set in the ranks, where the test itself runs."""
+_OF_AWS = (
+    "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+    "AWS_REGION", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+)  # fmt: skip
+"""What a test with a server of its own doesn't have, beside AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_SERVICE."""
 _RANK = Path(__file__).with_name("pytest_rank.py")
 
 
@@ -89,9 +95,12 @@ def muster_local(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture
 def muster_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A :class:`musterpoint.serve.Server` of the test's own; ``AWS_ENDPOINT_URL`` and its kin lead to it meanwhile."""
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name in _OF_AWS or name.startswith("AWS_ENDPOINT_URL")]:
+        monkeypatch.delenv(name)
     with import_module("musterpoint.serve").Server(tmp_path / "muster-serve") as server:
+        monkeypatch.setattr(import_module("boto3"), "DEFAULT_SESSION", None)  # it keeps the keys of who asked first
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, ",".join(filter(None, (os.environ.get(name), urlsplit(server.url).hostname))))
         for name, value in server.variables.items():
             monkeypatch.setenv(name, value)
         yield server

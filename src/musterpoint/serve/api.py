@@ -27,8 +27,10 @@ from types import TracebackType
 from typing import Any, Mapping, Sequence
 
 import boto3
+import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.config import Config
 from botocore.credentials import Credentials
 
 from musterpoint.base.errors import UsageError
@@ -100,11 +102,16 @@ class Client:
 
     def client(self, service: str, **options: Any) -> Any:
         """A boto3 client that talks to this server."""
-        return boto3.client(service, **{**self._session, "endpoint_url": self.url, **options})
+        config = Config(proxies={}).merge(options.pop("config", None) or Config())
+        fixed = {**self._session, "endpoint_url": self.url, "config": config}
+        return self.session().client(service, **{**fixed, **options})
 
     def session(self) -> Any:
         """A boto3 session; set ``AWS_ENDPOINT_URL`` for it, or give ``endpoint_url`` to its clients."""
-        return boto3.Session(**self._session)
+        own = botocore.session.Session(
+            {"profile": (None, None, None, None)}
+        )  # AWS_PROFILE may name one that isn't here
+        return boto3.Session(botocore_session=own, **self._session)
 
     @property
     def _session(self) -> dict[str, str]:

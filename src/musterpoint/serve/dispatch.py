@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from musterpoint.serve import control, signatures, validation
 from musterpoint.serve.credentials import Credentials, Pair
-from musterpoint.serve.errors import ApiError
+from musterpoint.serve.errors import ApiError, read_json
 from musterpoint.serve.moto_services import Start, body_of, simulated
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
@@ -23,6 +23,9 @@ JSON_TYPE = "application/x-amz-json-1.1"
 PREFIX = "SageMaker."
 OWN = "/_muster"
 """Paths of the server's own: its page, and what isn't AWS's."""
+_OF_MOTO_ITSELF = "moto-api"
+"""Begins paths at which moto takes a reset and the like, whatever service a call was signed for."""
+_NO_CONTROL = "these keys can't control the server: only its own pair can"
 _STATUS = {
     200: "OK",
     400: "Bad Request",
@@ -47,7 +50,7 @@ class Dispatcher:
             if claim is None and (key := signatures.key_of_version_2(request)):
                 service = "s3"
                 signatures.verify_version_2(request, self._pair(key, service).secret_key, time.time())
-                return self._moto(environ, start, service)
+                return self._moto(environ, start, service, controls=False)
             if claim is None:
                 if request.path == "/" or request.path.startswith(OWN):
                     return self._page(environ, start)
@@ -61,12 +64,18 @@ class Dispatcher:
                 return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
             if service == control.SERVICE:
                 if not pair.controls:
-                    raise ApiError("AccessDeniedException", "a job's keys can't control the server", 403)
+                    raise ApiError("AccessDeniedException", _NO_CONTROL, 403)
                 body = json.dumps(control.answer(self._context, request.path, json.loads(body_of(environ)))).encode()
                 return _answer(start, 200, body, JSON_TYPE)
-            return self._moto(environ, start, service)
+            return self._moto(environ, start, service, pair.controls)
         except ApiError as error:
             return _refuse(environ, start, error, service)
+        except (ConnectionError, TimeoutError):  # the client's connection: nobody reads an answer
+            raise
+        except Exception as error:
+            self._context.say(traceback.format_exc())
+            text = f"{type(error).__name__}: {error}"
+            return _refuse(environ, start, ApiError("InternalFailure", text, 500), service)
 
     def _pair(self, access_key: str, service: str) -> Pair:
         pair = self._credentials.find(access_key)
@@ -84,15 +93,16 @@ class Dispatcher:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
             raise ApiError("InvalidSignatureException", f"{text}for {region}", 403)
         try:
-            parameters = validation.check(operation, json.loads(body_of(environ) or b"{}"))
-        except ValueError:
-            raise ApiError("SerializationException", "expected JSON") from None
+            given = read_json(body_of(environ) or b"{}")
+        except ValueError as error:
+            raise ApiError("SerializationException", f"expected JSON: {error}") from None
+        parameters = validation.check(operation, given)
         handler = OPERATIONS.get(operation)
         request = Request(operation, parameters, self._context)
         if handler is None:
             if not of_moto(operation, parameters):
                 raise refused(operation)
-            return self._moto(environ, start, "sagemaker")
+            return self._moto(environ, start, "sagemaker", controls=False)
         try:
             answer = handler(request)
         except ApiError:
@@ -102,7 +112,13 @@ class Dispatcher:
             raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
         return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
-    def _moto(self, environ: dict[str, Any], start: Start, service: str) -> Iterable[bytes]:
+    def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "").lstrip("/")
+        if path.startswith(_OF_MOTO_ITSELF) and not controls:
+            raise ApiError("AccessDenied", _NO_CONTROL, 403)
+        if path.startswith(OWN[1:]):
+            text = f"{OWN} is of the service {control.SERVICE}, and the call was signed for {service}"
+            raise ApiError("AccessDenied", text, 403)
         found = simulated(body_of(environ)) if service == "iam" else None
         return self._context.moto(environ, start) if found is None else _answer(start, 200, found, "text/xml")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 
 class ApiError(Exception):
     """An answer that isn't a success: ``code`` as clients see it, the text, and the HTTP status."""
@@ -30,3 +33,26 @@ def in_use(message: str) -> ApiError:
 def not_here(operation: str, what: str) -> ApiError:
     """``muster serve`` doesn't have this, and says so; it never pretends."""
     return invalid(f"{operation}: muster serve doesn't have {what}; docs/serve.md lists what it has")
+
+
+MOST_LEVELS = 200
+"""Of what is read as JSON: deeper values can't be walked."""
+
+
+def read_json(data: str | bytes) -> Any:
+    """What the text says.
+
+    Raises:
+        ValueError: it is no JSON, or is nested too deeply.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(MOST_LEVELS):
+        whole = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
+        level = [each for values in whole for each in values]
+    if level:
+        raise ValueError("nested too deeply")
+    return found

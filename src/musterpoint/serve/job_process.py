@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import threading
@@ -15,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, below
+from musterpoint.base.below import Below, below, notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
@@ -46,6 +47,7 @@ class Transfers:
             TransferError: they can't be brought; so for every method.
         """
         self._do(lambda: moves.bring(channel, folder, self.access, share, run=self._run))
+        shutil.rmtree(notes_of(folder), ignore_errors=True)  # beside channels a program finds channels only
 
     def bring_if_any(self, channel: Channel, folder: str) -> None:
         """The same; that there is nothing yet is no error."""
@@ -107,6 +109,8 @@ def url_of(settings: Settings) -> str:
 SERVER_ENDED = "muster serve was ended while the job ran"
 MOST_WAITING = 100_000
 """Lines that wait for the server at most; what is more is left out of the log streams, and counted there."""
+MOST_BYTES = 64 << 20
+"""Of these lines' texts, likewise."""
 _LONGEST_LINE = 1 << 18
 _LINE_END = re.compile(rb"\r?\n|\r")
 
@@ -142,7 +146,7 @@ class Output:
         self._rests: dict[str, bytes] = {}
         self._lines: list[tuple[str, int, str]] = []
         self._points: list[Point] = []
-        self._left_out = 0
+        self._left_out = self._size = 0
         self._news = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._send_all, name="output", daemon=True)
@@ -159,9 +163,12 @@ class Output:
             self._rests[host] = rest
         lines = [(host, now, part.decode("utf-8", "replace")) for part in parts if part.strip()]
         with self._news:
-            room = MOST_WAITING - len(self._lines)
-            self._lines += lines[:room]
-            self._left_out += max(0, len(lines) - room)
+            for line in lines:
+                if len(self._lines) < MOST_WAITING and self._size + len(line[2]) <= MOST_BYTES:
+                    self._lines.append(line)
+                    self._size += len(line[2])
+                else:
+                    self._left_out += 1
             self._news.notify()
 
     def measured(self, point: Point) -> None:
@@ -181,7 +188,7 @@ class Output:
             with self._news:
                 self._news.wait_for(lambda: self._lines or self._points or self._closing)
                 lines, self._lines, points, self._points = self._lines, [], self._points, []
-                left_out, self._left_out = self._left_out, 0
+                left_out, self._left_out, self._size = self._left_out, 0, 0
             if not lines and not points:
                 return
             if left_out:

@@ -40,7 +40,7 @@ LONGEST_ORDER = 10
 """Seconds that a job's process gets to take an order."""
 LONGEST_END = 4.0
 """Seconds that jobs get to end with the server; then they are killed."""
-_OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
+OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
 """Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
 """Not ``-m``: a file of the user's folder would come before the standard library's."""
@@ -218,7 +218,11 @@ class Jobs:
 
     def _fail(self, record: Record, reason: str) -> None:
         """Ends a job that isn't over."""
-        self._state.change(record.kind, record.name, lambda now: entered(now, "Failed", FailureReason=reason))
+        self._change(record, lambda now: entered(now, "Failed", FailureReason=reason))
+
+    def _change(self, record: Record, change: Callable[[Record], Record | None]) -> None:
+        """Changes the job of ``record``, and never a later one of its name."""
+        self._state.change(record.kind, record.name, lambda now: change(now) if now.number == record.number else None)
 
     def _take(self, key: str, record: Record, said: Mapping[str, Any]) -> None:
         if "lines" in said:
@@ -227,9 +231,9 @@ class Jobs:
             self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
         elif "status" in said:
             status, message, facts = said["status"], said["message"], said["facts"]
-            self._state.change(record.kind, record.name, lambda now: _entered(now, status, message, facts))
+            self._change(record, lambda now: _entered(now, status, message, facts))
         else:
-            self._state.change(record.kind, record.name, lambda now: now.with_facts(**said["facts"]))
+            self._change(record, lambda now: now.with_facts(**said["facts"]))
 
 
 def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -241,7 +245,7 @@ def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
         process = subprocess.Popen(
             [sys.executable, "-c", _RUN, str(theirs.fileno()), str(os.getpid())],
             stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_OF_AWS)},
+            env={name: value for name, value in os.environ.items() if not name.startswith(OF_AWS)},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )

@@ -101,6 +101,10 @@ GROUPS = {TRAINING: "/aws/sagemaker/TrainingJobs", PROCESSING: "/aws/sagemaker/P
 """The log groups, by kind of job; that of training jobs is also the namespace of their metrics."""
 MOST_LINES, MOST_POINTS = 200_000, 100_000
 """In memory, of all jobs; the oldest go first, and their streams stay."""
+MOST_BYTES = 256 << 20
+"""Of all these lines' texts, likewise."""
+LONGEST_SHOWN = 1 << 14
+"""Characters of a line that is kept for those who begin to look."""
 RECENT = 2000
 """Lines of a job that somebody gets who begins to look at it."""
 LONGEST = (1 << 18) - 26
@@ -127,8 +131,8 @@ class Telemetry:
         self._region = region
         self._lock = threading.Lock()
         self._recent: dict[str, deque[Line]] = {}
-        self._kept: deque[tuple[str, str, int]] = deque()
-        self._count = 0
+        self._kept: deque[tuple[str, str, int, int]] = deque()
+        self._count = self._bytes = 0
         self._listeners = Listeners(say)
 
     def listen(self, heard: Heard, key: str = "") -> tuple[list[Line], Callable[[], None]]:
@@ -140,23 +144,25 @@ class Telemetry:
         """Keeps lines of a job's run that began at ``run`` (seconds since the epoch)."""
         kind, name = split_key(key)
         with self._lock:
-            self._recent.setdefault(key, deque(maxlen=RECENT)).extend(lines)
+            short = [line._replace(text=line.text[:LONGEST_SHOWN]) for line in lines]
+            self._recent.setdefault(key, deque(maxlen=RECENT)).extend(short)
             for host in dict.fromkeys(line.host for line in lines):
                 own = [{"timestamp": line.at, "message": _cut(line.text)} for line in lines if line.host == host]
-                self._put(GROUPS[kind], f"{name}/{host}-{run}", own)
+                size = sum(len(line.text) for line in lines if line.host == host)
+                self._put(GROUPS[kind], f"{name}/{host}-{run}", own, size)
             self._listeners.tell(key, lines)
 
-    def _put(self, group: str, stream: str, events: list[dict[str, object]]) -> None:
+    def _put(self, group: str, stream: str, events: list[dict[str, object]], size: int) -> None:
         backend = logs_backends[ACCOUNT][self._region]
         if group not in backend.groups:
             backend.create_log_group(group, {})
         backend.ensure_log_stream(group, stream)
         backend.groups[group].put_log_events(stream, events)
-        self._kept.append((group, stream, len(events)))
-        self._count += len(events)
-        while self._count > MOST_LINES:
-            group, stream, count = self._kept.popleft()
-            self._count -= count
+        self._kept.append((group, stream, len(events), size))
+        self._count, self._bytes = self._count + len(events), self._bytes + size
+        while self._count > MOST_LINES or self._bytes > MOST_BYTES:
+            group, stream, count, size = self._kept.popleft()
+            self._count, self._bytes = self._count - count, self._bytes - size
             if group in backend.groups and stream in backend.groups[group].streams:
                 del backend.groups[group].streams[stream].events[:count]
 
@@ -189,7 +195,7 @@ class Telemetry:
         with self._lock:
             self._recent.clear()
             self._kept.clear()
-            self._count = 0
+            self._count = self._bytes = 0
 
 
 def _cut(text: str) -> str:

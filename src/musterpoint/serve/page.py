@@ -11,6 +11,7 @@ import http.cookies
 import json
 import os
 import queue
+import re
 import urllib.parse
 from importlib.resources import files
 from itertools import groupby
@@ -34,6 +35,7 @@ _BEAT = 15.0
 _MOST_WAITING = 10_000
 """Changes and pieces of logs that a slow listener may be behind."""
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_PORT = re.compile(r":\d+\Z")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'"
 )
@@ -67,8 +69,8 @@ class Page:
 
     def _answer(self, environ: Mapping[str, Any], start: Start) -> Iterable[bytes]:
         host = environ.get("HTTP_HOST", "")
-        if host not in self._hosts():
-            raise Refusal(403, f"Host {host!r}: expected one of {', '.join(self._hosts())}")
+        if _PORT.sub("", host) not in self._hosts():  # whatever port leads here: a container's may be published
+            raise Refusal(403, f"Host {host!r}: expected one of {', '.join(self._hosts())}, with any port")
         path, asked = environ.get("PATH_INFO", "/"), dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", "")))
         if path == "/" and hmac.compare_digest(asked.get("token", "").encode(), self._token.encode()):
             cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
@@ -87,7 +89,7 @@ class Page:
     def _hosts(self) -> list[str]:
         settings = self._context.settings
         own = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return [f"{name}:{settings.port}" for name in dict.fromkeys((*_LOCAL, own))]
+        return list(dict.fromkeys((*_LOCAL, own)))
 
     def _look(self, path: str, asked: Mapping[str, str], start: Start) -> Iterable[bytes]:
         what = path.removeprefix(BELOW)

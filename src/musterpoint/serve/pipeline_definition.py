@@ -5,11 +5,10 @@ The language is SageMaker's: ``{"Get": "Steps.NAME.PATH"}`` and its kin, ``Std:J
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from musterpoint.serve.errors import invalid
+from musterpoint.serve.errors import ApiError, invalid, read_json
 
 TRAINING, PROCESSING, TUNING, CONDITION, FAIL = "Training", "Processing", "Tuning", "Condition", "Fail"
 KINDS = (TRAINING, PROCESSING, TUNING, CONDITION, FAIL)
@@ -49,12 +48,23 @@ def read(text: str) -> Definition:
         ApiError: it is none, or has a step that can't run here; the text names it.
     """
     try:
-        whole = json.loads(text)
+        whole = read_json(text)
         rows, declared = whole["Steps"], whole.get("Parameters") or []
         steps = list(_flat(rows, None))
         parameters = {each["Name"]: each for each in declared}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        for name, each in parameters.items():
+            if not isinstance(name, str):
+                raise TypeError(f"a parameter's name is {name!r}")
+            if each.get("DefaultValue") is not None:
+                parameters_of(Definition({}, {name: each}), {})
+        return _checked(steps, parameters)
+    except ApiError:
+        raise
+    except Exception as error:  # whatever shape the text has
         raise invalid(f"Invalid pipeline definition: {type(error).__name__}: {error}") from None
+
+
+def _checked(steps: Sequence[Step], parameters: Mapping[str, Mapping[str, Any]]) -> Definition:
     found = {step.name: step for step in steps}
     if len(found) < len(steps):
         raise invalid("Invalid pipeline definition: two steps have one name")
@@ -63,6 +73,8 @@ def read(text: str) -> Definition:
             if name not in found:
                 raise invalid(f"Invalid pipeline definition: step {step.name} refers to the step {name}, which is none")
         for path in _gets(step.arguments):
+            if path in ("Steps", "Parameters", "Execution"):
+                raise invalid(f"Invalid pipeline definition: step {step.name} refers to {path}, which is no value")
             if path.startswith("Parameters.") and path.split(".")[1] not in parameters:
                 raise invalid(f"Invalid pipeline definition: step {step.name} refers to {path}, which isn't declared")
     definition = Definition(found, parameters)
@@ -74,6 +86,8 @@ def _flat(rows: Sequence[Mapping[str, Any]], branch: tuple[str, bool] | None) ->
     """The steps of all levels."""
     for row in rows:
         name, kind = row["Name"], row["Type"]
+        if not isinstance(name, str):
+            raise TypeError(f"a step's name is {name!r}")
         if kind not in KINDS:
             raise invalid(f"Step {name}: muster serve has no {kind} steps; it has {', '.join(KINDS)}")
         arguments = row.get("Arguments") or {}
@@ -107,7 +121,7 @@ def _gets(value: Any) -> Iterator[str]:
 
 
 def _refuse_circles(definition: Definition) -> None:
-    left = {step.name: awaited(definition, step) for step in definition.steps.values()}
+    left = {step.name: awaited(definition, step) | (step.waits_for & {step.name}) for step in definition.steps.values()}
     while left:
         ready = [name for name, others in left.items() if not others.intersection(left)]
         if not ready:
@@ -141,8 +155,9 @@ def parameters_of(definition: Definition, given: Mapping[str, str]) -> dict[str,
             raise invalid(f"Assembly of pipeline: Parameter [{name}] has no value: it has no default")
         try:
             found[name] = _typed(declared.get("Type", "String"), value)
-        except ValueError:
-            raise invalid(f"Assembly of pipeline: Parameter [{name}]: {value} is no {declared['Type']}") from None
+        except (ValueError, TypeError, OverflowError):
+            kind = declared.get("Type", "String")
+            raise invalid(f"Assembly of pipeline: Parameter [{name}]: {value} is no {kind}") from None
         allowed = declared.get("EnumValues")
         if allowed and found[name] not in allowed:
             raise invalid(
@@ -152,6 +167,8 @@ def parameters_of(definition: Definition, given: Mapping[str, str]) -> dict[str,
 
 
 def _typed(kind: str, value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        raise TypeError(value)
     if kind == "Integer":
         return int(value)
     if kind == "Float":

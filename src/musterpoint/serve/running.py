@@ -35,8 +35,16 @@ def take(data: str) -> int:
     """Takes the directory ``data`` for a server of this process; the descriptor that keeps it.
 
     Raises:
-        UsageError: another server has it, or others may look into it.
+        UsageError: another server has it, others may look into it, or it can't be written.
     """
+    try:
+        return _take(data)
+    except OSError as error:
+        what = f": {error.filename}" if error.filename not in (None, data) else ""
+        raise UsageError(f"--data={data} can't be used{what}: {error.strerror}; give another directory") from None
+
+
+def _take(data: str) -> int:
     os.makedirs(data, mode=0o700, exist_ok=True)
     facts = os.stat(data)
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
@@ -45,6 +53,9 @@ def take(data: str) -> int:
             "the jobs' files and keys will lie there: chmod 700 it, or give another"
         )
     held = os.open(os.path.join(data, FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(held).st_mode):
+        os.close(held)
+        raise UsageError(f"--data={data}: {FILE} in it is no file of a muster serve; give another directory")
     while not _locked(held, fcntl.LOCK_EX):
         if not _locked(held, fcntl.LOCK_SH):  # else it is one that asks whether a server lives, for a moment
             os.close(held)
@@ -61,9 +72,11 @@ def read_running(data: str) -> Mapping[str, str]:
         UsageError: no server answers there.
     """
     try:
-        asked = os.open(os.path.join(data, FILE), os.O_RDONLY)
+        asked = os.open(os.path.join(data, FILE), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would never open
     except FileNotFoundError:
         raise UsageError(f"--data={data}: no muster serve has been started with this directory") from None
+    except OSError as error:
+        raise UsageError(f"--data={data}: {FILE} in it can't be read: {error.strerror}") from None
     with open(asked, encoding="utf-8") as file:
         if _locked(asked, fcntl.LOCK_SH):
             start = f"muster serve --data {shlex.quote(data)}"

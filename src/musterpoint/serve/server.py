@@ -19,7 +19,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.serve import running, validation
 from musterpoint.serve.credentials import Credentials, new_pair
 from musterpoint.serve.dispatch import Dispatcher
-from musterpoint.serve.jobs import Jobs
+from musterpoint.serve.jobs import OF_AWS, Jobs
 from musterpoint.serve.moto_services import MotoServices, Telemetry
 from musterpoint.serve.operations import Context, executions, tuning_jobs
 from musterpoint.serve.page import Page
@@ -32,8 +32,10 @@ MOST_WAITING = 100_000
 """Ends of jobs that wait to be followed; what is more is left out, with a word."""
 LONGEST_SEQUEL = 10.0
 """Seconds that what follows a job gets to end with the server."""
+FIRST_SILENCE = 10.0
+"""Seconds that a new connection gets to ask: so long do many that say nothing shut others out."""
 SILENCE = 60.0
-"""Seconds after which a connection is closed on which nothing comes, or whose client reads nothing."""
+"""Seconds after which one that has asked is closed on which nothing comes, or whose client reads nothing."""
 
 
 class Sequels:
@@ -72,7 +74,12 @@ class RequestHandler(MotoRequestHandler):
     """How a connection is read: names of headers as moto wants them, and no line per request."""
 
     protocol_version = "HTTP/1.1"  # clients keep their connections
-    timeout = SILENCE
+    timeout = FIRST_SILENCE
+
+    def parse_request(self) -> bool:
+        found = super().parse_request()
+        self.connection.settimeout(SILENCE)  # a body may come slowly, and so may a client read
+        return found
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         pass
@@ -177,6 +184,8 @@ def main(settings: Settings, ready: Callable[[Settings, int], None]) -> int:
     def say(text: str) -> None:
         print(f"[muster serve] {text}", file=sys.stderr, flush=True)
 
+    for name in [name for name in os.environ if name.startswith(OF_AWS)]:
+        del os.environ[name]  # what is needed is in the settings; a profile that isn't there would break boto3
     end = End()
     if settings.end_with_stdin:
         end.with_stdin()

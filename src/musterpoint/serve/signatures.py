@@ -108,7 +108,7 @@ def verify(request: Signed, claim: Claim, secret: str, now: float) -> None:
         ApiError: it wasn't, or too long ago.
     """
     wanted = sign(request, claim, secret)
-    if not hmac.compare_digest(wanted, claim.signature):
+    if not hmac.compare_digest(wanted.encode(), claim.signature.encode()):
         raise ApiError(
             "SignatureDoesNotMatch" if claim.scope.service == "s3" else "InvalidSignatureException",
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
@@ -188,7 +188,7 @@ def verify_version_2(request: Signed, secret: str, now: float) -> None:
         ]
     )
     wanted = base64.b64encode(hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
-    if not hmac.compare_digest(wanted, query["Signature"]):
+    if not hmac.compare_digest(wanted.encode(), query["Signature"].encode()):
         raise ApiError("SignatureDoesNotMatch", "The request signature we calculated does not match", 403)
     if not query["Expires"].isdecimal() or float(query["Expires"]) < now:
         raise ApiError("AccessDenied", "Request has expired", 403)

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 from musterpoint.serve.errors import ApiError, invalid
 
 _ORDERS = {"CreationTime": "created", "Name": "name", "Status": "status", "LastModifiedTime": "modified"}
+_NOT_OURS = "Invalid NextToken: it isn't one that this server gave out"
 PAGE = 10
 """Entries of a page where the request doesn't say."""
 
@@ -228,6 +229,8 @@ def listed(records: Sequence[Record], parameters: Mapping[str, Any]) -> Listed:
     if token is not None:  # what has been made or has gone meanwhile moves no other entry to another page
         last = tuple(token)
         place = [(getattr(each, column), each.number) for each in found]
+        if not isinstance(last[0], str if column in ("name", "status") else float):
+            raise invalid(_NOT_OURS)
         found = [each for each, at in zip(found, place) if (at < last if down else at > last)]
     most = int(parameters.get("MaxResults", PAGE))
     end = found[most - 1] if len(found) > most else None
@@ -235,7 +238,11 @@ def listed(records: Sequence[Record], parameters: Mapping[str, Any]) -> Listed:
 
 
 def _filtered(records: Sequence[Record], parameters: Mapping[str, Any]) -> Iterator[Record]:
-    limits = {name: float(parameters[name]) for name in parameters if name.endswith(("TimeAfter", "TimeBefore"))}
+    names = [name for name in parameters if name.endswith(("TimeAfter", "TimeBefore"))]
+    try:
+        limits = {name: float(parameters[name]) for name in names}
+    except ValueError:
+        raise invalid(f"{', '.join(names)}: expected seconds since the epoch") from None
     part = parameters.get("NameContains", "").lower()
     status = parameters.get("StatusEquals")
     for record in records:
@@ -249,6 +256,8 @@ def _filtered(records: Sequence[Record], parameters: Mapping[str, Any]) -> Itera
 def page_of(found: Sequence[Any], parameters: Mapping[str, Any]) -> Listed:
     """The page of a list whose entries have an order of their own."""
     token = _read_token(parameters.get("NextToken", ""))
+    if token is not None and token[1] < 0:
+        raise invalid(_NOT_OURS)
     start, most = (token[1] if token else 0), int(parameters.get("MaxResults", PAGE))
     end = start + most
     return Listed(found[start:end], _token(None, end) if end < len(found) else "")
@@ -264,8 +273,8 @@ def _read_token(token: str) -> list[Any] | None:
     try:
         value, number = json.loads(base64.urlsafe_b64decode(token.encode()))
         return [value, int(number)]
-    except (ValueError, TypeError):
-        raise invalid("Invalid NextToken: it isn't one that this server gave out") from None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise invalid(_NOT_OURS) from None
 
 
 TRAINING, PROCESSING = "training-job", "processing-job"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from typing import Any, Callable, Mapping
+from typing import IO, Any, Callable, Mapping
 
 from musterpoint.base.below import below
 from musterpoint.base.errors import MusterError
@@ -64,14 +66,14 @@ class TrainingJob(JobProcess):
             self._enter("Starting")
             ended = run.run(os.environ)
             self._over = run
-            checkpoints.finish()
+            unsent = checkpoints.finish()
         except (GivenUp, TransferError, MusterError) as error:
             self._finish_early(error)
             return False
         finally:
             way.close()
         self._trained += max(0.0, ended.trained_to - ended.trained_from) if ended.trained_from else 0.0
-        return self._finish(files, layout, ended)
+        return self._finish(files, layout, ended, unsent)
 
     @property
     def _left(self) -> float:
@@ -87,8 +89,11 @@ class TrainingJob(JobProcess):
         else:
             self._enter("Failed", FailureReason=f"ClientError: {error}")
 
-    def _finish(self, files: TrainingFiles, layout: Layout, ended: Ended) -> bool:
-        """Says how the run ended, and brings away what it left; whether the job is to be run again."""
+    def _finish(self, files: TrainingFiles, layout: Layout, ended: Ended, unsent: str) -> bool:
+        """Says how the run ended, and brings away what it left; whether the job is to be run again.
+
+        ``unsent``: what of its checkpoints isn't in S3.
+        """
         request = self._job.request
         facts: dict[str, Any] = {
             "TrainingTimeInSeconds": round(self._trained),
@@ -122,6 +127,9 @@ class TrainingJob(JobProcess):
             return False
         if ended.status == "Failed":
             facts["FailureReason"] = ended.reason
+        elif unsent:
+            self._enter("Failed", FailureReason=f"ClientError: Checkpoint upload failed: {unsent}", **facts)
+            return False
         self._enter(self._last_status(ended), **facts)
         return False
 
@@ -251,6 +259,8 @@ class Checkpoints:
         self._transfers, self._request = transfers, request
         self._texts = Texts()
         self._uploaders: dict[str, subprocess.Popen[str]] = {}
+        self._readers: dict[str, threading.Thread] = {}
+        self._ends: dict[str, Mapping[str, Any]] = {}
 
     @property
     def _uri(self) -> str:
@@ -286,27 +296,58 @@ class Checkpoints:
         said = self._uploaders[host].stdout
         assert said is not None
         for line in said:
-            if "watching" in json.loads(line):
+            fact = json.loads(line)
+            self._hear(host, fact)
+            if "watching" in fact:
+                self._readers[host] = threading.Thread(target=self._read, args=(host, said), daemon=True)
+                self._readers[host].start()
                 return
         raise TransferError(f"the uploader of {host}'s checkpoints ended with code {self._uploaders[host].wait()}")
+
+    def _read(self, host: str, said: IO[str]) -> None:
+        for line in said:
+            self._hear(host, json.loads(line))
+
+    def _hear(self, host: str, fact: Mapping[str, Any]) -> None:
+        if "problem" in fact:
+            print(f"checkpoints of {host}, to {self._uri}: {fact['problem']}", flush=True)
+        self._ends.update({host: fact["over"]} if "over" in fact else {})
 
     def lose(self, host: str) -> None:
         """The host is gone, with what hadn't been sent yet."""
         uploader = self._uploaders.pop(host, None)
         if uploader is not None:
             uploader.kill()
-            uploader.communicate()
+            self._close(host, uploader)
 
-    def finish(self) -> None:
-        """Sends what is left, and returns when it is there."""
-        for uploader in self._uploaders.values():
-            assert uploader.stdin is not None
-            uploader.stdin.write(f"finish {LONGEST_FINISH}\n")
-            uploader.stdin.flush()
-        for uploader in self._uploaders.values():
-            assert uploader.stdout is not None
-            for _ in uploader.stdout:  # until it has said everything; at the end of its stdin it would end at once
-                pass
+    def _close(self, host: str, uploader: subprocess.Popen[str]) -> int:
+        """Returns when it has said everything; at the end of its stdin it would end at once."""
+        reader = self._readers.pop(host, None)
+        if reader is not None:
+            reader.join()
+        with contextlib.suppress(OSError, ValueError):
             uploader.communicate()
+        return uploader.wait()
+
+    def finish(self) -> str:
+        """Sends what is left, and returns when it is there; what isn't, in words."""
+        uploaders = dict(self._uploaders)
+        for uploader in uploaders.values():
+            assert uploader.stdin is not None
+            with contextlib.suppress(OSError):  # it has ended
+                uploader.stdin.write(f"finish {LONGEST_FINISH}\n")
+                uploader.stdin.flush()
+        unsent = []
+        for host, uploader in uploaders.items():
+            code = self._close(host, uploader)
+            over = self._ends.get(host)
+            if over is None:
+                unsent.append(f"the uploader of {host} ended with code {code}")
+            elif over["left"]:
+                named = ", ".join(over["named"]) + (", ..." if over["left"] > len(over["named"]) else "")
+                unsent.append(f"files of {host} didn't go to {self._uri} ({over['left']}): {named}")
         self._uploaders.clear()
         self._texts.close()
+        for each in unsent:
+            print(f"checkpoints: {each}", flush=True)
+        return "; ".join(unsent)

@@ -35,8 +35,15 @@ def operation_model(name: str) -> OperationModel:
     return service().operation_model(name)
 
 
+def without_none(value: Any) -> Any:
+    """The value without members that are null, at any depth: clients send them for what they leave out."""
+    if isinstance(value, dict):
+        return {name: without_none(each) for name, each in value.items() if each is not None}
+    return [without_none(each) for each in value] if isinstance(value, list) else value
+
+
 def check(operation: str, request: Any) -> dict[str, Any]:
-    """``request`` itself, where the model of ``operation`` takes it.
+    """``request`` without what is null, where the model of ``operation`` takes it.
 
     Raises:
         ApiError: it doesn't; the text has every problem, as the service's own.
@@ -44,11 +51,12 @@ def check(operation: str, request: Any) -> dict[str, Any]:
     shape = operation_model(operation).input_shape
     if not isinstance(request, dict):
         raise ApiError("SerializationException", "expected a JSON object")
-    problems = list(_problems(shape, request, "")) if shape is not None else []
+    given: dict[str, Any] = without_none(request)
+    problems = list(_problems(shape, given, "")) if shape is not None else []
     if problems:
         count = f"{len(problems)} validation error{'s' if len(problems) > 1 else ''} detected"
         raise invalid(f"{count}: {'; '.join(problems)}")
-    return request
+    return given
 
 
 _JSON_TYPES: Mapping[str, tuple[type, ...]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import secrets
 import threading
@@ -13,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.serve import pipeline_definition as language
 from musterpoint.serve import validation
-from musterpoint.serve.errors import ApiError, absent, invalid, not_here
+from musterpoint.serve.errors import ApiError, absent, invalid, not_here, read_json
 from musterpoint.serve.operations import Context, Request, processing_jobs, training_jobs, tuning_jobs
 from musterpoint.serve.operations.pipelines import KIND as PIPELINE
 from musterpoint.serve.operations.pipelines import pipeline_of, refuse_versions, with_times
@@ -244,8 +243,9 @@ def _started(context: Context, record: Record, definition: Definition, step: Ste
             metadata = {"Fail": {"ErrorMessage": text}}
             return {**row, "StepStatus": "Failed", "EndTime": time.time(), "FailureReason": text, "Metadata": metadata}
         job = start(context, record, step, arguments)
-    except (ApiError, Unresolved) as error:
-        return {**row, "StepStatus": "Failed", "EndTime": time.time(), "FailureReason": f"ClientError: {error}"}
+    except Exception as error:  # a definition may have any value anywhere
+        said = str(error) if isinstance(error, (ApiError, Unresolved)) else f"{type(error).__name__}: {error}"
+        return {**row, "StepStatus": "Failed", "EndTime": time.time(), "FailureReason": f"ClientError: {said}"}
     return {**row, "Metadata": {JOBS[step.kind].metadata: {"Arn": job.arn}}}
 
 
@@ -271,7 +271,7 @@ def _scope(context: Context, record: Record, definition: Definition) -> Scope:
         if data is None:
             raise Unresolved(f"the property file {uri} isn't there")
         try:
-            return json.loads(data)
+            return read_json(data)
         except ValueError:
             raise Unresolved(f"the property file {uri} isn't JSON") from None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
+from musterpoint.serve.errors import absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
@@ -194,7 +194,10 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
     _check_groups(parameters)
     for channel in parameters.get("InputDataConfig") or ():
         _check_channel(context, parameters, channel)
-    _check_output(context, parameters["OutputDataConfig"])
+    check_place(context, parameters["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    if parameters.get("CheckpointConfig"):
+        check_place(context, parameters["CheckpointConfig"]["S3Uri"], "CheckpointConfig.S3Uri")
+    refuse_nul(parameters.get("Environment"), requested.entry(parameters))
 
 
 def _check_algorithm(parameters: Mapping[str, Any]) -> None:
@@ -298,12 +301,20 @@ def bucket_of(uri: str) -> str:
     return bucket
 
 
-def _check_output(context: Context, output: Mapping[str, Any]) -> None:
-    bucket = bucket_of(output["S3OutputPath"])
+def check_place(context: Context, uri: str, field: str) -> None:
+    """Returns where something can be written to ``uri``; an ApiError names the ``field`` that has it."""
+    bucket = bucket_of(uri)
     if not exists(context, bucket):
-        raise ApiError(
-            "ValidationException", f"The specified bucket does not exist: {bucket} of OutputDataConfig.S3OutputPath"
-        )
+        raise invalid(f"The specified bucket does not exist: {bucket} of {field}")
+
+
+def refuse_nul(environment: Mapping[str, str] | None, command: Sequence[str]) -> None:
+    """An ApiError names what no process can get: a word with a NUL in it."""
+    for name, value in (environment or {}).items():
+        if "\0" in value:
+            raise invalid(f"Environment: the value of {name} has a NUL in it")
+    if any("\0" in word for word in command):
+        raise invalid("ContainerEntrypoint, ContainerArguments: a word has a NUL in it")
 
 
 def exists(context: Context, bucket: str) -> bool:

@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint.serve.errors import ApiError, absent, in_use, invalid
 from musterpoint.serve.operations import Context, Request, training_jobs
@@ -39,6 +39,7 @@ def add(request: Request, parent: str = "") -> Record:
     for definition in definitions(parameters):
         if not objective_of(parameters, definition):
             raise invalid("HyperParameterTuningJobObjective is required")
+        _check_ranges(parameters["HyperParameterTuningJobConfig"]["Strategy"], _ranges(parameters, definition))
         check(context, training_request(parameters, definition, f"{name}-001", {}))
     for former in (parameters.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs", ()):
         if context.state.find(KIND, former["HyperParameterTuningJobName"]) is None:
@@ -293,6 +294,7 @@ _TAKEN = (
 """What a job has of its definition as it stands."""
 
 
+_NUMBERS: Mapping[str, Callable[[str], float]] = {"IntegerParameterRanges": int, "ContinuousParameterRanges": float}
 _RANGES = "IntegerParameterRanges ContinuousParameterRanges CategoricalParameterRanges"
 _FOLLOWED: Mapping[str, str] = {
     "": "HyperParameterTuningJobName",
@@ -338,6 +340,32 @@ def _ranges(parameters: Fields, definition: Fields) -> Fields:
     config = parameters["HyperParameterTuningJobConfig"]
     found: Fields = definition.get("HyperParameterRanges") or config.get("ParameterRanges") or {}
     return found
+
+
+def _check_ranges(strategy: str, ranges: Fields) -> None:
+    """An ApiError names a range from which nothing can be drawn."""
+    whole = [(read, each) for field, read in _NUMBERS.items() for each in ranges.get(field) or ()]
+    names = [each["Name"] for each in (*(ranges.get("CategoricalParameterRanges") or ()), *(one for _, one in whole))]
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid(f"Parameter ranges: {name} has two ranges")
+    if strategy == "Grid" and whole:
+        raise invalid(f"Parameter ranges: Grid takes categorical ones only, and {whole[0][1]['Name']} is a number")
+    for read, each in whole:
+        what = f"Parameter range {each['Name']} ({each['MinValue']} to {each['MaxValue']})"
+        try:
+            low, high = read(each["MinValue"]), read(each["MaxValue"])
+            finite = math.isfinite(float(low)) and math.isfinite(float(high))
+        except (ValueError, OverflowError):
+            finite = False
+        scaling = each.get("ScalingType", "Auto")
+        if not finite or low > high:
+            kind = "integers" if read is int else "finite numbers"
+            raise invalid(f"{what}: expected {kind}, MinValue not above MaxValue")
+        if scaling == "Logarithmic" and low <= 0:
+            raise invalid(f"{what}: Logarithmic needs values above 0")
+        if scaling == "ReverseLogarithmic" and not (low >= 0 and high < 1):
+            raise invalid(f"{what}: ReverseLogarithmic needs values of at least 0 and below 1")
 
 
 def training_request(parameters: Fields, definition: Fields, name: str, tuned: Mapping[str, str]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Dispatcher:
 
     def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "").lstrip("/")
-        if path.startswith(_OF_MOTO_ITSELF) and not controls:
+        if f"{path}/".startswith(f"{_OF_MOTO_ITSELF}/") and not controls:
             raise ApiError("AccessDenied", _NO_CONTROL, 403)
         if path.startswith(OWN[1:]):
             text = f"{OWN} is of the service {control.SERVICE}, and the call was signed for {service}"

@@ -462,9 +462,8 @@ class Guard:
                 value = table[name] = poured(table.get(name), value)
             if task is not None and not own:
                 task.fresh[each.place] = value
-            elif table is not held:
-                self._names.find_buffers()
         if brought:
+            self._names.find_buffers()
             self._looked.clear()
             self.absorb()
 

@@ -252,8 +252,8 @@ def gathered(part: DTensor) -> torch.Tensor:
 
 def mesh_of(device: torch.device | None, ranks: int, degree: int) -> DeviceMesh:
     """The mesh of ``ranks`` in groups of ``degree``, neighbours first: parts travel over the shortest way."""
-    kind, shape = "cpu" if device is None else "cuda", (ranks // degree, degree)
-    return init_device_mesh(kind, shape, mesh_dim_names=("replicate", "shard"))
+    kind = "cpu" if device is None else "cuda"
+    return init_device_mesh(kind, (ranks // degree, degree), mesh_dim_names=("replicate", "shard"))
 
 
 def part_of(value: Any, parameter: torch.Tensor) -> Any:

@@ -153,8 +153,10 @@ def model(draw: random.Random) -> dict[str, Any]:
         "evaluates": draw.random() < 0.5,
         "accumulates": draw.randint(1, 2),
         "schedules": draw.random() < 0.5,
-        # sums of shared tensors, and of gradients of weights that come and go, are rounded differently
-        "autocast": draw.random() < 0.1 and divided.keys().isdisjoint(ROUNDED),
+        # sums of shared tensors, of gradients of weights that come and go, and of several calls are rounded differently
+        "autocast": draw.random() < 0.1
+        and divided.keys().isdisjoint(ROUNDED)
+        and not any(each["kind"] in CHOOSING for each in blocks),
         "seed": draw.randrange(1 << 20),
     }
 

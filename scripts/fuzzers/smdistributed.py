@@ -67,15 +67,24 @@ def second(number: int, inputs: int) -> Findings:
     """Models of transformers divided by version 2's degrees."""
     generated: Any = importlib.import_module("tests.hosts.stacks.generated_degrees")
     made = subprocess.run([ROOT / "scripts/setup", "huggingface"], stdout=subprocess.PIPE, text=True, check=True)
+    models: list[dict[str, Any]] = generated.drawn(number, inputs)
+    tried, wrong = 0, list[str]()
+    for start in range(0, len(models), AT_ONCE):  # groups of ranks stay, with their threads
+        found = _second(models[start : start + AT_ONCE], Path(made.stdout.splitlines()[0]) / "python", generated)
+        tried, wrong = tried + found.tried, [*wrong, *found.wrong]
+    return Findings(tried, tuple(wrong))
+
+
+def _second(models: list[dict[str, Any]], python: Path, generated: Any) -> Findings:
     ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
-    models, wrong = generated.drawn(number, inputs), []
+    wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "models.jsonl"
         file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
         environ = {**os.environ, "PYTHONPATH": ranks.STARTUP, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": str(port())}  # fmt: skip
         program = ROOT / "tests/hosts/stacks/programs/tsm_generated.py"
-        command = [Path(made.stdout.splitlines()[0]) / "python", program, file]
+        command = [python, program, file]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         return Findings(0, (f"code {done.returncode}: {done.stderr[-1500:]}\n  one of: {json.dumps(models)}",))

@@ -106,6 +106,11 @@ class Below:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def is_folder(self, name: str) -> bool:
+        """Whether a folder is there; a link to one isn't."""
+        facts = self.facts(name)
+        return facts is not None and stat.S_ISDIR(facts.st_mode)
+
     def open(self, name: str) -> int:
         """A descriptor that reads the file."""
         with _Opened(self, name) as (folder, leaf):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any, Mapping, TypeVar, cast
+from typing import Any, Iterator, Mapping, TypeVar, cast
 
 _OF_NAMES = "-_.:0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LINE_ENDS = "\u2028\u2029"
@@ -119,24 +119,36 @@ def checked(value: Any, numbers: bool = True) -> Any:
         ValueError: it is nested too deeply, or has half a character (which JSON can spell, and no file can hold) or a
             number that isn't finite or doesn't fit into a float.
     """
-    rows: list[Any] = [value]
-    deepest = _DEEPEST
-    while rows:
-        if deepest < 0:
-            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    for row in levels(value, _DEEPEST):
+        for each in row:
+            if isinstance(each, str):
+                _check_text(each)
+            elif numbers and isinstance(each, (int, float)) and not -_LARGEST_NUMBER <= each <= _LARGEST_NUMBER:
+                raise ValueError("it has a number that is none, or is too large")
+    return value
+
+
+def levels(value: Any, deepest: int) -> Iterator[list[Any]]:
+    """The values in a decoded value, level by level, and the keys of its mappings.
+
+    Raises:
+        ValueError: they are nested more than ``deepest`` deep.
+    """
+    row: list[Any] = [value]
+    for _ in range(deepest + 1):
+        if not row:
+            return
+        yield row
         below: list[Any] = []
-        for each in rows:
+        for each in row:
             if isinstance(each, Mapping):
                 below += each
                 below += each.values()
             elif isinstance(each, (list, tuple)):
                 below += each
-            elif isinstance(each, str):
-                _check_text(each)
-            elif numbers and isinstance(each, (int, float)) and not -_LARGEST_NUMBER <= each <= _LARGEST_NUMBER:
-                raise ValueError("it has a number that is none, or is too large")
-        rows, deepest = below, deepest - 1
-    return value
+        row = below
+    if row:
+        raise ValueError(f"it is nested more than {deepest} deep")
 
 
 def _check_text(text: str) -> None:

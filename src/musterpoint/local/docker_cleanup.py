@@ -73,13 +73,19 @@ def sweep(engine: Engine) -> list[str]:
     runs = {each["Labels"][RUN]: each["Labels"][OWNER] for each in found if each["Labels"].get(RUN)}
     names: list[str] = []
     for run, owner in runs.items():
-        beside = owner.startswith(OF_CONTAINER)
-        if not engine.has_name(owner.removeprefix(OF_CONTAINER)) if beside else is_dead(owner):
+        if _has_ended(engine, owner):
             names += clean(engine, run)
     for each in engine.containers(REAPER):  # whoever made it was killed before it could start it
         if each["State"] == "created" and not engine.has_name(each["Labels"][REAPER]):
             engine.remove(each["Id"])
     return names
+
+
+def _has_ended(engine: Engine, owner: str) -> bool:
+    """Whether the owner, a process or a container, has ended."""
+    if owner.startswith(OF_CONTAINER):
+        return not engine.has_name(owner.removeprefix(OF_CONTAINER))
+    return is_dead(owner)
 
 
 class Reaper:

@@ -118,9 +118,9 @@ class Engine:
     def own_container(self) -> OwnContainer | None:
         """The container of this daemon that this process runs in; None: it runs in none."""
         identity = own_identity()
-        if not identity or not self.has_name(identity):
+        found = self._inspected(identity) if identity else None
+        if found is None:
             return None
-        found = self._call("inspect_container", identity)
         places = {each["Destination"]: each["Source"] for each in found["Mounts"] if each.get("Source")}
         return OwnContainer(identity, found["Image"], tuple(found["Config"].get("Env") or ()), places)
 
@@ -146,14 +146,18 @@ class Engine:
         return found
 
     def has_name(self, name: str) -> bool:
-        """Whether a container has this name."""
+        """Whether a container has this name, or id."""
+        return self._inspected(name) is not None
+
+    def _inspected(self, name: str) -> dict[str, Any] | None:
+        """None: there is no such container."""
         try:
-            self._call("inspect_container", name)
+            found: dict[str, Any] = self._call("inspect_container", name)
         except EngineError as error:
             if error.status == 404:
-                return False
+                return None
             raise
-        return True
+        return found
 
     def create_network(self, name: str, labels: dict[str, str], internal: bool) -> str:
         made = self._call("create_network", name, driver="bridge", labels=labels, internal=internal)

@@ -175,9 +175,10 @@ class DockerHosts:
             found["AWS_REGION"] = self.job.region
         return found
 
-    @property
-    def gateway(self) -> str:
-        """The address at which this machine is reached in the job's network, or the container that we are in."""
+    def meet(self) -> str:
+        """The address at which this process is reached in the job's network: the machine's, or that of the container
+        that we are in, which joins the network for it.
+        """
         if self._own:
             return self._engine.join(self._own.identity, self._network)
         return self._engine.gateway(self._network)

@@ -14,7 +14,6 @@ import filecmp
 import json
 import os
 import re
-import stat
 import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
@@ -209,8 +208,8 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
         try:
             with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
                 for host in hosts:
-                    facts = Below(layout.tree(host)).facts(directory)
-                    if facts is not None and not stat.S_ISDIR(facts.st_mode):
+                    tree = Below(layout.tree(host))
+                    if tree.facts(directory) is not None and not tree.is_folder(directory):
                         warnings.append(f"{name}: {directory} of {host} is left out: it is no folder any more")
                     for member, file in _files(layout.tree(host), directory):
                         if member not in kept:
@@ -262,8 +261,8 @@ def _files(tree: str, name: str) -> Iterator[tuple[str, str]]:
     """Every directory, file and link below the folder ``name`` of a host's tree: its name in the archive, and its path.
     What a host has put in the folder's place isn't followed.
     """
-    directory, facts = below(tree, name), Below(tree).facts(name)
-    if facts is None or not stat.S_ISDIR(facts.st_mode):
+    directory = below(tree, name)
+    if not Below(tree).is_folder(name):
         return
     for parent, directories, files in os.walk(directory):
         directories.sort()

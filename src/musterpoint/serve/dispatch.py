@@ -74,7 +74,8 @@ class Dispatcher:
             raise
         except Exception as error:
             self._context.say(traceback.format_exc())
-            text = f"{type(error).__name__}: {error}"
+            operation = environ.get("HTTP_X_AMZ_TARGET", "").removeprefix(PREFIX)
+            text = f"{operation}: {type(error).__name__}: {error}".removeprefix(": ")
             return _refuse(environ, start, ApiError("InternalFailure", text, 500), service)
 
     def _pair(self, access_key: str, service: str) -> Pair:
@@ -103,14 +104,7 @@ class Dispatcher:
             if not of_moto(operation, parameters):
                 raise refused(operation)
             return self._moto(environ, start, "sagemaker", controls=False)
-        try:
-            answer = handler(request)
-        except ApiError:
-            raise
-        except Exception as error:
-            self._context.say(traceback.format_exc())
-            raise ApiError("InternalFailure", f"{operation}: {type(error).__name__}: {error}", 500) from None
-        return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
+        return _answer(start, 200, json.dumps(handler(request)).encode(), JSON_TYPE)
 
     def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "").lstrip("/")

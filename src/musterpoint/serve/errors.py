@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from musterpoint.base.untrusted import levels
+
 
 class ApiError(Exception):
     """An answer that isn't a success: ``code`` as clients see it, the text, and the HTTP status."""
@@ -49,10 +51,6 @@ def read_json(data: str | bytes) -> Any:
         found = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [found]
-    for _ in range(MOST_LEVELS):
-        whole = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
-        level = [each for values in whole for each in values]
-    if level:
-        raise ValueError("nested too deeply")
+    for _ in levels(found, MOST_LEVELS - 1):
+        pass
     return found

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import socket
-import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -69,8 +68,8 @@ class Transfers:
         """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
         followed: it leads to this machine's files, not to the job's.
         """
-        folder, facts = below(place, name), Below(place).facts(name)
-        if facts is None or not stat.S_ISDIR(facts.st_mode):
+        folder = below(place, name)
+        if not Below(place).is_folder(name):
             print(f"{name} below /opt/ml isn't sent to {uri}: the job has no folder there any more", flush=True)
         elif any(names for _, _, names in os.walk(folder)):
             self._do(lambda: moves.send(folder, uri, self.access, run=self._run))

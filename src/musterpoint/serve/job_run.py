@@ -61,7 +61,7 @@ class Way:
         if isinstance(self.backend, NetnsHosts):
             return f"http://{MACHINE}:{self._settings.port}"
         if isinstance(self.backend, DockerHosts) and not self.backend.isolated:
-            self._relay = self._relay or Relay(self.backend.gateway, self._settings)
+            self._relay = self._relay or Relay(self.backend.meet(), self._settings)
             return self._relay.url
         return self._settings.url
 

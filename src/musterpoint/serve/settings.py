@@ -7,13 +7,13 @@ import hmac
 import os
 from typing import Literal, Mapping, NamedTuple, get_args
 
+from musterpoint.core.job.fields import is_loopback
 from musterpoint.local.docker_engine import own_identity
 
 ACCOUNT = "123456789012"
 """The account that moto answers for."""
 REGION = "us-east-1"
 PORT = 8311
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Backend = Literal["process", "netns", "docker"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -95,6 +95,6 @@ class Settings(NamedTuple):
     def exported(self) -> dict[str, str]:
         """What people export: the variables of a client, and where the SDKs find their defaults; those who reach this
         container from outside have no such file, which the SDKs don't forgive."""
-        if own_identity() and self.host not in LOOPBACK:
+        if own_identity() and not is_loopback(self.host):
             return self.variables
         return {**self.variables, "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": self.sdk_file}

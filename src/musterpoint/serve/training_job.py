@@ -311,7 +311,8 @@ class Checkpoints:
     def _hear(self, host: str, fact: Mapping[str, Any]) -> None:
         if "problem" in fact:
             print(f"checkpoints of {host}, to {self._uri}: {fact['problem']}", flush=True)
-        self._ends.update({host: fact["over"]} if "over" in fact else {})
+        if "over" in fact:
+            self._ends[host] = fact["over"]
 
     def lose(self, host: str) -> None:
         """The host is gone, with what hadn't been sent yet."""

@@ -110,8 +110,7 @@ def _of_structure(shape: Shape, value: Mapping[str, Any], at: str) -> Iterator[s
             where = _below(at, name)
             yield f"Value null at '{where}' failed to satisfy constraint: Member must not be null"
     for name, entry in value.items():
-        if entry is not None:
-            yield from _problems(shape.members[name], entry, _below(at, name))
+        yield from _problems(shape.members[name], entry, _below(at, name))
 
 
 def _of_map_key(shape: Shape, key: str, whole: Any, at: str) -> Iterator[str]:

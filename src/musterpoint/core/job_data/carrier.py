@@ -122,12 +122,14 @@ def _upload(
     sender.runtime.signals.route_to(sender.on_signal)
     found = []
     for what, directory, name in wanted:
-        if not directory:
+        is_there = bool(directory) and os.path.lexists(directory)
+        if not directory or (not is_there and what != "model"):
             continue
-        if not os.path.isdir(directory) and (os.path.lexists(directory) or what == "model"):
-            kind = "is no directory any more" if os.path.lexists(directory) else "isn't there any more"
-            say(f"warning: {directory} {kind}: nothing of it is sent")
-            found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": f"{directory} {kind}"})
+        if not os.path.isdir(directory):
+            gone = "is no directory any more" if is_there else "isn't there any more"
+            problem = f"{directory} {gone}"
+            say(f"warning: {problem}: nothing of it is sent")
+            found.append({"what": what, "uri": asked.uri, "bytes": 0, "problem": problem})
             continue
         if (now := os.path.realpath(directory)) != sources.get(directory, now):
             problem = f"{directory} isn't sent: it was {sources[directory]} before the ranks, and leads to {now} now"

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 from musterpoint.base.below import below, notes_of
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
@@ -103,8 +103,8 @@ class Keeper:
         self._until: float | None = None
         self._is_over = False
         self._problem, self._count, self._bytes = "", 0, 0
-        self._quiet_at, self._every, self._has_finished = 0.0, LOOK_EVERY, False
-        self._moved: Callable[[], frozenset[str]] = frozenset
+        self._quiet_at, self._has_finished = 0.0, False
+        self._watches: list[DirectoryWatch] = []
         self._seen_at: float | None = None
         self._has_warned = False
 
@@ -115,12 +115,11 @@ class Keeper:
         for word, about in self._request["told"]:
             self._handle(word, about) if word == "attempt" else self._events.put((word, about))
         threading.Thread(target=self._listen, daemon=True).start()
-        watches = [
+        self._watches = [
             DirectoryWatch(path, lambda: self._events.put(("changed", None))) for path in (self._directory, said)
         ]
-        self._moved = lambda: watches[0].moved
         self._baseline()
-        emit(watching=all(watch.works for watch in watches))
+        emit(watching=self._hears)
         while not self._is_finished():
             try:
                 self._handle(*self._events.get(timeout=self._timeout()))
@@ -129,13 +128,17 @@ class Keeper:
             except queue.Empty:
                 pass
             now = time.monotonic()
-            self._every = LOOK_EVERY * (6 if all(watch.works for watch in watches) else 1)
             if self._is_due(now):
                 self._look(now)
             if self._leads and now >= self._pause.resume_at:
                 self._read_parts()
                 self._settle_parts()
         self._leave()
+
+    @property
+    def _hears(self) -> bool:
+        """Whether the system tells of changes."""
+        return all(watch.works for watch in self._watches)
 
     def _baseline(self) -> None:
         """What is here at the start, just restored, doesn't go up again."""
@@ -234,7 +237,7 @@ class Keeper:
     # -- what goes up --
 
     def _look(self, now: float) -> None:
-        self._changed_at, self._look_at = None, now + self._every
+        self._changed_at, self._look_at = None, now + LOOK_EVERY * (6 if self._hears else 1)
         look = self._looked(self._is_over)
         for path in sorted(set(look.outside) - self._outside):
             self._outside.add(path)
@@ -270,7 +273,9 @@ class Keeper:
             emit(problem=f"nothing is kept yet: {units[0].why_not}")
 
     def _looked(self, is_over: bool = False) -> Look:
-        marks, moved = tuple(self._request["marks"]), self._moved()
+        marks, moved = tuple(self._request["marks"]), frozenset[str]()
+        if self._watches:
+            moved = self._watches[0].moved
         return look_at(self._directory, self._world, is_over, marks, self._said(), self._own, moved)
 
     def _said(self) -> frozenset[str]:

@@ -30,8 +30,8 @@ class DirectoryWatch:
     """
 
     def __init__(self, root: str, on_change: Callable[[], None]) -> None:
-        self.works, self.moved = False, frozenset[str]()
-        """Files and folders that were renamed to their names, relative, and not written into since."""
+        self.works = False
+        self._moved, self._lock = set[str](), threading.Lock()
         self._root, self._on_change = root, on_change
         self._folders: dict[int, str] = {}
         try:
@@ -61,10 +61,18 @@ class DirectoryWatch:
             return True
         return not [path for path in inner if not self._add(path)]
 
+    @property
+    def moved(self) -> frozenset[str]:
+        """Files and folders that were renamed to their names, relative, and not written into since."""
+        with self._lock:
+            return frozenset(self._moved)
+
     def _note(self, path: str, is_moved: bool) -> None:
         parts = path.split("/")
-        written = {"/".join(parts[:at]) for at in range(1, len(parts) + (not is_moved))}
-        self.moved = (self.moved - written) | ({path} if is_moved else set())
+        with self._lock:
+            self._moved.difference_update("/".join(parts[:at]) for at in range(1, len(parts) + 1))
+            if is_moved:
+                self._moved.add(path)
 
     def _read(self) -> None:
         while True:

@@ -131,7 +131,7 @@ def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Ite
         raise StoreError(
             f'{uri} is no manifest: expected a JSON list, first {{"prefix": URI}}, then names below it'
         ) from None
-    if place.partition("://")[0] != uri.partition("://")[0] if "://" in uri else "://" in place:
+    if _scheme(place) != _scheme(uri):
         raise StoreError(f"{uri} names {place!r}, which is a place of another kind: expected one as its own")
     if not place.endswith("/"):
         place += "/"
@@ -141,6 +141,11 @@ def _of_manifest(store: Store, request: dict[str, Any]) -> tuple[Store, list[Ite
         raise StoreError(f"{uri} names {min(missing)!r}, which isn't below {place}", missing=True)
     checked(found.values(), place)
     return source, [found[name] for name in dict.fromkeys(names)]
+
+
+def _scheme(place: str) -> str:
+    """Empty: it is a path."""
+    return place.partition("://")[0] if "://" in place else ""
 
 
 def _of_names(store: Store, names: Sequence[str], most: int) -> dict[str, Item]:

@@ -11,7 +11,13 @@ from musterpoint.serve.errors import absent, in_use, invalid
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
 from musterpoint.serve.operations.training_jobs import bucket_of, refuse_nul, where_it_runs
-from musterpoint.serve.operations.without_effect import without_effect
+from musterpoint.serve.operations.without_effect import (
+    NO_EXPERIMENT,
+    NOT_ENCRYPTED,
+    NOTHING_LEAVES,
+    OWN_NETWORK,
+    without_effect,
+)
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
 from musterpoint.serve.state import PROCESSING as KIND
 from musterpoint.serve.training_request import in_tree
@@ -111,13 +117,12 @@ _FOLLOWED: Mapping[str, str] = {
     "NetworkConfig": "EnableNetworkIsolation",
     "ProcessingResources.ClusterConfig": "InstanceType InstanceCount VolumeSizeInGB",
 }
-_NOT_ENCRYPTED = "nothing is encrypted"
 _TEXTS: Mapping[str, str] = {
-    "ProcessingOutputConfig.KmsKeyId": _NOT_ENCRYPTED,
-    "ProcessingResources.ClusterConfig.VolumeKmsKeyId": _NOT_ENCRYPTED,
-    "NetworkConfig.VpcConfig": "the job has this machine's network",
-    "NetworkConfig.EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
-    "ExperimentConfig": "no experiment or trial is kept",
+    "ProcessingOutputConfig.KmsKeyId": NOT_ENCRYPTED,
+    "ProcessingResources.ClusterConfig.VolumeKmsKeyId": NOT_ENCRYPTED,
+    "NetworkConfig.VpcConfig": OWN_NETWORK,
+    "NetworkConfig.EnableInterContainerTrafficEncryption": NOTHING_LEAVES,
+    "ExperimentConfig": NO_EXPERIMENT,
 }
 
 

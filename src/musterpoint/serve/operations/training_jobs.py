@@ -12,7 +12,13 @@ from musterpoint.serve.errors import absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.without_effect import without_effect
+from musterpoint.serve.operations.without_effect import (
+    NO_EXPERIMENT,
+    NOT_ENCRYPTED,
+    NOTHING_LEAVES,
+    OWN_NETWORK,
+    without_effect,
+)
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
 from musterpoint.serve.state import TRAINING as KIND
 
@@ -130,14 +136,13 @@ _FOLLOWED: Mapping[str, str] = {
     "ResourceConfig": "InstanceType InstanceCount InstanceGroups VolumeSizeInGB",
     "StoppingCondition": "MaxRuntimeInSeconds MaxWaitTimeInSeconds",
 }
-_NOT_ENCRYPTED = "nothing is encrypted"
 _TEXTS: Mapping[str, str] = {
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "metrics are in CloudWatch only",
     "AlgorithmSpecification.TrainingImageConfig": "images are this machine's own; none is pulled",
     "InputDataConfig.RecordWrapperType": "files stay as they are; nothing is made a record",
     "InputDataConfig.ShuffleConfig": "keys come in their order",
-    "OutputDataConfig.KmsKeyId": _NOT_ENCRYPTED,
-    "ResourceConfig.VolumeKmsKeyId": _NOT_ENCRYPTED,
+    "OutputDataConfig.KmsKeyId": NOT_ENCRYPTED,
+    "ResourceConfig.VolumeKmsKeyId": NOT_ENCRYPTED,
     "ResourceConfig.KeepAlivePeriodInSeconds": "there are no instances to keep, and no warm pool",
     "ResourceConfig.TrainingPlanArn": "nothing is reserved here",
     "ResourceConfig.InstancePlacementConfig": "all hosts are on this machine",
@@ -145,14 +150,14 @@ _TEXTS: Mapping[str, str] = {
     "StoppingCondition.MaxPendingTimeInSeconds": "a job is pending as long as others run (--max-jobs)",
     "TensorBoardOutputConfig": "its configuration is passed on, and nothing of its LocalPath goes to S3",
     "ProfilerConfig": "its configuration is passed on, and nothing is profiled",
-    "ExperimentConfig": "no experiment or trial is kept",
-    "VpcConfig": "the job has this machine's network",
+    "ExperimentConfig": NO_EXPERIMENT,
+    "VpcConfig": OWN_NETWORK,
     "DebugRuleConfigurations": "no rules are evaluated; the hook's configuration is passed on",
     "ProfilerRuleConfigurations": "no rules are evaluated",
     "RemoteDebugConfig": "there is no SSM session into a job",
     "InfraCheckConfig": "no health check runs before the job",
     "SessionChainingConfig": "session tags aren't passed on",
-    "EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
+    "EnableInterContainerTrafficEncryption": NOTHING_LEAVES,
     "ServerlessJobConfig": "jobs run on hosts of this machine",
     "MlflowConfig": "nothing is sent to MLflow",
     "ModelPackageConfig": "no model package is made",

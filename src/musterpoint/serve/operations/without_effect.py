@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping
 
 Texts = Mapping[str, str]
+NOT_ENCRYPTED = "nothing is encrypted"
+NOTHING_LEAVES = "nothing leaves this machine, and nothing is encrypted"
+OWN_NETWORK = "the job has this machine's network"
+NO_EXPERIMENT = "no experiment or trial is kept"
 
 
 def without_effect(request: Mapping[str, Any], followed: Texts, texts: Texts) -> list[str]:

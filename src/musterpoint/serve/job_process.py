@@ -71,7 +71,7 @@ class Transfers:
         folder = below(place, name)
         if not Below(place).is_folder(name):
             print(f"{name} below /opt/ml isn't sent to {uri}: the job has no folder there any more", flush=True)
-        elif any(names for _, _, names in os.walk(folder)):
+        elif moves.has_files(folder):
             self._do(lambda: moves.send(folder, uri, self.access, run=self._run))
 
     def _run(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:

@@ -138,6 +138,11 @@ def _listed(channel: Channel, share: Share) -> dict[str, Any]:
     return {**channel._asdict(), **share._asdict(), "names": []}
 
 
+def has_files(directory: str) -> bool:
+    """Whether there is anything to send."""
+    return any(files for _folder, _folders, files in os.walk(directory))
+
+
 def send(
     directory: str,
     uri: str,

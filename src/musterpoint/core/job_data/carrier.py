@@ -8,13 +8,13 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE, whole_grace
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.data.mover import Access, Say
-from musterpoint.core.data.moves import send
+from musterpoint.core.data.moves import has_files, send
 from musterpoint.core.data.places import below
 from musterpoint.core.job.model import Job
 from musterpoint.core.job_data.before import Bringing
 from musterpoint.core.job_data.keeping import Keeping
 from musterpoint.core.job_data.plan import DataPlan, Upload, plan_data, with_channels
-from musterpoint.core.outputs.beside import has_files, run
+from musterpoint.core.outputs.beside import run
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.ready import Understood
 from musterpoint.core.report import files

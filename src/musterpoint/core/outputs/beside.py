@@ -1,7 +1,6 @@
 """A program of ours beside the job, in the first Python that has its library; one that dies is started again."""
 
 import functools
-import os
 from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint.base import settings
@@ -17,10 +16,6 @@ from musterpoint.embedded.programs.registry import Program, Texts, fact_of
 Left = Callable[[], "float | None"]
 MOST_DEATHS = 3
 """Unexpected ends after which it isn't started again, unless the job has ended since."""
-
-
-def has_files(directory: str) -> bool:
-    return any(files for _folder, _folders, files in os.walk(directory))
 
 
 def run(

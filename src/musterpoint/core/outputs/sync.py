@@ -12,9 +12,10 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.source import is_isolated
 from musterpoint.core.data.mover import Access, access_of
+from musterpoint.core.data.moves import has_files
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter, Job
-from musterpoint.core.outputs.beside import Beside, Task, has_files
+from musterpoint.core.outputs.beside import Beside, Task
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.embedded.programs.registry import UPLOADER
 

@@ -121,7 +121,7 @@ def test_its_own_failures_are_the_jobs(local, one_file: Path, name: str, around:
         assert outcome["reason"] == ran.left(host, "failure")
 
 
-@pytest.mark.parametrize("platform", ["sagemaker", "azureml"])
+@pytest.mark.parametrize("platform", ["sagemaker", pytest.param("azureml", marks=pytest.mark.lane("suite"))])
 def test_train_below_a_job_is_refused(local, platform: str) -> None:  # type: ignore[no-untyped-def]
     """It reads the same job, and would start the script that calls it."""
     shell = local.program(f"{local.python} -m musterpoint.cli.train\n", "run.sh")

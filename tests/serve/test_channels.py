@@ -133,4 +133,6 @@ def test_what_cant_be_run_is_refused_by_name(account: Account) -> None:
                                        "FileSystemType": "EFS", "DirectoryPath": "/"}}  # fmt: skip
     refused("the channel's source is FileSystemDataSource",
             InputDataConfig=[{"ChannelName": "train", "DataSource": system}])  # fmt: skip
+    many = {"InstanceType": "ml.m5.xlarge", "InstanceCount": 100_000, "VolumeSizeInGB": 10}
+    refused("ResourceLimitExceeded", ResourceConfig=many)
     refused("must begin with", CheckpointConfig={"S3Uri": f"s3://{BUCKET}/c", "LocalPath": "/elsewhere"})

@@ -69,6 +69,10 @@ def test_a_job_whose_process_dies_has_failed_and_gives_its_place_to_the_next(
     token = f"muster-test-{os.urandom(8).hex()}"
     with Server(tmp_path / "data", max_jobs=1, environ=environ) as server:
         account = running(server, "dies", token)
+        limits = {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
+        account.create("late", "", EnableManagedSpotTraining=True, StoppingCondition=limits, **entry("exit 0"))
+        late = server.wait("late")  # its time is over while the other one runs
+        assert (late["TrainingJobStatus"], late["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
         words = ["pgrep", "--parent", str(server.pid), "--full", "job_main"]
         for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split():  # and one in wait
             os.kill(int(pid), signal.SIGKILL)

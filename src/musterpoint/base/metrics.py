@@ -7,7 +7,8 @@ API's MetricDefinition.
 
 import math
 import re
-from typing import Callable
+import signal
+from typing import Any, Callable
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
@@ -15,6 +16,8 @@ from musterpoint.base.records import NamedTuple
 LONGEST_NAME, LONGEST_REGEX, MOST_METRICS = 255, 500, 40
 LONGEST_LINE = 1 << 16
 """Bytes of an unfinished line that are kept; a longer one is searched in pieces."""
+LONGEST_SEARCH = 1.0
+"""Seconds of processor time that one line's search for one metric may take."""
 _LINE_END = re.compile(rb"[\r\n]")
 
 
@@ -62,9 +65,27 @@ def read_metric(name: str, regex: str, where: str) -> Metric:
     return Metric(name, regex, pattern)
 
 
+class _TooLong(Exception):
+    """A search took too much time."""
+
+
+def _give_up(signo: int, frame: Any) -> None:
+    raise _TooLong
+
+
+def _found(pattern: re.Pattern[str], line: str) -> list[str]:
+    """The first groups of all matches. ``re`` looks for signals while it searches, so a timer can end it."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SEARCH)
+    try:
+        return [match[1] or "" for match in pattern.finditer(line)]
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
 class MetricReader:
     """Searches the output of hosts, which comes in pieces. ``on_point`` gets each value, ``on_refused`` each match
-    that isn't a number. ``prefix``: what is taken off a line's beginning first.
+    that isn't a number, ``on_slow`` a metric whose search of a line took too long: nothing is searched for it any
+    more. ``prefix``: what is taken off a line's beginning first. In the main thread, whose SIGVTALRM it takes.
     """
 
     def __init__(
@@ -73,9 +94,13 @@ class MetricReader:
         on_point: Callable[[Point], None],
         on_refused: Callable[[Refused], None] = lambda _refused: None,
         prefix: str = "",
+        on_slow: Callable[[Metric], None] = lambda _metric: None,
     ) -> None:
         self._prefix = re.compile(prefix)
         self._metrics, self._on_point, self._on_refused = metrics, on_point, on_refused
+        self._on_slow = on_slow
+        if metrics:
+            signal.signal(signal.SIGVTALRM, _give_up)
         self._rests: dict[str, bytes] = {}
 
     def feed(self, host: str, data: bytes, at: float) -> None:
@@ -101,8 +126,13 @@ class MetricReader:
         if found := self._prefix.match(line):
             line = line[found.end() :]
         for metric in self._metrics:
-            for match in metric.pattern.finditer(line):
-                text = match[1] or ""
+            try:
+                texts = _found(metric.pattern, line)
+            except _TooLong:
+                self._metrics = tuple(each for each in self._metrics if each is not metric)
+                self._on_slow(metric)
+                continue
+            for text in texts:
                 try:
                     value = float(text)
                 except ValueError:

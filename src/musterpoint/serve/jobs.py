@@ -8,6 +8,7 @@ the process with all that is below it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
@@ -86,10 +88,12 @@ class Jobs:
         tags: Mapping[str, str],
         parent: str,
         notes: Sequence[str] = (),
+        longest_wait: float = math.inf,
     ) -> Record:
         """Keeps a new job with its first status; it is run from now on. Raises AlreadyThere.
 
-        ``notes``: sentences with which the job's log begins.
+        ``notes``: sentences with which the job's log begins. ``longest_wait``: seconds after which it isn't started
+        any more.
         """
         arn, most = self._settings.arn(kind, name), self._settings.max_jobs
         status, message = "Starting", ""
@@ -97,7 +101,7 @@ class Jobs:
             count = f"{most} job{'s' if most > 1 else ''}"
             status, message = "Pending", f"Waiting for its turn: this server runs {count} at once"
         job = entered(Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, {}), status, message)
-        facts = {**job.facts, "_notes": tuple(notes)}
+        facts = {**job.facts, "_notes": tuple(notes), "_start_until": time.time() + longest_wait}
         record = self._state.add(kind, name, arn, job.status, request, facts, tags, parent)
         with self._changed:
             self._changed.notify_all()
@@ -148,8 +152,11 @@ class Jobs:
         self._spare = _process()
         while True:
             with self._changed:
-                while (record := self._next()) is None:
-                    self._changed.wait()
+                while True:
+                    left = self._give_up()
+                    if (record := self._next()) is not None:
+                        break
+                    self._changed.wait(left)
             try:
                 started = self._state.change(record.kind, record.name, _started)
                 if started is not None and started.status not in OVER:
@@ -163,8 +170,18 @@ class Jobs:
         """The oldest job that waits, if there is room for one more, and the server goes on."""
         if self._closing or len(self._running) >= self._settings.max_jobs:
             return None
-        waiting = [each for kind in (TRAINING, PROCESSING) for each in self._state.select(kind, self._waits)]
-        return min(waiting, key=lambda record: record.number, default=None)
+        return min(self._waiting(), key=lambda record: record.number, default=None)
+
+    def _give_up(self) -> float | None:
+        """Ends the jobs that have waited too long; seconds until the next has."""
+        left = [(each, each.facts["_start_until"] - time.time()) for each in self._waiting()]
+        for record, seconds in left:
+            if seconds <= 0:
+                self._change(record, lambda now: entered(now, "MaxWaitTimeExceeded"))
+        return min((min(seconds, threading.TIMEOUT_MAX) for _, seconds in left if seconds > 0), default=None)
+
+    def _waiting(self) -> list[Record]:
+        return [each for kind in (TRAINING, PROCESSING) for each in self._state.select(kind, self._waits)]
 
     def _waits(self, record: Record) -> bool:
         """Whether it may be started: a deleted job of the same name may still be ending."""

@@ -70,7 +70,8 @@ class Signals:
         except BlockingIOError:
             return
         for signo in dict.fromkeys(numbers):  # a wrapper may repeat a signal of the terminal: it counts once
-            self._handler(signo)
+            if any(signo == caught for caught, _ in self._old):
+                self._handler(signo)
 
     def close(self, ends: bool = False) -> None:
         """Restores the handlers as they were. May be called more than once.

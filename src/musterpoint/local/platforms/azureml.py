@@ -145,11 +145,11 @@ def prepare(job: LocalJob, host: str, layout: Layout) -> None:
     """Makes the working directory, and the outputs ``model`` and ``checkpoints``."""
     commands.prepare_directory(job, host, layout, ("outputs", "logs"))
     tree = layout.tree(host)
-    for name in ("model", "checkpoints"):
+    for name in ("model", "checkpoints", "output"):
         os.makedirs(os.path.join(tree, name), exist_ok=True)
-    reports = os.path.join(commands.working_directory(layout, host), "outputs", "musterpoint", _report(job, host))
+    reports = os.path.join(commands.working_directory(layout, host), "outputs", "musterpoint")
     os.makedirs(reports, exist_ok=True)
-    os.symlink(reports, os.path.join(tree, "output"))
+    os.symlink(os.path.join(tree, "output"), os.path.join(reports, _report(job, host)))
 
 
 def _report(job: LocalJob, host: str) -> str:

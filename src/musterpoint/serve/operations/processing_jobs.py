@@ -10,7 +10,7 @@ from musterpoint.serve import processing_request as requested
 from musterpoint.serve.errors import absent, in_use, invalid
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.training_jobs import bucket_of, refuse_nul, where_it_runs
+from musterpoint.serve.operations.training_jobs import bucket_of, refuse_nul, refuse_too_many, where_it_runs
 from musterpoint.serve.operations.without_effect import (
     NO_EXPERIMENT,
     NOT_ENCRYPTED,
@@ -65,6 +65,7 @@ def check(parameters: Fields) -> None:
             "AppSpecification.ContainerEntrypoint: muster serve runs the command that a job names; it doesn't know "
             "that of the image"
         )
+    refuse_too_many(parameters["ProcessingResources"]["ClusterConfig"]["InstanceCount"], "processing")
     refuse_nul(parameters.get("Environment"), requested.entry(parameters))
     names = [each["InputName"] for each in parameters.get("ProcessingInputs") or ()]
     if len(set(names)) < len(names):

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.errors import absent, in_use, invalid, not_here
+from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
@@ -31,6 +31,8 @@ _ECHOED = (
 """What Describe gives back as it was asked."""
 _OUTPUT = {"KmsKeyId": "", "CompressionType": "GZIP"}
 """What Describe says of outputs where nothing was asked; SDK v2's ``attach`` reads it."""
+MOST_INSTANCES = 250
+"""Of one job."""
 _FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
 
 
@@ -49,7 +51,8 @@ def add_job(context: Context, parameters: Mapping[str, Any], tags: Mapping[str, 
     """The new job, checked already, as it stands in the state; it is run from now on."""
     try:
         notes = unfollowed(context, parameters)
-        return context.jobs.add(KIND, parameters["TrainingJobName"], parameters, tags, parent, notes)
+        name, longest_wait = parameters["TrainingJobName"], requested.max_wait(parameters)
+        return context.jobs.add(KIND, name, parameters, tags, parent, notes, longest_wait)
     except AlreadyThere as there:
         raise in_use(
             "Training job names must be unique within an AWS account and region, and a training job with this name "
@@ -233,6 +236,17 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(group["InstanceCount"] for group in groups) if groups else resources["InstanceCount"]
     if count < 1:
         raise invalid("ResourceConfig: expected one instance or more")
+    refuse_too_many(count, "training")
+
+
+def refuse_too_many(count: int, kind: str) -> None:
+    """An ApiError where there are more hosts than a machine can play."""
+    if count > MOST_INSTANCES:
+        raise ApiError(
+            "ResourceLimitExceeded",
+            f"The service limit for {kind} job usage of muster serve is {MOST_INSTANCES} Instances, with a request "
+            f"delta of {count} Instances: all hosts of a job are on this machine",
+        )
 
 
 def _check_spot(parameters: Mapping[str, Any]) -> None:

@@ -239,7 +239,7 @@ ROWS = (
     Row("hosts/", "hosts", also={SUITE: ()}),
     Row("hosts/mpi/", "mpi", ALL_MPI, also={SUITE: OPEN_MPI}),
     Row("hosts/stacks/test_checkpoints_of_trainers", "deepspeed", ("deepspeed", "huggingface")),
-    Row("hosts/stacks/test_deepspeed", "deepspeed", ("openmpi4", "deepspeed")),
+    Row("hosts/stacks/test_deepspeed", "deepspeed", ("openmpi4", "deepspeed", "ssh")),
     Row("hosts/stacks/test_horovod", "horovod", ("openmpi4", "horovod", "horovod-gloo", "horovod-tf")),
     Row("hosts/stacks/test_huggingface", "huggingface", ("huggingface",), limit=1200),
     Row("hosts/stacks/test_jax", "jax", ("jax",)),

@@ -170,6 +170,8 @@ class Option(NamedTuple):
             return chosen((*self.choices, *plugins.names(self.plugins)), text, where)
         if self.choices:
             return chosen(self.choices, text, where)
+        if self.path not in ("", "output") and not text:  # of a shell's variable that isn't set
+            raise UsageError(f"{where} is empty: expected {self.metavar}; leave it out where there is none")
         try:
             return self.parse(text)
         except ValueError as error:

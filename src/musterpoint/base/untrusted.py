@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from typing import Any, Iterator, Mapping, TypeVar, cast
@@ -126,6 +127,21 @@ def checked(value: Any, numbers: bool = True) -> Any:
             elif numbers and isinstance(each, (int, float)) and not -_LARGEST_NUMBER <= each <= _LARGEST_NUMBER:
                 raise ValueError("it has a number that is none, or is too large")
     return value
+
+
+def read_json(data: str | bytes, deepest: int = _DEEPEST) -> Any:
+    """What the text says.
+
+    Raises:
+        ValueError: it is no JSON, or is nested more than ``deepest`` deep.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    for _ in levels(found, deepest):
+        pass
+    return found
 
 
 def levels(value: Any, deepest: int) -> Iterator[list[Any]]:

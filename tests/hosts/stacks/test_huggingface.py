@@ -245,7 +245,7 @@ def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_pa
 def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Six models: weights, losses and norms of gradients, each rank's part of the parameters, files that are read at
     another degree, models without values, and what is refused."""
-    models = ("llama", "tied", "neox", "gemma", "qwen", "mixtral")
+    models = ("llama", "mistral", "neox", "gemma", "qwen", "mixtral")
     example = root / "examples/smdistributed/version_2.py"
     found = found_by(root, stack("huggingface") / "python", PROGRAMS / "tsm_degrees.py", tmp_path, example, *models)
     for model, worlds in found["worst"].items():

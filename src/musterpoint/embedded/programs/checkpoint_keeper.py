@@ -20,6 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from musterpoint.base.below import below, notes_of
+from musterpoint.base.untrusted import read_json
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
 from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
@@ -398,7 +399,7 @@ class Keeper:
                 data = self._shelf.store.read(key)
                 if data is not None:
                     self._keys[place, name] = key
-                    self._gathering.add(Part.of(json.loads(data))._replace(place=place, hosts=self._hosts))
+                    self._gathering.add(Part.of(read_json(data))._replace(place=place, hosts=self._hosts))
             except (StoreError, OSError) as error:
                 self._failed(error)
                 return

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.below import ForeignName, link_target, parts_of
+from musterpoint.base.untrusted import check_types, read_json
 from musterpoint.embedded.programs.transfer import open_store, place_below
 from musterpoint.embedded.programs.transfer_s3 import Store, StoreError
 
@@ -25,6 +27,8 @@ _NAME, _OWNER = re.compile(r"(\d{12})\.json"), re.compile(r"(\d{7})\.json")
 FILES = "files"
 """The folder of all files; a manifest that names a key elsewhere isn't read."""
 _MOST_CLAIMS = 100
+Types = Mapping[str, tuple[type, ...]]
+"""The types that fields of a record must have."""
 
 
 class Entry(NamedTuple):
@@ -45,11 +49,11 @@ class Entry(NamedTuple):
     changed: int = 0
 
     def check(self) -> None:
-        """Raises a ForeignName, or a TypeError, where this can't be a file of a checkpoint."""
+        """Raises a ForeignName, or a ValueError, where this can't be a file of a checkpoint."""
+        check_types(self, _ENTRY)
         parts_of(self.path)
-        numbers = self.size, self.place, self.changed
-        if not all(isinstance(each, int) and abs(each) < 1 << 62 for each in numbers) or self.size < 0:
-            raise TypeError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
+        if self.size < 0 or any(abs(each) >= 1 << 62 for each in (self.size, self.place, self.changed)):
+            raise ValueError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
         if self.link:
             link_target(self.path, self.link)
             return
@@ -88,9 +92,14 @@ class Part(NamedTuple):
         files = tuple(Entry(*entry) for entry in plain["files"])
         for entry in files:
             entry.check()
-        for path in plain["texts"]:
+        found = cls(**{**plain, "files": files, "needs": tuple(plain["needs"])})
+        check_types(found, _PART)
+        if not all(isinstance(each, str) for each in (*found.needs, *found.texts.values())):
+            raise ValueError(f"needs or texts of {found.name} aren't texts")
+        for path, text in found.texts.items():
             parts_of(path)
-        return cls(**{**plain, "files": files, "needs": tuple(plain["needs"])})
+            os.fsencode(text)
+        return found
 
 
 class Manifest(NamedTuple):
@@ -133,19 +142,32 @@ class Manifest(NamedTuple):
             StoreError: a later musterpoint wrote it, or it names what lies outside of the place or the directory.
         """
         try:
-            content = json.loads(data)
+            content = read_json(data)
             digest = content.pop("sha256")
             if digest != _digest(content):
                 return None
             version = content.pop("version")
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
-        if not _OLDEST <= version <= VERSION:
+        if version not in range(_OLDEST, VERSION + 1):
             raise StoreError(f"the manifest of the checkpoints is of version {version}, and this reads {VERSION}")
         try:
-            return cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
+            found = cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
+            check_types(found, _MANIFEST)
+            return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"a manifest of the checkpoints isn't what musterpoint writes: {error}") from None
+
+
+_ENTRY: Types = {
+    **dict.fromkeys(("path", "sha256", "key", "link"), (str,)), **dict.fromkeys(("size", "place", "changed"), (int,)),
+    "everywhere": (bool,),
+}  # fmt: skip
+_PART: Types = {
+    "name": (str,), "family": (str,), "place": (int,), "hosts": (int,), "marked": (bool,), "texts": (dict,),
+    "attempt": (int,), "found": (bool,),
+}  # fmt: skip
+_MANIFEST: Types = {"number": (int,), "job": (str,), "hosts": (int,), "owner": (int,)}
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -203,7 +225,7 @@ class Shelf:
 
     def _check_owner(self, number: int, job: str) -> None:
         try:
-            owner = json.loads(self._owners.read(f"{number:07d}.json") or b"{}").get("job", job)
+            owner = read_json(self._owners.read(f"{number:07d}.json") or b"{}").get("job", job)
         except (ValueError, AttributeError):
             owner = job
         if owner != job:
@@ -215,9 +237,9 @@ class Shelf:
         if data is None:
             return ""
         try:
-            said = json.loads(data)
+            said = read_json(data)
             return f"on {said['host']} since {time.strftime('%H:%M:%S', time.localtime(said['at']))}"
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, OSError):
             return "elsewhere"
 
     def prune(self, keep: int, job: str) -> int:

@@ -13,11 +13,14 @@ import time
 from typing import Iterable, NamedTuple
 
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
-from musterpoint.embedded.programs.checkpoint_look import LINK, Version
+from musterpoint.embedded.programs.checkpoint_look import LINK, Version, family_of
 from musterpoint.embedded.programs.checkpoint_manifest import Part
 
 OTHERS = 30.0
 """Seconds that the first host waits for hosts of which nothing is known, where a kind doesn't say what it needs."""
+
+GONE = 30.0
+"""Seconds after which a file that isn't there any more, nor one of its family, has been removed for good."""
 
 Its = tuple[tuple[str, Version], ...]
 """The version of each of a checkpoint's files."""
@@ -34,6 +37,7 @@ class Sights:
         self._left: dict[str, tuple[Its, int]] = {}
         self._before_mark: dict[str, Its] = {}
         self._marked: set[tuple[str, int]] = set()
+        self._gone_at: dict[str, float] = {}
         self._count = 0
         self._read()
 
@@ -71,9 +75,19 @@ class Sights:
             old = dict(self._before_mark.get(unit.name, ()))
             late = {path for path in changed & set(now) if old.get(path) == before[path]}  # another rank's
             return unit.mark not in changed and changed != (late if self._several else set())
-        is_folder = any(path.startswith(f"{unit.name}/") for path in now)  # else each file is a checkpoint of its own
+        if not any(path.startswith(f"{unit.name}/") for path in now):  # each file is a checkpoint of its own
+            return self._misses_one(unit.name, set(before) - set(now), set(now))
         is_mixed = len(changed) < len(before) or not set(now.items()) - set(before.items())
-        return is_folder and bool(changed) and is_mixed
+        return bool(changed) and is_mixed
+
+    def _misses_one(self, name: str, gone: set[str], here: set[str]) -> bool:
+        """Whether a file that is ``gone``, or is half, may come back: its program removes it to save it again."""
+        families = {family_of(path) for path in here}
+        if families.issuperset(family_of(path) for path in gone):
+            self._gone_at.pop(name, None)
+            return False
+        since = self._gone_at.setdefault(name, time.monotonic())
+        return time.monotonic() - since < GONE
 
     def was_whole(self, name: str, version: Its) -> None:
         """It was whole in this version before anything was seen here."""
@@ -121,14 +135,15 @@ class Sights:
         try:
             with open(self._path, encoding="utf-8", errors="surrogateescape") as file:
                 run, whole, left = json.load(file)
-        except (OSError, ValueError):
+            if run != self._run:
+                return
+            seen = [(str(name), _version(its), _version(before)) for name, its, before in whole]
+            self._left = {str(name): (_version(its), int(attempt)) for name, its, attempt in left}
+        except (OSError, ValueError, TypeError):  # somebody else's file is as none
             return
-        if run != self._run:
-            return
-        for name, its, before in whole:
-            self._add(name, _version(its))
-            self._before_mark[name] = _version(before)
-        self._left = {name: (_version(its), attempt) for name, its, attempt in left}
+        for name, its, before in seen:
+            self._add(name, its)
+            self._before_mark[name] = before
 
 
 def _version(its: list[tuple[str, list[int]]]) -> Its:

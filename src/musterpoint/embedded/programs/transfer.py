@@ -565,7 +565,7 @@ class Record:
         self.known: dict[str, tuple[Any, ...]] = {}
         with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
-                with contextlib.suppress(ValueError):  # the last line of a run that was killed
+                with contextlib.suppress(ValueError, TypeError):  # the last line of a run that was killed
                     name, *facts = json.loads(line)
                     self.known[name] = tuple(facts)
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Models of transformers divided by torch.sagemaker's degrees, on four ranks, against one process.
 
 Arguments: a folder for checkpoints, a script to run as well, and the models to train. Prints an object of what rank 0
-found. The ranks are forked from one process that has imported everything, because transformers takes seconds.
+found.
 """
 
 import copy
@@ -15,18 +15,12 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 import transformers
-from forked import RANKS, ranks
+from divided import CLASSES, RANKS, both, distance, mean, own, ranks, whole, world, wrapped
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
-from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
+from torch.distributed.checkpoint.state_dict import set_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.sagemaker.context_parallel import own_part
 from torch.sagemaker.delayed_param import DelayedParamIniter
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.sagemaker.distributed.fsdp.checkpoint import load_model_checkpoint, save_model_checkpoint
@@ -38,25 +32,19 @@ SIZES = {
     "vocab_size": 24, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
     "use_cache": False,
 }  # fmt: skip
-KINDS = {
-    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {"num_key_value_heads": 4}),
-    "tied": (
-        transformers.MistralForCausalLM, transformers.MistralConfig,
-        {"num_key_value_heads": 4, "tie_word_embeddings": True, "sliding_window": 3, "pad_token_id": 14},
-    ),
-    "neox": (transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig, {}),
-    "gemma": (transformers.GemmaForCausalLM, transformers.GemmaConfig, {"num_key_value_heads": 2, "head_dim": 4}),
-    "qwen": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"num_key_value_heads": 4, "head_dim": 4}),
-    "mixtral": (
-        transformers.MixtralForCausalLM, transformers.MixtralConfig,
-        {"num_key_value_heads": 4, "num_local_experts": 4, "experts_implementation": "eager"},
-    ),
-}  # fmt: skip
+OWN = {
+    "llama": {"num_key_value_heads": 4},
+    "mistral": {"num_key_value_heads": 4, "tie_word_embeddings": True, "sliding_window": 3, "pad_token_id": 14},
+    "neox": {},
+    "gemma": {"num_key_value_heads": 2, "head_dim": 4},
+    "qwen": {"num_key_value_heads": 4, "head_dim": 4},
+    "mixtral": {"num_key_value_heads": 4, "num_local_experts": 4, "experts_implementation": "eager"},
+}
 # By model: what wraps it, and the degrees of tensors, contexts, experts and shards.
 WORLDS = {
     "llama": [("none", 4, 1, 1, 1), ("fully_shard", 2, 1, 1, 2), ("fsdp", 2, 1, 1, 0), ("fsdp", 1, 2, 1, 2),
               ("fully_shard", 2, 2, 1, 2)],
-    "tied": [("fully_shard", 2, 1, 1, 1), ("fully_shard", 1, 4, 1, 4)],
+    "mistral": [("fully_shard", 2, 1, 1, 1), ("fully_shard", 1, 4, 1, 4)],
     "neox": [("fsdp", 2, 1, 1, 0), ("fully_shard", 1, 2, 1, 2)],
     "gemma": [("fully_shard", 2, 1, 1, 2)],
     "qwen": [("fsdp", 2, 1, 1, 0)],
@@ -68,30 +56,8 @@ RESUMED = {"llama": ("fully_shard 2 1 1 2", "fsdp 2 1 1 0"), "mixtral": ("fully_
 
 
 def made(kind, **more):
-    model, config, own = KINDS[kind]
-    return model(config(**{**SIZES, **own, **more}))
-
-
-def world(tensor=1, context=1, experts=1, shards=0):
-    tsm.state._world = None
-    tsm.init({
-        "tensor_parallel_degree": tensor, "context_parallel_degree": context, "expert_parallel_degree": experts,
-        "hybrid_shard_degree": shards,
-    })  # fmt: skip
-
-
-def wrapped(model, kind, **more):
-    layer = type(model.base_model.layers[0])
-    if kind == "fsdp":
-        return FullyShardedDataParallel(
-            model, auto_wrap_policy=ModuleWrapPolicy({layer}), device_id=torch.device("cpu"), use_orig_params=True,
-            **more,
-        )  # fmt: skip
-    if kind == "fully_shard":
-        for each in model.base_model.layers:
-            fully_shard(each)
-        fully_shard(model)
-    return model
+    model, config = CLASSES[kind]
+    return model(config(**{**SIZES, **OWN[kind], **more}))
 
 
 def optimizer_of(model):
@@ -103,7 +69,7 @@ def batch(step):
     words = torch.randint(0, 24, (RANKS, 8), generator=torch.Generator().manual_seed(step))
     labels = words.clone()
     labels[range(RANKS), range(2, 2 + RANKS)] = -100
-    return words, labels
+    return {"input_ids": words, "labels": labels}
 
 
 def train(model, steps):
@@ -111,38 +77,21 @@ def train(model, steps):
     optimizer = model.optimizer
     for step in steps:
         optimizer.zero_grad()
-        words, labels = (each.chunk(tsm.state.dp_size)[tsm.state.dp_rank] for each in batch(step))
-        if tsm.state.cp_size > 1:
-            words, labels = (own_part(each, tsm.state.cp_rank, tsm.state.cp_size) for each in (words, labels))
-        loss = model(input_ids=words, labels=labels).loss
+        loss = model(**own(batch(step))).loss
         loss.backward()
         norm = clip_grad_norm_(model, 0.5)
         optimizer.step()
-    total = loss.detach().clone()
-    dist.all_reduce(total)
-    return float(total) / RANKS, float(norm)
+    return float(mean(loss)), float(norm)
 
 
 def alone(model, steps):
     for step in steps:
         model.optimizer.zero_grad()
-        words, labels = batch(step)
-        loss = model(input_ids=words, labels=labels).loss
+        loss = model(**batch(step)).loss
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         model.optimizer.step()
     return float(loss), float(norm)
-
-
-def whole(model):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-
-
-def distance(one, two):
-    assert set(one) == set(two), set(one) ^ set(two)
-    return max(float((one[key] - value).abs().max()) for key, value in two.items())
 
 
 def elements(model):
@@ -158,11 +107,10 @@ def ready(model, kind):
 
 def resumed(folder, start, model):
     """Trains one more step from a file, at another degree."""
-    state = dict(zip(("model", "optimizer"), get_state_dict(model, model.optimizer)))
-    state_dict_saver.save(state, checkpoint_id=folder)
+    state_dict_saver.save(both(model, model.optimizer), checkpoint_id=folder)
     world(tensor=4, shards=1)
     again = ready(copy.deepcopy(start), "none")
-    state = dict(zip(("model", "optimizer"), get_state_dict(again, again.optimizer)))
+    state = both(again, again.optimizer)
     state_dict_loader.load(state, checkpoint_id=folder)
     set_state_dict(again, again.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     train(again, range(2, 3))
@@ -347,7 +295,7 @@ def refusals():
         "experts": error(model, 1, 1, 2), "count": error(moe, 1, 1, 4), "meta": error(moe, 1, 1, 2),
     }  # fmt: skip
     world(tensor=2)
-    tied = tsm.transform(made("tied"))
+    tied = tsm.transform(made("mistral"))
     try:
         wrapped(tied, "fsdp")
     except NotImplementedError as wrong:
@@ -370,9 +318,6 @@ def example(path, folder):
 
 
 if ranks():
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    torch.Tensor.float = torch.Tensor.double  # transformers' losses, which are of single precision otherwise
     folder, script, *kinds = sys.argv[1:]
     said = {
         "worst": {kind: compared(kind, folder) for kind in kinds},

@@ -12,30 +12,13 @@ import warnings
 import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
-import transformers
-from forked import RANKS, ranks
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.sagemaker.context_parallel import own_part
+from divided import CLASSES, RANKS, both, distance, mean, own, ranks, whole, world, wrapped
+from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.sagemaker.grad_norm import clip_grad_norm_
 
 STEPS = 3
 LENGTH = 16
-CLASSES = {
-    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig),
-    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig),
-    "neox": (transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig),
-    "gemma": (transformers.GemmaForCausalLM, transformers.GemmaConfig),
-    "qwen": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
-    "mixtral": (transformers.MixtralForCausalLM, transformers.MixtralConfig),
-}
 
 
 def made(spec, seed):
@@ -49,25 +32,10 @@ def made(spec, seed):
     return found
 
 
-def begin(world):
-    tsm.state._world = None
-    tsm.init({
-        "tensor_parallel_degree": world["tensor"], "context_parallel_degree": world["context"],
-        "expert_parallel_degree": world["experts"], "hybrid_shard_degree": world["shards"],
-    })  # fmt: skip
-
-
-def wrapped(model, kind, world):
-    layer = type(model.base_model.layers[0])
-    if kind == "fsdp":
-        return FullyShardedDataParallel(
-            model, auto_wrap_policy=ModuleWrapPolicy({layer}), device_id=torch.device("cpu"), use_orig_params=True
-        )
-    if kind == "fully_shard" or world["tensor"] != RANKS:  # without any, copies would train by themselves
-        for each in model.base_model.layers:
-            fully_shard(each)
-        fully_shard(model)
-    return model
+def divided(model, kind, degrees):
+    world(**degrees)
+    shared = kind == "none" and degrees["tensor"] != RANKS  # without any, copies would train by themselves
+    return wrapped(tsm.transform(model), "fully_shard" if shared else kind)
 
 
 def optimizer_of(spec, model):
@@ -91,26 +59,13 @@ def batch(spec, step):
     return found
 
 
-def own(given):
-    found = {key: each.chunk(tsm.state.dp_size)[tsm.state.dp_rank] for key, each in given.items()}
-    if tsm.state.cp_size > 1:
-        found = {key: own_part(each, tsm.state.cp_rank, tsm.state.cp_size) for key, each in found.items()}
-    return found
-
-
-def mean(loss):
-    total = loss.detach().clone()
-    dist.all_reduce(total)
-    return total / dist.get_world_size()
-
-
 def train(spec, model, alone, numbers):
     """The largest difference of losses, with the updates of both."""
-    both = (model, alone)
+    two = (model, alone)
     optimizers = (
-        [optimizer_of(spec, each) for each in both] if not hasattr(model, "made") else [each.made for each in both]
+        [optimizer_of(spec, each) for each in two] if not hasattr(model, "made") else [each.made for each in two]
     )
-    for each, optimizer in zip(both, optimizers):
+    for each, optimizer in zip(two, optimizers):
         each.__dict__["made"] = optimizer
     schedules = [torch.optim.lr_scheduler.StepLR(each, 1, 0.7) for each in optimizers if spec["schedules"]]
     worst = 0.0
@@ -132,51 +87,37 @@ def train(spec, model, alone, numbers):
         for each in (*optimizers, *schedules):
             each.step()
         if spec["evaluates"]:
-            for each in both:
+            for each in two:
                 each.eval()
             with torch.no_grad():
                 given = batch(spec, 99)
                 worst = max(worst, (mean(model(**own(given)).loss) - alone(**given).loss).abs().item())
-            for each in both:
+            for each in two:
                 each.train()
     return worst
 
 
-def distance(model, alone):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    expected = alone.state_dict()
-    assert set(found) == set(expected), set(found) ^ set(expected)
-    return max(float((found[key] - value).abs().max()) for key, value in expected.items())
-
-
 def check(spec, folder):
-    begin(spec["world"])
     alone = made(spec, spec["seed"])
-    model = wrapped(tsm.transform(copy.deepcopy(alone)), spec["wrap"], spec["world"])
-    worst = max(train(spec, model, alone, range(STEPS)), distance(model, alone))
+    model = divided(copy.deepcopy(alone), spec["wrap"], spec["world"])
+    worst = max(train(spec, model, alone, range(STEPS)), distance(whole(model), alone.state_dict()))
     if spec["resumed"]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            state = dict(zip(("model", "optimizer"), get_state_dict(model, model.made)))
-            state_dict_saver.save(state, checkpoint_id=folder)
-            begin(spec["resumed"])
-            again = wrapped(tsm.transform(made(spec, spec["seed"] + 1)), "fully_shard", spec["resumed"])
+            state_dict_saver.save(both(model, model.made), checkpoint_id=folder)
+            again = divided(made(spec, spec["seed"] + 1), "fully_shard", spec["resumed"])
             again.__dict__["made"] = optimizer_of(spec, again)
-            state = dict(zip(("model", "optimizer"), get_state_dict(again, again.made)))
+            state = both(again, again.made)
             state_dict_loader.load(state, checkpoint_id=folder)
             set_state_dict(again, again.made, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         for group, rate in zip(again.made.param_groups, alone.made.param_groups):
             group["initial_lr"] = rate.get("initial_lr", rate["lr"])
-        worst = max(worst, train(spec, again, alone, range(STEPS, STEPS + 1)), distance(again, alone))
+        worst = max(worst, train(spec, again, alone, range(STEPS, STEPS + 1)))
+        worst = max(worst, distance(whole(again), alone.state_dict()))
     return worst
 
 
 if ranks():
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    torch.Tensor.float = torch.Tensor.double  # transformers' losses, which are of single precision otherwise
     found = []
     with open(sys.argv[1], encoding="utf-8") as file:
         for number, line in enumerate(file):

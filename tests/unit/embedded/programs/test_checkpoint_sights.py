@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.embedded.programs import checkpoint_sights
 from musterpoint.embedded.programs.checkpoint_kinds import Unit
 from musterpoint.embedded.programs.checkpoint_look import Facts
 from musterpoint.embedded.programs.checkpoint_sights import Sights
@@ -131,14 +132,26 @@ def test_a_file_of_another_rank_may_be_written_over_after_the_mark(path: str, an
     assert alone.newest([first]) and alone.newest([early]) and not alone.newest([late])
 
 
-@pytest.mark.parametrize("is_folder", [True, False])
-def test_a_folder_that_is_being_removed_is_not_saved_again(path: str, is_folder: bool) -> None:
-    """Files of a folder that come and go by themselves, as Lightning's, are."""
+def several(name: str, **inodes: int) -> Unit:
+    return Unit(name, {f"step-1/{each}": Facts(10, 5, 5, inode) for each, inode in inodes.items()})
+
+
+def test_a_folder_that_is_being_removed_is_not_saved_again(path: str) -> None:
     sights = Sights(path, "run", 0)
-    files = {f"step-1/{name}": Facts(10, 5, 5, 1) for name in ("a", "b")}
-    unit = Unit("step-1" if is_folder else "step-1/*.ckpt", files)
-    assert sights.newest([unit]) == [unit]
-    less = unit._replace(files={"step-1/a": files["step-1/a"]})
-    mixed = unit._replace(files={**files, "step-1/a": Facts(10, 5, 5, 2)})
-    assert bool(sights.newest([mixed])) is not is_folder, "half of it is of another attempt"
-    assert bool(sights.newest([less])) is not is_folder
+    assert sights.newest([several("step-1", a=1, b=1)])
+    assert not sights.newest([several("step-1", a=2, b=1)]), "half of it is of another attempt"
+    assert not sights.newest([several("step-1", a=1)])
+
+
+def test_files_that_are_saved_one_by_one_come_and_go_and_none_is_missed(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lightning's do, and ``model.pt`` and ``optim.pt``."""
+    sights = Sights(path, "run", 0)
+    assert sights.newest([several("step-1/*.ckpt", best1=1, last=1)])
+    assert sights.newest([several("step-1/*.ckpt", best1=1, last=2)])
+    assert sights.newest([several("step-1/*.ckpt", best2=1, last=2)]), "another best one is there"
+    assert not sights.newest([several("step-1/*.ckpt", best3=1)]), "the last one is being written"
+    assert sights.newest([several("step-1/*.ckpt", best3=1, last=3)])
+    monkeypatch.setattr(checkpoint_sights, "GONE", 0.0)
+    assert sights.newest([several("step-1/*.ckpt", best3=1)]), "it was removed for good"

@@ -105,15 +105,6 @@ def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
     )
 
 
-def test_a_job_that_failed_in_its_last_attempt(tmp_path: Path) -> None:
-    found = history_of(tmp_path / "job", [(-9, -15), (-15, 7)])
-    first = answers(found, lanes_of(found))[0]
-    assert first == (
-        "Failed first in attempt 2 of 2: rank 1 on a-2, 6.5 s after the start, a-1 heard of it 0.1 s later: "
-        "ValueError: no. The job ended with code 7 after 6.9 s."
-    )
-
-
 def test_each_attempt_has_its_phases(lanes: tuple[Lane, ...]) -> None:
     spans = [(span.attempt, span.phase, round(span.begin, 2), round(span.end, 2)) for span in lanes[0].spans]
     assert spans == [
@@ -135,21 +126,6 @@ def test_a_rank_is_one_row_with_a_run_for_each_attempt(lanes: tuple[Lane, ...]) 
         ((1,), 0, {1: 9, 2: 7, 3: 0}),
         ((2,), 0, {1: 9, 2: 7, 3: 0}),
     ]
-
-
-def test_the_table_has_a_line_for_each_attempt_of_a_host(history: History, lanes: tuple[Lane, ...]) -> None:
-    lines = [line.split() for line in to_text(history, lanes).split("\n\n")[1].splitlines()]
-    assert [line[:4] for line in lines[1:]] == [[f"a-{host}", str(n), "of", "3"] for host in (1, 2) for n in (1, 2, 3)]
-    failed = [" ".join(line[-4:]) for line in lines if line[-1] == "first"]
-    assert failed == ["rank 0 failed first", "rank 1 failed first"]
-
-
-def test_events_are_told_with_their_attempt(history: History, lanes: tuple[Lane, ...]) -> None:
-    text = to_text(history, lanes, everything=True)
-    for said in ("heard that attempt 1 of 3 failed on a-1", "attempt 3 of 3 began", "the job ended here with code 0"):
-        assert said in text
-    assert "attempt 0" not in text
-    assert text.count("(failed first)") == 2
 
 
 def test_the_page_and_the_trace_have_the_attempts(history: History, lanes: tuple[Lane, ...]) -> None:

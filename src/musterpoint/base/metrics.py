@@ -85,7 +85,7 @@ def _found(pattern: re.Pattern[str], line: str) -> list[str]:
 class MetricReader:
     """Searches the output of hosts, which comes in pieces. ``on_point`` gets each value, ``on_refused`` each match
     that isn't a number, ``on_slow`` a metric whose search of a line took too long: nothing is searched for it any
-    more. ``prefix``: what is taken off a line's beginning first. In the main thread, whose SIGVTALRM it takes.
+    more. ``prefix``: what is taken off a line's beginning first. To be fed in the main thread.
     """
 
     def __init__(
@@ -99,8 +99,6 @@ class MetricReader:
         self._prefix = re.compile(prefix)
         self._metrics, self._on_point, self._on_refused = metrics, on_point, on_refused
         self._on_slow = on_slow
-        if metrics:
-            signal.signal(signal.SIGVTALRM, _give_up)
         self._rests: dict[str, bytes] = {}
 
     def feed(self, host: str, data: bytes, at: float) -> None:
@@ -111,18 +109,21 @@ class MetricReader:
             parts.append(rest)
         elif rest:
             self._rests[host] = rest
-        for part in parts:
-            if part:
-                self.search(host, part.decode("utf-8", "replace"), at)
+        self._search_all(host, parts, at)
 
     def end(self, host: str, at: float) -> None:
         """``host`` writes no more: its last line may have no end."""
-        rest = self._rests.pop(host, b"")
-        if rest:
-            self.search(host, rest.decode("utf-8", "replace"), at)
+        self._search_all(host, [self._rests.pop(host, b"")], at)
 
-    def search(self, host: str, line: str, at: float) -> None:
-        """A whole line."""
+    def _search_all(self, host: str, parts: list[bytes], at: float) -> None:
+        before = signal.signal(signal.SIGVTALRM, _give_up)
+        try:
+            for part in filter(None, parts):
+                self._search(host, part.decode("utf-8", "replace"), at)
+        finally:
+            signal.signal(signal.SIGVTALRM, before)
+
+    def _search(self, host: str, line: str, at: float) -> None:
         if found := self._prefix.match(line):
             line = line[found.end() :]
         for metric in self._metrics:

@@ -234,7 +234,7 @@ class Job:
                 last.callback(network.remove)
             for host in self.hosts.values():
                 last.callback(host.remove)
-        left = [*self.client.containers.list(all=True, **mine), *self.client.networks.list(**mine)]
+        left = [*self.client.containers.list(all=True, ignore_removed=True, **mine), *self.client.networks.list(**mine)]
         assert left == self.client.volumes.list(**mine) == [], "left behind"
 
 

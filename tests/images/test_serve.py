@@ -104,11 +104,10 @@ def contained(
 
 
 def left(engine: docker.DockerClient) -> list[str]:
-    """What of the jobs' containers and networks is there."""
+    """What of the jobs' containers and networks is there; one may go meanwhile."""
     named = {"label": RUN}
-    return [
-        each.name for each in (*engine.containers.list(all=True, filters=named), *engine.networks.list(filters=named))
-    ]
+    found = (*engine.api.containers(all=True, filters=named), *engine.api.networks(filters=named))
+    return [each["Id"] for each in found]
 
 
 def test_a_server_that_is_a_container_has_its_hosts_beside_it(

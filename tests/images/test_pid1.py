@@ -90,9 +90,14 @@ def test_the_shell_is_the_shell_it_was(job: Any) -> None:
         containers[variant] = hosts["algo-1"]
         containers[variant].container.start()  # a terminal's output is read when it has ended
     for variant, host in containers.items():
-        code = host.container.wait(timeout=500)["StatusCode"]
-        text = host.container.logs().decode()
-        print(f"--- {variant}\n{text}{(host.ml / 'output' / 'train.log').read_text()}")
+        try:
+            code = host.container.wait(timeout=300)["StatusCode"]
+        except OSError:
+            print(host.container.top()["Processes"])
+            raise
+        finally:
+            text = host.container.logs().decode()
+            print(f"--- {variant}\n{text}{(host.ml / 'output' / 'train.log').read_text()}")
         said[variant] = code, re.sub(r"(line \d+:) +\d+ ", r"\1 PID ", text)
     assert said["off"][0] == 9
     assert said["off"][1].endswith("== zombies\r\n0\r\ntrain: 7\r\n")

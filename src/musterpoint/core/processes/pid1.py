@@ -28,7 +28,8 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     its last command, a script without a handler. Never the machine's own PID 1, nor one that didn't start us, nor one
     that waits for signals (tini, ``docker run --init``).
     """
-    own, fields, sleeps = os.getpid() if own_pid is None else own_pid, dict[str, str](), 0
+    own, fields = os.getpid() if own_pid is None else own_pid, dict[str, str]()
+    blocks, sleeps = False, 0
     try:
         if own == 1 or os.readlink(f"{proc}/self") != str(own):
             return ""
@@ -38,13 +39,15 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
         return ""
     for _ in range(_LOOKS):  # one that has just been woken from its wait for signals shows nothing of it
         fields = tree.read_status(1, proc)
-        if not fields or _mask(fields, "SigCgt", "SigBlk") & _TERM or _waits_for_signals(proc):
+        if not fields or _mask(fields, "SigCgt") & _TERM or _waits_for_signals(proc):
             return ""
-        sleeps = 0 if fields.get("State", "").strip().startswith("R") else sleeps + 1
+        before, blocks = blocks, bool(_mask(fields, "SigBlk") & _TERM)  # a shell blocks it while it forks
+        is_awake = fields.get("State", "").strip().startswith(("R", "D"))
+        sleeps = 0 if is_awake else sleeps + 1 if blocks == before else 1
         if sleeps == 2:
             break
         os.sched_yield()
-    return fields.get("Name", "").strip() or "without a name"
+    return "" if blocks else fields.get("Name", "").strip() or "without a name"
 
 
 def tracer_of_pid1(proc: str = "/proc") -> int:
@@ -102,16 +105,12 @@ def _above(pid: int, proc: str) -> bool:
     return pid == 1
 
 
-def _mask(fields: dict[str, str], *names: str) -> int:
-    """The union of these masks; SIGTERM's bit if one can't be read."""
+def _mask(fields: dict[str, str], name: str) -> int:
+    """The mask of that name; SIGTERM's bit if it can't be read."""
     try:
-        masks = [int(fields[name], 16) for name in names]
+        return int(fields[name], 16)
     except (KeyError, ValueError):
         return _TERM
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found
 
 
 class Pid1Watch:

@@ -98,6 +98,17 @@ def test_an_init_that_waits_for_signals_passes_them_on(proc: Proc) -> None:
     assert proc.deaf() == "tini"
 
 
+def test_a_shell_that_forks_at_that_moment_drops_it_all_the_same(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It blocks SIGTERM then, awake; an init that blocks it does so asleep, too."""
+    deaf = {"Name": "bash", "SigCgt": NOTHING}
+    looks = [("R", TERM), ("D", TERM), ("S", NOTHING), ("S", NOTHING)]
+    seen = iter([{**deaf, "State": state, "SigBlk": blocked} for state, blocked in looks])
+    monkeypatch.setattr(pid1.tree, "read_status", lambda pid, folder: next(seen))
+    assert proc.deaf() == "bash"
+    seen = iter([{**deaf, "State": state, "SigBlk": TERM} for state in "RSRSS"])
+    assert proc.deaf() == ""
+
+
 def test_the_machines_own_init_is_left_alone(proc: Proc) -> None:
     proc.status("init", "00000000000004e8")
     assert proc.deaf() == "init"

@@ -89,22 +89,6 @@ def lanes(history: History) -> tuple[Lane, ...]:
     return lanes_of(history)
 
 
-def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
-    history: History, lanes: tuple[Lane, ...]
-) -> None:
-    assert answers(history, lanes) == (
-        "The job went well in attempt 3 of 3: every rank ended with 0, after 9.8 s.",
-        "What ended attempt 1 of 3: rank 0 on a-1, 3.5 s after the job's start, a-2 heard of it 0.1 s later: killed by "
-        "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
-        "What ended attempt 2 of 3: rank 1 on a-2, 1.5 s after it began, a-1 heard of it 0.1 s later: killed by "
-        "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
-        "Start-up: 2.2 s from the job's start to the last rank's start in attempt 1 of 3: 1 s until the first entry "
-        "point ran, while hosts were made and Python was started, making hosts ready 0.5 s (a-1), the roll call 0.5 s "
-        "(a-1), planning and starting 0.2 s (a-1).",
-        "The first output of rank 1 on a-2 in attempt 3 of 3 came last, 0.3 s after its start.",
-    )
-
-
 def test_each_attempt_has_its_phases(lanes: tuple[Lane, ...]) -> None:
     spans = [(span.attempt, span.phase, round(span.begin, 2), round(span.end, 2)) for span in lanes[0].spans]
     assert spans == [

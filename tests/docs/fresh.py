@@ -22,7 +22,7 @@ OURS = "musterpoint"
 def packages(above: list[Block]) -> tuple[str, ...]:
     """What the ``pip install`` lines of these blocks name beside musterpoint itself."""
     words = [word for block in above for line in PIP.findall(block.text) for word in shlex.split(line, comments=True)]
-    return tuple(sorted({word for word in words if word != "." and not word.startswith("-")}))
+    return tuple(sorted({word for word in words if word != "." and not word.startswith("-") and "/" not in word}))
 
 
 def closure(names: tuple[str, ...]) -> dict[str, Distribution]:

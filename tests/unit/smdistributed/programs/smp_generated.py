@@ -180,7 +180,13 @@ def divided(spec, world, seed):
 
 
 def distance(one, two):
-    return max((one.double() - two.double()).abs().max().item(), 0.0) if one.numel() else 0.0
+    """As a part of the largest value where that is above 1: a loss that grows to 1e9 is rounded at 1e-7."""
+    if not one.numel():
+        return 0.0
+    one, two = one.double(), two.double()
+    apart = torch.where((one == two) | (one.isnan() & two.isnan()), 0.0, (one - two).abs())
+    found = apart.max() / two.abs().nan_to_num(posinf=1.0).max().clamp(min=1.0)
+    return float("inf") if found.isnan() else found.item()
 
 
 def steps(spec, world, model, optimizer, alone, numbers):

@@ -323,8 +323,9 @@ def lane(name: str, python: Path, run: str, namespaces: bool = True) -> Result:
     beside = BESIDE.get(name, nothing)
     with tempfile.TemporaryFile("w+", errors="replace") as out, ThreadPoolExecutor(1) as thread:
         others = thread.submit(beside, python, env, out)
-        compile_tests(python, env, f"--lane={name}")
-        tests.run()
+        if lanes.has_tests(name):
+            compile_tests(python, env, f"--lane={name}")
+            tests.run()
         if not others.done():
             print("\nwaiting for what runs beside the tests", flush=True)
         total = others.result()

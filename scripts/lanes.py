@@ -293,6 +293,11 @@ def row(path: str) -> Row | None:
     return max(found, key=lambda each: len(each.prefix), default=None)
 
 
+def has_tests(lane: str) -> bool:
+    """Whether the lane is more than its commands."""
+    return any(lane == each.lane or lane in each.also for each in ROWS)
+
+
 def stages_of(lane: str) -> set[str]:
     """What the tests of a lane need."""
     found = {stage for each in ROWS for stage in each.also.get(lane, ())}

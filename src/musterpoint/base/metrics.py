@@ -7,8 +7,7 @@ API's MetricDefinition.
 
 import math
 import re
-import signal
-from typing import Any, Callable
+from typing import Callable
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
@@ -16,8 +15,6 @@ from musterpoint.base.records import NamedTuple
 LONGEST_NAME, LONGEST_REGEX, MOST_METRICS = 255, 500, 40
 LONGEST_LINE = 1 << 16
 """Bytes of an unfinished line that are kept; a longer one is searched in pieces."""
-LONGEST_SEARCH = 1.0
-"""Seconds of processor time that one line's search for one metric may take."""
 _LINE_END = re.compile(rb"[\r\n]")
 
 
@@ -65,27 +62,9 @@ def read_metric(name: str, regex: str, where: str) -> Metric:
     return Metric(name, regex, pattern)
 
 
-class _TooLong(Exception):
-    """A search took too much time."""
-
-
-def _give_up(signo: int, frame: Any) -> None:
-    raise _TooLong
-
-
-def _found(pattern: re.Pattern[str], line: str) -> list[str]:
-    """The first groups of all matches. ``re`` looks for signals while it searches, so a timer can end it."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SEARCH)
-    try:
-        return [match[1] or "" for match in pattern.finditer(line)]
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
 class MetricReader:
     """Searches the output of hosts, which comes in pieces. ``on_point`` gets each value, ``on_refused`` each match
-    that isn't a number, ``on_slow`` a metric whose search of a line took too long: nothing is searched for it any
-    more. ``prefix``: what is taken off a line's beginning first. To be fed in the main thread.
+    that isn't a number. ``prefix``: what is taken off a line's beginning first.
     """
 
     def __init__(
@@ -94,11 +73,9 @@ class MetricReader:
         on_point: Callable[[Point], None],
         on_refused: Callable[[Refused], None] = lambda _refused: None,
         prefix: str = "",
-        on_slow: Callable[[Metric], None] = lambda _metric: None,
     ) -> None:
         self._prefix = re.compile(prefix)
         self._metrics, self._on_point, self._on_refused = metrics, on_point, on_refused
-        self._on_slow = on_slow
         self._rests: dict[str, bytes] = {}
 
     def feed(self, host: str, data: bytes, at: float) -> None:
@@ -109,31 +86,23 @@ class MetricReader:
             parts.append(rest)
         elif rest:
             self._rests[host] = rest
-        self._search_all(host, parts, at)
+        for part in parts:
+            if part:
+                self.search(host, part.decode("utf-8", "replace"), at)
 
     def end(self, host: str, at: float) -> None:
         """``host`` writes no more: its last line may have no end."""
-        self._search_all(host, [self._rests.pop(host, b"")], at)
+        rest = self._rests.pop(host, b"")
+        if rest:
+            self.search(host, rest.decode("utf-8", "replace"), at)
 
-    def _search_all(self, host: str, parts: list[bytes], at: float) -> None:
-        before = signal.signal(signal.SIGVTALRM, _give_up)
-        try:
-            for part in filter(None, parts):
-                self._search(host, part.decode("utf-8", "replace"), at)
-        finally:
-            signal.signal(signal.SIGVTALRM, before)
-
-    def _search(self, host: str, line: str, at: float) -> None:
+    def search(self, host: str, line: str, at: float) -> None:
+        """A whole line."""
         if found := self._prefix.match(line):
             line = line[found.end() :]
         for metric in self._metrics:
-            try:
-                texts = _found(metric.pattern, line)
-            except _TooLong:
-                self._metrics = tuple(each for each in self._metrics if each is not metric)
-                self._on_slow(metric)
-                continue
-            for text in texts:
+            for match in metric.pattern.finditer(line):
+                text = match[1] or ""
                 try:
                     value = float(text)
                 except ValueError:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.metrics import Metric, MetricReader, Point, Refused, read_metric
+from musterpoint.base.metrics import MetricReader, Point, Refused, read_metric
 
 LOSS = read_metric("loss", r"loss=([0-9.]+)", "--metric")
 ANY = read_metric("lr", r"^lr=(\S*)", "--metric")
@@ -54,17 +54,6 @@ def test_a_line_without_an_end_takes_no_memory() -> None:
         reader.feed("algo-1", b"x" * 60_000, 1.0)
     reader.feed("algo-1", b" loss=1\n", 1.0)
     assert len(points) == 1
-
-
-def test_a_search_that_would_not_end_is_given_up_and_the_others_go_on() -> None:
-    points: list[Point] = []
-    slow: list[Metric] = []
-    endless = read_metric("endless", r"((a+)+)$", "--metric")
-    reader = MetricReader((endless, LOSS), points.append, on_slow=slow.append)
-    for at in (1.0, 2.0):  # the second time it isn't even tried
-        reader.feed("algo-1", b"a" * 60 + b"b loss=1\n", at)
-    assert slow == [endless]
-    assert [point.at for point in points] == [1.0, 2.0]
 
 
 @given(st.text("los=1.\r\n", max_size=60), st.lists(st.integers(0, 60), max_size=6))

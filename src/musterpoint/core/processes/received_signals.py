@@ -70,8 +70,7 @@ class Signals:
         except BlockingIOError:
             return
         for signo in dict.fromkeys(numbers):  # a wrapper may repeat a signal of the terminal: it counts once
-            if any(signo == caught for caught, _ in self._old):
-                self._handler(signo)
+            self._handler(signo)
 
     def close(self, ends: bool = False) -> None:
         """Restores the handlers as they were. May be called more than once.

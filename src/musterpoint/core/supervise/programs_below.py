@@ -117,8 +117,9 @@ class ProgramsBelow:
         if descriptor is None:
             return
         self._loop.forget(descriptor)
+        was_there = tree.read_stat(pid, self._proc) is not None  # first: its parent may take it between the two
         status = tree.exit_status(descriptor)
-        if status is None and not last and tree.read_stat(pid, self._proc) is not None:
+        if status is None and not last and was_there:
             later = partial(self._program_ended, script, pid, wait=min(LATEST, wait * SLOWER))
             self._loop.call_later(wait, later)
             return

@@ -54,6 +54,21 @@ def test_every_python_of_a_script_and_how_it_ended(tmp_path: Path, tells: bool) 
     assert (beside, [one.runs for one in programs]) == ([1, 2, 2], [False] * 3)
 
 
+def test_a_program_that_its_parent_takes_at_that_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, read = list[int](), tree.read_stat
+
+    def status(descriptor: int) -> int | None:
+        asked.append(descriptor)
+        return None if len(asked) == 1 else 3
+
+    monkeypatch.setattr(tree, "exit_status", status)
+    is_there = lambda pid, proc: None if len(asked) == 1 else read(pid, proc) or read(os.getpid(), proc)  # noqa: E731
+    monkeypatch.setattr(tree, "read_stat", is_there)
+    shell = Shell(tmp_path, f'{PYTHON} -Ic "raise SystemExit(3)" | cat\nsleep 0.3\n')
+    shell.run()
+    assert [one.status for one in shell.below.ended(1)[0]] == [3]
+
+
 def test_a_world_of_another_launcher(tmp_path: Path) -> None:
     (tmp_path / "torchrun").write_text(
         "import os, subprocess, sys\n"

@@ -12,8 +12,6 @@ from musterpoint.tools.viewer.answers import answers
 from musterpoint.tools.viewer.history import History, read_history
 from musterpoint.tools.viewer.lanes import Lane, lanes_of
 from musterpoint.tools.viewer.page import MOST_UNFOLDED, to_html
-from musterpoint.tools.viewer.perfetto import to_perfetto
-from musterpoint.tools.viewer.text import to_text
 
 from .test_viewer import row
 
@@ -112,30 +110,12 @@ def test_a_rank_is_one_row_with_a_run_for_each_attempt(lanes: tuple[Lane, ...]) 
     ]
 
 
-def test_the_page_and_the_trace_have_the_attempts(history: History, lanes: tuple[Lane, ...]) -> None:
-    page = to_html(history, lanes)
-    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
-    assert data["attempts"] == [[0.0, "attempt 1 of 3"], [5.0, "attempt 2 of 3"], [8.0, "attempt 3 of 3"]]
-    assert [lane["first"] for lane in data["lanes"]] == [[1], [2]]
-    trace = json.loads(to_perfetto(history, lanes))["traceEvents"]
-    names = [each["args"]["name"] for each in trace if each["name"] == "thread_name"]
-    assert "rank 0 (attempt 1 of 3: SIGKILL; attempt 2 of 3: SIGTERM; attempt 3 of 3: exit code 0)" in names
-
-
 def test_a_host_that_came_later_is_in_the_attempt_of_the_others(tmp_path: Path) -> None:
     found = history_of(tmp_path / "job", ATTEMPTS, late=True)
     assert found.attempts == 3
     [_, second] = lanes_of(found)
     assert [run.attempt for run in second.rows[0].runs] == [2, 3]
     assert answers(found, lanes_of(found))[0].startswith("The job went well in attempt 3 of 3")
-
-
-def test_attempts_with_nonsense_for_a_number(tmp_path: Path) -> None:
-    rows = [row("a", at, "restart", attempt=told) for at, told in enumerate((1, -5, "x", None, 10**40, 1e300, 3))]
-    (tmp_path / "timeline.json").write_text(json.dumps(rows))
-    found = read_history([str(tmp_path)])
-    assert [moment.attempt for moment in found.moments] == [2, 3, 4, 5, 6, 7, 8]
-    assert to_text(found, lanes_of(found), everything=True)
 
 
 @pytest.mark.parametrize("hosts", [2, MOST_UNFOLDED + 2])

@@ -153,8 +153,9 @@ class Jobs:
         while True:
             with self._changed:
                 while True:
-                    left = self._give_up()
-                    if (record := self._next()) is not None:
+                    waiting = self._waiting()
+                    left = self._give_up(waiting)
+                    if (record := self._next(waiting)) is not None:
                         break
                     self._changed.wait(left)
             try:
@@ -166,15 +167,15 @@ class Jobs:
                 self._say(traceback.format_exc())
                 self._fail(record, f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
 
-    def _next(self) -> Record | None:
-        """The oldest job that waits, if there is room for one more, and the server goes on."""
+    def _next(self, waiting: Sequence[Record]) -> Record | None:
+        """The oldest of ``waiting``, if there is room for one more, and the server goes on."""
         if self._closing or len(self._running) >= self._settings.max_jobs:
             return None
-        return min(self._waiting(), key=lambda record: record.number, default=None)
+        return min(waiting, key=lambda record: record.number, default=None)
 
-    def _give_up(self) -> float | None:
-        """Ends the jobs that have waited too long; seconds until the next has."""
-        left = [(each, each.facts["_start_until"] - time.time()) for each in self._waiting()]
+    def _give_up(self, waiting: Sequence[Record]) -> float | None:
+        """Ends the jobs of ``waiting`` that have waited too long; seconds until the next has."""
+        left = [(each, each.facts["_start_until"] - time.time()) for each in waiting]
         for record, seconds in left:
             if seconds <= 0:
                 self._change(record, lambda now: entered(now, "MaxWaitTimeExceeded"))

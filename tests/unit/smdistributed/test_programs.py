@@ -133,17 +133,22 @@ def test_saved_and_resumed(run_ranks: RunRanks, tmp_path: Path) -> None:
     run("whole", 1, 1)
 
 
-def test_half_precision_trains_as_in_one_process_and_goes_on_at_other_degrees(
-    run_ranks: RunRanks, tmp_path: Path
-) -> None:
-    said = run_ranks("smp_half.py", 4, arguments=(str(tmp_path / "saved"),))
-    for rank, each in enumerate(said):
-        assert len(each["errors"]) == 2 and max(each["errors"].values()) <= 1e-7, (rank, each)
+def test_all_of_it_together_trains_as_one_process_does(run_ranks: RunRanks, tmp_path: Path) -> None:
+    said = run_ranks("smp_combinations.py", 4, arguments=(str(tmp_path / "saved"),))
+    files = said[0].pop("files")
+    for rank, cases in enumerate(said):
+        cases.pop("files", None)
+        assert len(cases) == 11
+        for name, found in cases.items():
+            half = name[:4] in ("fp16", "bf16")
+            assert found["error"] <= (1e-7 if half else 1e-12), (rank, name, found)
     names = [f"{what}_{part}_0_{replica}.pt" for what in ("fp16_states", "optimizer") for part in (0, 1)
              for replica in (0, 1)]  # fmt: skip
-    assert said[0]["files"] == sorted([*names, "model_0_0_0.pt", "model_1_0_0.pt", "user_content.pt"])
-    shares, whole = zip(*(each["held"] for each in said))  # each of four replicas has a quarter, one tensor aside
-    assert max(shares) <= sum(shares) / 4 + 2 * 256 and sum(shares) == whole[0]
+    assert files == sorted([*names, "model_0_0_0.pt", "model_1_0_0.pt", "user_content.pt"])
+    for name in said[0]:  # with one partition each of four replicas has a quarter, the largest tensor aside
+        if "1 partitions, tensors over 1" in name and name.startswith("adamw"):
+            held = [cases[name]["held"] for cases in said]
+            assert max(held) <= sum(held) / 4 + 2 * 64
 
 
 def test_groups_objects_and_barriers(run_ranks: RunRanks) -> None:

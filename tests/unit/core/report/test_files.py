@@ -248,6 +248,12 @@ def test_an_output_directory_that_the_program_made_anew(paths: Paths, output: Ou
     assert sorted(written(paths)) == ["failure", "outcome.json", "timeline.json"]
 
 
+def test_a_platform_without_paths() -> None:
+    output = OutputDirectory(Paths())
+    output.reserve()
+    assert report(FAILED, Paths(), output) == []
+
+
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
     paths = Paths(output=str(tmp_path / "output"), failure=str(tmp_path / "output" / "failure"))

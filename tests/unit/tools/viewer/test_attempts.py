@@ -12,6 +12,8 @@ from musterpoint.tools.viewer.answers import answers
 from musterpoint.tools.viewer.history import History, read_history
 from musterpoint.tools.viewer.lanes import Lane, lanes_of
 from musterpoint.tools.viewer.page import MOST_UNFOLDED, to_html
+from musterpoint.tools.viewer.perfetto import to_perfetto
+from musterpoint.tools.viewer.text import to_text
 
 from .test_viewer import row
 
@@ -87,6 +89,31 @@ def lanes(history: History) -> tuple[Lane, ...]:
     return lanes_of(history)
 
 
+def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
+    history: History, lanes: tuple[Lane, ...]
+) -> None:
+    assert answers(history, lanes) == (
+        "The job went well in attempt 3 of 3: every rank ended with 0, after 9.8 s.",
+        "What ended attempt 1 of 3: rank 0 on a-1, 3.5 s after the job's start, a-2 heard of it 0.1 s later: killed by "
+        "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
+        "What ended attempt 2 of 3: rank 1 on a-2, 1.5 s after it began, a-1 heard of it 0.1 s later: killed by "
+        "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
+        "Start-up: 2.2 s from the job's start to the last rank's start in attempt 1 of 3: 1 s until the first entry "
+        "point ran, while hosts were made and Python was started, making hosts ready 0.5 s (a-1), the roll call 0.5 s "
+        "(a-1), planning and starting 0.2 s (a-1).",
+        "The first output of rank 1 on a-2 in attempt 3 of 3 came last, 0.3 s after its start.",
+    )
+
+
+def test_a_job_that_failed_in_its_last_attempt(tmp_path: Path) -> None:
+    found = history_of(tmp_path / "job", [(-9, -15), (-15, 7)])
+    first = answers(found, lanes_of(found))[0]
+    assert first == (
+        "Failed first in attempt 2 of 2: rank 1 on a-2, 6.5 s after the start, a-1 heard of it 0.1 s later: "
+        "ValueError: no. The job ended with code 7 after 6.9 s."
+    )
+
+
 def test_each_attempt_has_its_phases(lanes: tuple[Lane, ...]) -> None:
     spans = [(span.attempt, span.phase, round(span.begin, 2), round(span.end, 2)) for span in lanes[0].spans]
     assert spans == [
@@ -110,12 +137,45 @@ def test_a_rank_is_one_row_with_a_run_for_each_attempt(lanes: tuple[Lane, ...]) 
     ]
 
 
+def test_the_table_has_a_line_for_each_attempt_of_a_host(history: History, lanes: tuple[Lane, ...]) -> None:
+    lines = [line.split() for line in to_text(history, lanes).split("\n\n")[1].splitlines()]
+    assert [line[:4] for line in lines[1:]] == [[f"a-{host}", str(n), "of", "3"] for host in (1, 2) for n in (1, 2, 3)]
+    failed = [" ".join(line[-4:]) for line in lines if line[-1] == "first"]
+    assert failed == ["rank 0 failed first", "rank 1 failed first"]
+
+
+def test_events_are_told_with_their_attempt(history: History, lanes: tuple[Lane, ...]) -> None:
+    text = to_text(history, lanes, everything=True)
+    for said in ("heard that attempt 1 of 3 failed on a-1", "attempt 3 of 3 began", "the job ended here with code 0"):
+        assert said in text
+    assert "attempt 0" not in text
+    assert text.count("(failed first)") == 2
+
+
+def test_the_page_and_the_trace_have_the_attempts(history: History, lanes: tuple[Lane, ...]) -> None:
+    page = to_html(history, lanes)
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    assert data["attempts"] == [[0.0, "attempt 1 of 3"], [5.0, "attempt 2 of 3"], [8.0, "attempt 3 of 3"]]
+    assert [lane["first"] for lane in data["lanes"]] == [[1], [2]]
+    trace = json.loads(to_perfetto(history, lanes))["traceEvents"]
+    names = [each["args"]["name"] for each in trace if each["name"] == "thread_name"]
+    assert "rank 0 (attempt 1 of 3: SIGKILL; attempt 2 of 3: SIGTERM; attempt 3 of 3: exit code 0)" in names
+
+
 def test_a_host_that_came_later_is_in_the_attempt_of_the_others(tmp_path: Path) -> None:
     found = history_of(tmp_path / "job", ATTEMPTS, late=True)
     assert found.attempts == 3
     [_, second] = lanes_of(found)
     assert [run.attempt for run in second.rows[0].runs] == [2, 3]
     assert answers(found, lanes_of(found))[0].startswith("The job went well in attempt 3 of 3")
+
+
+def test_attempts_with_nonsense_for_a_number(tmp_path: Path) -> None:
+    rows = [row("a", at, "restart", attempt=told) for at, told in enumerate((1, -5, "x", None, 10**40, 1e300, 3))]
+    (tmp_path / "timeline.json").write_text(json.dumps(rows))
+    found = read_history([str(tmp_path)])
+    assert [moment.attempt for moment in found.moments] == [2, 3, 4, 5, 6, 7, 8]
+    assert to_text(found, lanes_of(found), everything=True)
 
 
 @pytest.mark.parametrize("hosts", [2, MOST_UNFOLDED + 2])

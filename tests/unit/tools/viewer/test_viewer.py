@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
-from musterpoint.tools.viewer.answers import answers
+from musterpoint.tools.viewer.answers import answers, took
 from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
-from musterpoint.tools.viewer.events import EVENTS
+from musterpoint.tools.viewer.events import EVENTS, sentence
 from musterpoint.tools.viewer.history import History, read_history
 from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import to_html
@@ -97,6 +97,22 @@ def test_answers(history: History) -> None:
         "The first output of rank 1 on a-2 came last, 2 s after its start.",
         "The clock of a-2 was 1 h 0 min ahead of the leader's; its times are put right here.",
     )
+
+
+def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
+    """A launcher such as torchrun takes seconds until it starts the ranks."""
+    rows = json.loads((left / "timeline.json").read_text())
+    rows.append(row("a-1", 4.6, "launcher-started", name="torchrun", pid=5))
+    rows.append(row("a-1", 9.2, "launcher-ended", name="torchrun", status=-9))
+    (left / "timeline.json").write_text(json.dumps(rows))
+    history = read_history([str(left)])
+    lanes = lanes_of(history)
+    start = lanes[0].of("start")
+    assert start is not None
+    assert (start.begin, round(start.end, 2)) == (4.5, 5.0)
+    assert start.text == "planned, and started its ranks by way of torchrun"
+    assert "planning, and the start of torchrun 0.5 s (a-1)" in answers(history, lanes)[1]
+    assert "at 5.000" in to_text(history, lanes).split("\na-1")[1].split("\n")[0]
 
 
 ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
@@ -231,6 +247,14 @@ def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> Non
     assert str(tmp_path) in str(caught.value)
 
 
+def test_two_jobs_are_not_one(left: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "timeline.json").write_text((left / "timeline.json").read_text())
+    with pytest.raises(UsageError, match=re.escape(f"a-1 is in {left} and in {other}: these are two jobs, or one")):
+        read_history([str(left), str(other)])
+    assert read_history([str(left), str(left)]).hosts == ("a-1", "a-2")
+
+
 def test_the_newest_job_is_named(
     left: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
@@ -247,6 +271,17 @@ def test_the_newest_job_is_named(
     assert "the newest here is muster-jobs/job-a" in capfd.readouterr().err
     assert main(["report", "muster-jobs"]) == 64
     assert "the newest job in it is muster-jobs/job-a" in capfd.readouterr().err
+
+
+def test_an_event_of_the_future_is_told_by_its_name() -> None:
+    assert sentence("rank-ended", {"rank": 3, "status": -9}) == "rank 3 ended with SIGKILL"
+    assert sentence("of-the-future", {"x": 1}) == "of-the-future, x 1"
+
+
+def test_lengths_of_time() -> None:
+    lengths = {0.0004: "0 ms", 0.05: "50 ms", 0.0994: "99 ms", 1.2345: "1.23 s", 99.9: "99.9 s", 320: "5 min 20 s"}
+    assert {seconds: took(seconds) for seconds in lengths} == lengths
+    assert took(10920) == "3 h 2 min"
 
 
 def test_the_command(left: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

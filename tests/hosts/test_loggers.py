@@ -49,7 +49,8 @@ def test_every_line_comes_through_the_scripts_logger_and_the_reason_with_it(trai
     assert "ValueError: bad shard 7" in train.reason.partition("\n")[0]
 
 
-KILLED = "import os; os.kill(os.getpid(), 9)"
+LONG_ENOUGH = "import time; time.sleep(0.3)"  # a Python of some milliseconds may end before it was seen
+KILLED = f"{LONG_ENOUGH}; import os; os.kill(os.getpid(), 9)"
 HIDES = {
     "{run} 2>&1 | tee log": "ValueError: bad shard 7 (exit code 1): ",
     "export PYTHONPATH=.; {run} & wait": "ValueError: bad shard 7 (exit code 1): ",
@@ -64,7 +65,7 @@ HIDES = {
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("script", HIDES)
 def test_what_a_script_hides_is_told(train, script: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(PRINTS, "prints.py")
+    train.program(LONG_ENOUGH + PRINTS, "prints.py")
     text = script.format(run=f"{train.python} prints.py fails", python=train.python, killed=KILLED)
     train.program(f"#!/bin/bash\n{text}\n", "run.sh")
     done = train.run()

@@ -6,12 +6,11 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from another import forget, together
 from ending import leave
+from parts_and_whole import step
 from torch import nn
 from torch.nn import functional
 
 M = 2
-torch.set_default_dtype(torch.float64)
-torch.set_num_threads(1)
 
 
 class Forces(nn.Module):
@@ -135,11 +134,6 @@ REFUSED = {
     "create_graph": penalty, "create_graph by backward": penalty_by_backward, "create_graph by vhp": penalty_by_hessian,
     "torch.func": penalty_by_func, "a second time": again, "elsewhere": elsewhere,
 }  # fmt: skip
-
-
-@smp.step
-def step(model, x, run):
-    return run(model, model.module, x, model.backward)
 
 
 def fresh(run):

@@ -9,6 +9,7 @@ import torch
 from another import forget
 from ending import leave
 from smdistributed.modelparallel.torch import delayed, recording
+from smp_models import batch
 from torch import nn
 
 torch.set_num_threads(1)
@@ -50,11 +51,6 @@ def train(model, x, y):
     loss = nn.functional.cross_entropy(model(x).float(), y)
     model.backward(loss)
     return loss
-
-
-def batch(step, replica):
-    generator = torch.Generator().manual_seed(100 * step + replica)
-    return torch.randn(4, 3, 8, 8, generator=generator), torch.randint(5, (4,), generator=generator)
 
 
 def bytes_of(model):

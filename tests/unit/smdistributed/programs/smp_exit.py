@@ -7,6 +7,7 @@ import threading
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from first_and_part import Net
 from torch import nn
 
 
@@ -31,15 +32,6 @@ class Part(nn.Module):
         return self.linear(x)
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.part = nn.Linear(4, 4), Part()
-
-    def forward(self, x, how):
-        return self.part(self.first(x), how)
-
-
 @smp.step
 def train(model, x, how):
     model.backward(model(x, how).sum())
@@ -47,7 +39,7 @@ def train(model, x, how):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 smp.init({"partitions": 2, "microbatches": 2, "auto_partition": False, "default_partition": 0, "skip_tracing": True})
-net = Net()
+net = Net(Part())
 smp.set_partition(net.part, 1)
 model = smp.DistributedModel(net)
 train(model, torch.ones(4, 4), "fine")

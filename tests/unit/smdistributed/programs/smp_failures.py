@@ -10,6 +10,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
 from another import forget
+from first_and_part import Net
 from torch import nn
 
 said = {}
@@ -43,16 +44,6 @@ class Part(nn.Module):
         return Break.apply(x) if how == "backward" else x
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.part = Part()
-
-    def forward(self, x, how):
-        return self.part(self.first(x), how)
-
-
 @smp.step
 def train(model, x, how):
     if how == "body":
@@ -63,7 +54,7 @@ def train(model, x, how):
 
 def fresh():
     forget()
-    return smp.DistributedModel(Net())
+    return smp.DistributedModel(Net(Part()))
 
 
 def fails(how, x=None):

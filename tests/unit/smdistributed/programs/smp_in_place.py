@@ -10,6 +10,7 @@ import warnings
 import smdistributed.modelparallel.torch as smp
 import torch
 from ending import leave
+from first_and_part import Net
 from smdistributed.modelparallel.torch.absent import changes_in_place
 from smdistributed.modelparallel.torch.errors import SMPStepError
 from torch import nn
@@ -122,15 +123,6 @@ class Part(nn.Module):
         return self.linear(x)
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.part = nn.Linear(4, 4), Part()
-
-    def forward(self, x):
-        return self.part(self.first(x))
-
-
 def attempt(change):
     """What is said to a change; within a step, where nothing else may have been changed before."""
     try:
@@ -184,7 +176,7 @@ WAYS = ways()
 said = {"step": {}, "outside": {}}
 smp.init({"partitions": 2, "auto_partition": False, "default_partition": 0, "skip_tracing": True})
 torch.manual_seed(1)
-net = Net()
+net = Net(Part())
 smp.set_partition(net.part, 1)
 model = smp.DistributedModel(net)
 GUARD = lambda: model._server._routing.guard  # noqa: E731

@@ -225,4 +225,10 @@ class Around(nn.Module):
         return self.tail(self.compiled(x))
 
 
+def batch(step, rank, size=4):
+    """What a rank trains with."""
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(size, 3, 8, 8, generator=generator), torch.randint(5, (size,), generator=generator)
+
+
 MODELS = {model.__name__: model for model in (ResNet, Gated, Branchy, Tied, Nested, Through, Around)}

@@ -7,7 +7,7 @@ import os
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
-from another import forget
+from another import begin as begin_world
 from ending import leave
 from smdistributed.modelparallel.torch import routing
 from smdistributed.modelparallel.torch.nn.attention import DistributedAttentionLayer
@@ -26,10 +26,8 @@ port = int(os.environ.pop("MASTER_PORT"))
 
 def begin(**config):
     """The world again, with another configuration."""
-    smp.state._world = None
-    forget()
     lines.clear()
-    smp.init({"ddp": True, "microbatches": MICROBATCHES, **config})
+    begin_world({"ddp": True, "microbatches": MICROBATCHES, **config})
 
 
 @smp.step

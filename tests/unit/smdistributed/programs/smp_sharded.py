@@ -1,17 +1,21 @@
 """Trains models in shards and compares everything with one process that has the whole of them; then version 2."""
 
 import copy
+import functools
 import gc
 import itertools
 import os
 import sys
 
+import comparing
 import smdistributed.modelparallel.torch as smp
 import smp_models
 import torch
 import tsm_sharded
 from another import forget
+from comparing import Worst, gradients, plain_step
 from ending import error_of, leave
+from smp_models import batch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -50,26 +54,27 @@ class Odd(nn.Module):
 MODELS = {each: getattr(smp_models, each, Odd) for each in ("Gated", "Branchy", "Tied", "Odd")}
 
 
-@smp.step
-def train(model, x, y, penalty):
-    output = model(x)
-    output = output["out"] if isinstance(output, dict) else output
-    loss = nn.functional.cross_entropy(output, y)
-    if penalty:
-        loss = loss + penalty * sum(each.square().sum() for each in model.parameters() if each.requires_grad)
-    model.backward(loss)
-    return {"loss": loss, "output": output}
-
-
-@smp.step
-def evaluate(model, x):
+def output_of(model, x):
     output = model(x)
     return output["out"] if isinstance(output, dict) else output
 
 
-def batch(step, rank):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    return torch.randn(4, 3, 8, 8, generator=generator), torch.randint(5, (4,), generator=generator)
+def computed(model, penalty, x, y):
+    output = output_of(model, x)
+    loss = nn.functional.cross_entropy(output, y)
+    if penalty:
+        loss = loss + penalty * sum(each.square().sum() for each in model.parameters() if each.requires_grad)
+    return output, loss
+
+
+@smp.step
+def train(model, x, y, penalty):
+    output, loss = computed(model, penalty, x, y)
+    model.backward(loss)
+    return {"loss": loss, "output": output}
+
+
+evaluate = smp.step(output_of)
 
 
 def whole(tensor):
@@ -79,37 +84,8 @@ def whole(tensor):
 def distance(one, two):
     one, two = whole(one), whole(two)
     one, two = (each.to_dense() if each.is_sparse else each for each in (one, two))
-    assert one.shape == two.shape, (one.shape, two.shape)
     coarse = 1e6 if torch.float32 in (one.dtype, two.dtype) else 1.0
-    return (one.double() - two.double()).abs().max().item() / coarse if one.numel() else 0.0
-
-
-def plain_step(alone, step, ranks, microbatches, penalty):
-    """The gradients of all ranks' batches in one process; what this rank's own gave, and the buffers of each."""
-    state = {name: buffer.clone() for name, buffer in alone.named_buffers()}
-    outputs, losses, first, mine = [], [], state, state
-    for rank in range(ranks):
-        with torch.no_grad():
-            for name, buffer in alone.named_buffers():
-                buffer.copy_(state[name])
-        x, y = batch(step, rank)
-        for xs, ys in zip(x.chunk(microbatches), y.chunk(microbatches)):
-            output = alone(xs)
-            output = output["out"] if isinstance(output, dict) else output
-            loss = nn.functional.cross_entropy(output, ys)
-            if penalty:
-                loss = loss + penalty * sum(each.square().sum() for each in alone.parameters() if each.requires_grad)
-            (loss / (microbatches * ranks)).backward()
-            if rank == smp.rank():
-                outputs.append(output.detach())
-                losses.append(loss.detach())
-        found = {name: buffer.clone() for name, buffer in alone.named_buffers()}
-        first = found if rank == 0 else first
-        mine = found if rank == smp.rank() else mine
-    with torch.no_grad():
-        for name, buffer in alone.named_buffers():
-            buffer.copy_(first[name])
-    return outputs, losses, mine
+    return comparing.distance(one, two) / coarse
 
 
 def check(kind, microbatches, clipping, early, accumulated, penalty):
@@ -129,54 +105,48 @@ def check(kind, microbatches, clipping, early, accumulated, penalty):
     model = smp.DistributedModel(net, backward_passes_per_step=accumulated)
     optimizer = smp.DistributedOptimizer(optimizer or make(model.parameters()))
     plain = make(alone.parameters())
-    worst = dict.fromkeys(("gradient", "loss", "output", "weight", "statistic", "norm", "evaluated", "saved"), 0.0)
-
-    def note(what, error):
-        worst[what] = max(worst[what], error if error == error else float("inf"))
-
+    worst = Worst()
     for step in range(2):
         optimizer.zero_grad()
         plain.zero_grad()
         for part in range(accumulated):
-            number = 10 * step + part
-            result = train(model, *batch(number, smp.rank()), penalty)
-            outputs, losses, mine = plain_step(alone, number, smp.size(), microbatches, penalty)
-            note("loss", distance(result["loss"].reduce_mean(), torch.stack(losses).mean()))
-            note("output", distance(result["output"].concat(), torch.cat(outputs)))
+            batches = [batch(10 * step + part, rank) for rank in range(smp.size())]
+            result = train(model, *batches[smp.rank()], penalty)
+            plainly = functools.partial(computed, alone, penalty)
+            outputs, losses, mine = plain_step(alone, batches, smp.rank(), microbatches, plainly)
+            worst.note("loss", distance(result["loss"].reduce_mean(), losses.mean()))
+            worst.note("output", distance(result["output"].concat(), outputs))
             for name, buffer in model.local_named_buffers():
-                note("statistic", distance(buffer, mine[name]))
-        expected = dict(alone.named_parameters())
-        for name, parameter in model.local_named_parameters():
-            assert (parameter.grad is None) == (expected[name].grad is None), name
-            if parameter.grad is not None:
-                note("gradient", distance(parameter.grad, expected[name].grad))
+                worst.note("statistic", distance(buffer, mine[name]))
+        for parameter, expected in gradients(model, alone):
+            worst.note("gradient", distance(parameter.grad, expected.grad))
         optimizer.step()
         if clipping:
             for each in alone.parameters():
                 each.grad = each.grad.to_dense() if each.grad is not None else None
             norm = nn.utils.clip_grad_norm_([each for each in alone.parameters() if each.grad is not None], clipping)
-            note("norm", abs(float(norm) - optimizer._global_grad_norm))
+            worst.note("norm", abs(float(norm) - optimizer._global_grad_norm))
         plain.step()
     saved = model.state_dict()
     assert list(saved) == list(alone.state_dict())
+    trained = dict(alone.named_parameters())
     for name, value in alone.state_dict().items():
         assert not isinstance(saved[name], DTensor)
-        if smp.rank() == 0 or name in expected:
-            note("weight", distance(saved[name], value))
+        if smp.rank() == 0 or name in trained:
+            worst.note("weight", distance(saved[name], value))
     model.eval()
     again = kind()
     again.load_state_dict(saved)
     again.eval()
     with torch.no_grad():
         x, _ = batch(99, smp.rank())
-        output = [again(part) for part in x.chunk(microbatches)]
-        output = [each["out"] if isinstance(each, dict) else each for each in output]
-        note("evaluated", distance(evaluate(model, x).concat(), torch.cat(output)))
+        output = torch.cat([output_of(again, part) for part in x.chunk(microbatches)])
+        worst.note("evaluated", distance(evaluate(model, x).concat(), output))
     state = optimizer.state_dict()["state"]
     for index, values in plain.state_dict()["state"].items():
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
-                note("saved", distance(state[index][name], value))
+                worst.note("saved", distance(state[index][name], value))
     return worst
 
 

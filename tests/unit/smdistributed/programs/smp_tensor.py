@@ -8,6 +8,7 @@ import smdistributed.modelparallel.torch as smp
 import smp_references as references
 import torch
 from another import forget
+from comparing import Worst, distance, gradients
 from ending import leave
 from smdistributed.modelparallel.torch.distributed_parameters import division, whole_of
 from torch import nn
@@ -148,10 +149,6 @@ def batch(step, number, length):
     return ids, mask
 
 
-def distance(one, two):
-    return (one - two).abs().max().item() if one.shape == two.shape else float("inf")
-
-
 def check(name, length):
     """The largest error in each kind of value."""
     forget()
@@ -171,11 +168,7 @@ def check(name, length):
     count = len(list(model.distributed_modules()))
     assert (count > 0) is (not before or smp.tp_size() > 1), (name, count)
     model.load_state_dict(alone.state_dict())
-    worst = dict.fromkeys(("gradient", "norm", "moment", "loss", "output", "weight", "evaluated"), 0.0)
-
-    def note(what, error):
-        worst[what] = max(worst[what], error if error == error else float("inf"))
-
+    worst = Worst()
     kind = smp.rdp_rank if smp.state.cfg.prescaled_batch else smp.dp_rank
     number, numbers = kind(), smp.size() // smp.pp_size() // (smp.tp_size() if smp.state.cfg.prescaled_batch else 1)
     count = smp.state.cfg.microbatches
@@ -192,36 +185,33 @@ def check(name, length):
                 (loss / (count * numbers)).backward()
                 expected.append((loss.detach(), output.detach()))
             if each == number:
-                note("loss", distance(losses.stack(), torch.stack([loss for loss, _ in expected])))
-                note("output", distance(outputs.concat(), torch.cat([output for _, output in expected])))
-        wanted = dict(alone.named_parameters())
-        for key, parameter in model.local_named_parameters():
-            assert (parameter.grad is None) == (wanted[key].grad is None), key
-            if parameter.grad is not None:
-                found = division(parameter)
-                gradient = parameter.grad if found is None else whole_of(parameter.grad, found)
-                note("gradient", distance(gradient, wanted[key].grad))
+                worst.note("loss", distance(losses.stack(), torch.stack([loss for loss, _ in expected])))
+                worst.note("output", distance(outputs.concat(), torch.cat([output for _, output in expected])))
+        for parameter, wanted in gradients(model, alone):
+            found = division(parameter)
+            gradient = parameter.grad if found is None else whole_of(parameter.grad, found)
+            worst.note("gradient", distance(gradient, wanted.grad))
         norm, wanted = (nn.utils.clip_grad_norm_(each.parameters(), 0.5) for each in (model, alone))
-        note("norm", distance(norm, wanted))
+        worst.note("norm", distance(norm, wanted))
         optimizer.step()
         plainly.step()
     moments = optimizer.state_dict()["state"]
     for index, each in plainly.state_dict()["state"].items():
         key = [name for name, _ in alone.named_parameters()][index]
         own = [name for name, _ in net.named_parameters()].index(key)
-        note("moment", distance(moments[own]["momentum_buffer"], each["momentum_buffer"]))
+        worst.note("moment", distance(moments[own]["momentum_buffer"], each["momentum_buffer"]))
     optimizer.load_state_dict(optimizer.state_dict())
     values = model.state_dict()
     assert list(values) == list(alone.state_dict())
     for key, value in alone.state_dict().items():
-        note("weight", distance(values[key], value))
+        worst.note("weight", distance(values[key], value))
     model.eval()
     alone.eval()
     ids, mask = batch(99, number, length)
     with torch.no_grad():
         found = evaluate(model, ids, mask).concat()
         expected = [alone(part, masked) for part, masked in zip(ids.chunk(count), mask.chunk(count))]
-        note("evaluated", distance(found, torch.cat(expected)))
+        worst.note("evaluated", distance(found, torch.cat(expected)))
     return worst
 
 

@@ -5,7 +5,9 @@ import math
 import smdistributed.modelparallel.torch as smp
 import smp_references as references
 import torch
-from another import forget
+from another import begin as begin_world
+from comparing import distance
+from ending import error_of
 from smdistributed.modelparallel.torch.distributed_parameters import division, part_of_state, whole_of, whole_state
 from smdistributed.modelparallel.torch.nn.attention import rotated
 from torch import nn
@@ -15,13 +17,7 @@ WIDTH = 8
 
 
 def begin(**config):
-    smp.state._world = None
-    forget()
-    smp.init({"ddp": True, "tensor_parallel_degree": 2, **config})
-
-
-def distance(one, two):
-    return (one - two).abs().max().item() if one.shape == two.shape else float("inf")
+    begin_world({"ddp": True, "tensor_parallel_degree": 2, **config})
 
 
 @smp.step
@@ -30,14 +26,6 @@ def train(model, *inputs):
     output = output[0] if isinstance(output, tuple) else output
     model.backward(output.square().sum())
     return output
-
-
-def error_of(call):
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def embeddings(prescaled):

@@ -55,7 +55,7 @@ def world(degree):
     assert (tsm.state.hybrid_shard_degree, tsm.state.tp_rank, tsm.state.tensor_parallel_degree) == (degree, 0, 1)
 
 
-def wrapped(model, kind):
+def wrapped(model, kind, **more):
     if kind == "fully_shard":
         for block in model.blocks:
             fully_shard(block)
@@ -63,7 +63,7 @@ def wrapped(model, kind):
     strategies = {"full": None, "zero2": ShardingStrategy._HYBRID_SHARD_ZERO2}
     return FullyShardedDataParallel(
         model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=True,
-        sharding_strategy=strategies[kind],
+        sharding_strategy=strategies[kind], **more,
     )  # fmt: skip
 
 
@@ -138,11 +138,8 @@ def delayed():
         model = Tied()
     initer = DelayedParamIniter(model)
     with initer.validate_params_and_buffers_inited():
-        model = FullyShardedDataParallel(
-            tsm.transform(model), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"),
-            param_init_fn=initer.get_param_init_fn(), post_param_init_fn=initer.get_post_param_init_fn(),
-            use_orig_params=True,
-        )  # fmt: skip
+        values = {"param_init_fn": initer.get_param_init_fn(), "post_param_init_fn": initer.get_post_param_init_fn()}
+        model = wrapped(tsm.transform(model), "full", **values)
     optimizer = optimizer_of(model)
     first = float(loss_of(model, batch(0, 0)))
     train(model, optimizer, range(20))

@@ -153,13 +153,17 @@ def survivors(token: str) -> list[str]:
     return found
 
 
-@pytest.fixture
-def local(python: str, environ: dict[str, str], tmp_path: Path, has_failed: Callable[[], bool]) -> Iterator[Local]:
-    runner = Local(python, environ, tmp_path)
+def none_left(runner: Any, has_failed: Callable[[], bool] = lambda: False) -> Iterator[Any]:
+    """What a fixture yields that is ``runner``: no process with its token may outlive the test."""
     yield runner
     left = survivors(runner.token)
     end(runner.started)
     assert not left or has_failed(), "processes of the job were left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def local(python: str, environ: dict[str, str], tmp_path: Path, has_failed: Callable[[], bool]) -> Iterator[Local]:
+    yield from none_left(Local(python, environ, tmp_path), has_failed)
 
 
 @pytest.fixture
@@ -253,11 +257,7 @@ class Train:
 
 @pytest.fixture
 def train(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Train]:
-    host = Train(python, environ, tmp_path / "ml")
-    yield host
-    left = survivors(host.token)
-    end(host.started)
-    assert left == [], "processes of the job were left behind"
+    yield from none_left(Train(python, environ, tmp_path / "ml"))
 
 
 MakeIndex = Callable[..., Index]

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
@@ -16,42 +15,29 @@ from musterpoint.base.settings import SOCKET_TOKEN
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.core.supervise.handover import HELLO, OUTER, Outer, encode
 
-from .conftest import Local, end
+from .by_hand import Processes, leaving_none
+from .conftest import Local
 
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="reads /proc")
 
 WAITS = "import time\nprint('waits', flush=True)\ntime.sleep(600)\n"
 
 
-class Beside:
-    """A job of one host in this network, and processes beside it that attack its socket."""
-
-    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
-        self.python, self.environ, self.folder = python, environ, folder
-        self.started: list[subprocess.Popen[str]] = []
+class Beside(Processes):
+    """A job of one host in this network, beside which a test attacks its socket."""
 
     def job(self, program: str) -> subprocess.Popen[str]:
+        """Returns when the program has said that it waits."""
         (self.folder / "program.py").write_text(program)
-        return self.start("-m", "musterpoint", "launch", "--launcher", "script", "program.py", first="waits")
-
-    def start(self, *words: str, first: str) -> subprocess.Popen[str]:
-        """Returns when it has said the line ``first``."""
-        process = subprocess.Popen(
-            [self.python, *words], env=self.environ, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.started.append(process)
+        words = ("-m", "musterpoint", "launch", "--launcher", "script", "program.py")
+        process = self.popen(self.python, *words, environ={})
         assert process.stdout is not None
-        while first not in (line := process.stdout.readline()):
-            assert line, f"it ended with {process.wait()} without having said {first!r}"
+        while "waits" not in (line := process.stdout.readline()):
+            assert line, f"it ended with {process.wait()} before its program waited"
         return process
 
 
-@pytest.fixture
-def beside(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Beside]:
-    made = Beside(python, environ, tmp_path)
-    yield made
-    end(made.started)
+beside = leaving_none(Beside)
 
 
 def address(job: subprocess.Popen[str]) -> str:

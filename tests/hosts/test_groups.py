@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..ports import free_port
+from .by_hand import Processes, leaving_none, meeting
 from .conftest import together
 
 HOSTS = ["algo-1", "algo-2", "algo-3"]
@@ -36,14 +35,13 @@ elif how == "fail":
 """
 
 
-class Cluster:
+class Cluster(Processes):
     """``train`` on three loopback addresses, with trees as the platform writes them."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path, program: str = PROGRAM) -> None:
-        self.python, self.environ, self.folder = python, environ, folder
+        super().__init__(python, environ, folder)
         (folder / "code").mkdir()
         (folder / "code" / "train.py").write_text(program)
-        (folder / "hosts").write_text("".join(f"127.0.0.{index} algo-{index}\n" for index in (1, 2, 3)))
 
     def base(self, host: str) -> Path:
         return self.folder / host
@@ -64,23 +62,18 @@ class Cluster:
 
     def run(self, *arguments: str, **environ: str) -> tuple[dict[str, int], dict[str, str]]:
         """Exit codes and logs by host."""
-        own = {"MUSTER_HOSTS_FILE": str(self.folder / "hosts"), "MUSTER_ROLLCALL_PORT": str(free_port()),
-               "MUSTER_SECRET": "only-for-this-test", "MUSTER_MASTER_PORT": "0",
-               "MUSTER_PROGRAM_ARGS": json.dumps(arguments), "TRAINING_JOB_NAME": "hetero"}  # fmt: skip
+        addresses = {host: f"127.0.0.{place}" for place, host in enumerate(HOSTS, 1)}
+        own = {**meeting(self.folder / "hosts", addresses), "MUSTER_PROGRAM_ARGS": json.dumps(arguments),
+               "TRAINING_JOB_NAME": "hetero", **environ}  # fmt: skip
         codes, logs = together([
-            subprocess.Popen(
-                [self.python, "-m", "musterpoint.cli.train"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                env={**self.environ, **own, **environ, "SAGEMAKER_BASE_DIR": str(self.base(host))},
-            )
+            self.popen(self.python, "-m", "musterpoint.cli.train",
+                       environ={**own, "SAGEMAKER_BASE_DIR": str(self.base(host))})
             for host in HOSTS
         ])  # fmt: skip
         return dict(zip(HOSTS, codes)), dict(zip(HOSTS, logs))
 
 
-@pytest.fixture
-def cluster(python: str, environ: dict[str, str], tmp_path: Path) -> Cluster:
-    return Cluster(python, environ, tmp_path)
+cluster = leaving_none(Cluster)
 
 
 TORCH = {"sagemaker_torch_distributed_enabled": True}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ import pytest
 from fuzzers.jobs_together import PROGRAM, group
 
 from ..ports import free_port
-from .conftest import end, eventually, finished, survivors
+from .by_hand import Processes, leaving_none
+from .conftest import eventually, finished, survivors
 
 QUICK = ("ranks", "script", "local", "hosts", "tensorflow")
 WAITS = """
@@ -38,23 +38,17 @@ def test_each_job_under_torchrun_is_a_world_of_its_own(number: int) -> None:
     assert group(number, ("torchrun", "standalone", "ranks")) == []
 
 
-class Jobs:
+class Jobs(Processes):
     """Runs ``muster`` in ``folder``, where a job of :data:`WAITS` goes on until there is a file ``end``."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
-        self.python, self.environ, self.folder = python, environ, folder
+        super().__init__(python, environ, folder)
         self.waits = WAITS.format(folder=str(folder))
-        self.started: list[subprocess.Popen[str]] = []
         (folder / "waits.py").write_text(self.waits)
         (folder / "world.py").write_text(PROGRAM)
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [self.python, "-m", "musterpoint", *words], cwd=self.folder, env={**self.environ, **environ},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
+        return self.popen(self.python, "-m", "musterpoint", *words, environ=environ, stderr=subprocess.PIPE)
 
     def waiting(self, *words: str) -> subprocess.Popen[str]:
         """A job whose program runs."""
@@ -70,11 +64,7 @@ class Jobs:
         return finished(process, 60).returncode
 
 
-@pytest.fixture
-def jobs(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Jobs]:
-    jobs = Jobs(python, environ, tmp_path)
-    yield jobs
-    end(jobs.started)
+jobs = leaving_none(Jobs)
 
 
 @pytest.mark.lane("suite")
@@ -168,15 +158,15 @@ def next_job_after_a_kill(jobs: Jobs, launcher: str) -> None:
     """The supervisor of a job is killed when its ranks are about to listen; another job has the same port then."""
     late = "import os, pathlib, time\npathlib.Path('here').touch()\ntime.sleep(2)\n"
     (jobs.folder / "late.py").write_text(late + PROGRAM)
-    port, token, size = str(free_port()), f"muster-test-{os.urandom(8).hex()}", 1 if launcher == "script" else 2
+    port, size = str(free_port()), 1 if launcher == "script" else 2
     words = ("launch", "--launcher", launcher, "--master-port", port, "--job-name")
     more = {"WITH_TORCH": "1"} if launcher == "torchrun" else {}
     more |= {"MUSTER_SLOTS": "2"} if size == 2 else {}
-    first = jobs.start(*words, "first", "late.py", JOB="first", MUSTER_TEST_TOKEN=token, **more)
+    first = jobs.start(*words, "first", "late.py", JOB="first", **more)
     eventually((jobs.folder / "here").exists)
     first.send_signal(signal.SIGKILL)
     finished(first, 60)
     second = jobs.run(*words, "second", "world.py", JOB="second", **more)
     expected = [" ".join(["world", *["second"] * size])] * size
     assert (second.returncode, second.stdout.splitlines()) == (0, expected), second.stderr
-    eventually(lambda: not survivors(token))
+    eventually(lambda: not survivors(jobs.token))

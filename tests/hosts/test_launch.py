@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import uuid
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Mapping
 
 import pytest
 
-from ..ports import free_port
-from .conftest import survivors, together
+from .by_hand import Processes, leaving_none, meeting
+from .conftest import together
 
 HOSTS = ("algo-1", "algo-2")
 FOUR = {"algo-1": "127.0.0.21", "algo-2": "127.0.0.22"}
@@ -41,13 +39,11 @@ dist.destroy_process_group()
 )
 
 
-class Hosts:
+class Hosts(Processes):
     """Two processes that take themselves for two containers; :attr:`codes` and :attr:`logs` by host after a run."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
-        self.python, self.folder = python, folder
-        self.token = f"muster-test-{uuid.uuid4().hex}"
-        self.environ = {**environ, "MUSTER_TEST_TOKEN": self.token, "SM_HOSTS": json.dumps(HOSTS)}
+        super().__init__(python, {**environ, "SM_HOSTS": json.dumps(HOSTS)}, folder)
         self.places = dict.fromkeys(HOSTS, folder)
         self.codes: dict[str, int] = {}
         self.logs: dict[str, str] = {}
@@ -63,16 +59,12 @@ class Hosts:
         **environ: str,
     ) -> None:  # fmt: skip
         """``only`` are variables of one host alone, ``environ`` those of both."""
-        names = self.folder / "names"
-        names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
-        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
-                "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
+        told = {**meeting(self.folder / "names", addresses), **environ}
         codes, logs = together([
-            subprocess.Popen(
-                [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], text=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env={**self.environ, **told, "SM_CURRENT_HOST": host,
-                     "SAGEMAKER_BASE_DIR": str(self.folder / host), **only.get(host, {})},
+            self.popen(
+                self.python, "-m", "musterpoint", "launch", *words, cwd=self.places[host],
+                environ={**told, "SM_CURRENT_HOST": host, "SAGEMAKER_BASE_DIR": str(self.folder / host),
+                         **only.get(host, {})},
             )
             for host in HOSTS
         ])  # fmt: skip
@@ -88,11 +80,7 @@ class Hosts:
         return (self.folder / host / "output" / name).read_text()
 
 
-@pytest.fixture
-def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(python, environ, tmp_path)
-    yield made
-    assert survivors(made.token) == [], "processes of the job were left behind"
+hosts = leaving_none(Hosts)
 
 
 @pytest.mark.lane("suite")

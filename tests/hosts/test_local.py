@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
-import sys
 import tarfile
-import uuid
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from musterpoint.local.netns_hosts import why_unavailable
+
+from .conftest import Local, Ran, pids
 
 NO_NETNS = why_unavailable()
 BACKENDS = {
@@ -30,7 +29,7 @@ EACH = [
 
 PROGRAM = """
 import os, signal, sys, time
-rank, mark, what = int(os.environ["RANK"]), *sys.argv[1:3]
+rank, what = int(os.environ["RANK"]), sys.argv[1]
 def save(*_):
     with open(os.environ["SM_MODEL_DIR"] + f"/checkpoint-{rank}", "w") as file:
         file.write("saved")
@@ -51,81 +50,47 @@ if what != "done":
 """
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-    left: Path
-
-    @property
-    def job(self) -> dict[str, Any]:
-        description: dict[str, Any] = json.loads((self.left / "job.json").read_text())
-        return description
-
-    def model(self) -> list[str]:
-        with tarfile.open(self.left / "model.tar.gz") as tar:
-            return sorted(tar.getnames())
-
-
-class Muster:
-    """Runs jobs whose processes all carry a mark, and knows when one of them is left."""
-
-    def __init__(self, directory: Path, environ: dict[str, str]) -> None:
-        self.directory = directory
-        self.environ = environ
-        self.mark = f"mark-{uuid.uuid4().hex}"
-        (directory / "code").mkdir()
-        (directory / "code" / "train.py").write_text(PROGRAM)
-
-    def start(self, *options: str, what: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable, "-m", "musterpoint", "local", "--hosts", "2", "--launcher", "ranks",
-            "--output", str(self.directory / "out"), *options, "code/train.py", self.mark, what,
-        ]  # fmt: skip
-        return subprocess.Popen(
-            command, cwd=self.directory, env=self.environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def end(self, muster: subprocess.Popen[str]) -> Ended:
-        out, err = muster.communicate(timeout=500)
-        assert self.pids() == set(), err
-        return Ended(muster.returncode, out, err, self.directory / "out")
-
-    def run(self, *options: str, what: str) -> Ended:
-        return self.end(self.start(*options, what=what))
-
-    def pids(self) -> set[int]:
-        found = set()
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and self.mark.encode() in (entry / "cmdline").read_bytes():
-                    found.add(int(entry.name))
-        return found
-
-
 @pytest.fixture
-def muster(tmp_path: Path, environ: dict[str, str]) -> Muster:
-    return Muster(tmp_path, environ)
+def local(local: Local) -> Local:
+    """With lines as users see them."""
+    del local.environ["MUSTER_LOG_PREFIX"]
+    return local
+
+
+def start(local: Local, *options: str, what: str, program: str = PROGRAM) -> subprocess.Popen[str]:
+    return local.start("--hosts", "2", "--launcher", "ranks", *options, local.program(program), what)
+
+
+def end(local: Local, running: subprocess.Popen[str]) -> Ran:
+    ran = local.finish(running)
+    assert pids(local.token) == [], ran.stderr
+    return ran
+
+
+def run(local: Local, *options: str, what: str, program: str = PROGRAM) -> Ran:
+    return end(local, start(local, *options, what=what, program=program))
+
+
+def model(ran: Ran) -> list[str]:
+    with tarfile.open(ran.output / "model.tar.gz") as tar:
+        return sorted(tar.getnames())
 
 
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
-def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
-    ended = muster.run(*BACKENDS[name], "--slots", "2", what="done")
-    assert ended.code == 0, ended.err
-    said = sorted(line for line in ended.out.splitlines() if "is done" in line)
+def test_a_job_that_goes_well(local: Local, name: str) -> None:
+    ran = run(local, *BACKENDS[name], "--slots", "2", what="done")
+    assert ran.code == 0, ran.stderr
+    said = sorted(line for line in ran.stdout.splitlines() if "is done" in line)
     assert said == [
         "algo-1 | [rank 0] rank 0 is done",
         "algo-1 | [rank 1] rank 1 is done",
         "algo-2 | [rank 2] rank 2 is done",
         "algo-2 | [rank 3] rank 3 is done",
     ]
-    assert (ended.job["TrainingJobStatus"], ended.job["Backend"]) == (
-        "Completed",
-        name.replace("one-address", "process"),
-    )
-    assert len(list((ended.left / "hosts/algo-2/ranks").iterdir())) == 2
-    moments = json.loads((ended.left / "timeline.json").read_text())
+    assert (ran.job["TrainingJobStatus"], ran.job["Backend"]) == ("Completed", name.replace("one-address", "process"))
+    assert len(list((ran.output / "hosts/algo-2/ranks").iterdir())) == 2
+    moments = json.loads((ran.output / "timeline.json").read_text())
     assert {moment["host"] for moment in moments} == {"control plane", "algo-1", "algo-2"}
 
 
@@ -134,26 +99,26 @@ def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
 @pytest.mark.parametrize(
     ("what", "code", "words"), [("failing", 1, "ValueError: bad batch"), ("killed", 137, "SIGKILL")]
 )
-def test_the_second_host_fails(muster: Muster, name: str, what: str, code: int, words: str) -> None:
-    ended = muster.run(*BACKENDS[name], what=what)
-    assert ended.code == code
-    assert [host["ExitCode"] for host in ended.job["Hosts"]] == [code, code]
-    assert ended.job["TrainingJobStatus"] == "Failed"
+def test_the_second_host_fails(local: Local, name: str, what: str, code: int, words: str) -> None:
+    ran = run(local, *BACKENDS[name], what=what)
+    assert ran.code == code
+    assert [host["ExitCode"] for host in ran.job["Hosts"]] == [code, code]
+    assert ran.job["TrainingJobStatus"] == "Failed"
     for word in (words, "rank 1", "algo-2", f"exit code {code}"):
-        assert word in ended.job["FailureReason"]
-    failures = {(ended.left / f"hosts/{host}/opt/ml/output/failure").read_text() for host in ("algo-1", "algo-2")}
+        assert word in ran.job["FailureReason"]
+    failures = {(ran.output / f"hosts/{host}/opt/ml/output/failure").read_text() for host in ("algo-1", "algo-2")}
     assert len(failures) == 1
 
 
 @pytest.mark.lane("suite")
-def test_stop_training_job(muster: Muster) -> None:
+def test_stop_training_job(local: Local) -> None:
     """The same stop as Ctrl-C, which is tried with every backend, after a time."""
-    ended = muster.run(*BACKENDS["process"], "--stop-after", "25", "--stop-grace", "10", "--json", what="busy")
-    assert ended.code == 143
-    assert json.loads(ended.out) == ended.job
-    assert (ended.job["TrainingJobStatus"], ended.job["ExitCode"]) == ("Stopped", 143)
-    assert "algo-1 | rank 0 is busy" in ended.err
-    assert ended.model() == ["checkpoint-0", "checkpoint-1"]
+    ran = run(local, *BACKENDS["process"], "--stop-after", "25", "--stop-grace", "10", "--json", what="busy")
+    assert ran.code == 143
+    assert json.loads(ran.stdout) == ran.job
+    assert (ran.job["TrainingJobStatus"], ran.job["ExitCode"]) == ("Stopped", 143)
+    assert "algo-1 | rank 0 is busy" in ran.stderr
+    assert model(ran) == ["checkpoint-0", "checkpoint-1"]
 
 
 def until_both_are_busy(running: subprocess.Popen[str]) -> None:
@@ -167,49 +132,47 @@ def until_both_are_busy(running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("name", EACH)
-def test_ctrl_c_stops_and_saves(muster: Muster, name: str) -> None:
-    running = muster.start(*BACKENDS[name], "--stop-grace", "10", what="busy")
+def test_ctrl_c_stops_and_saves(local: Local, name: str) -> None:
+    running = start(local, *BACKENDS[name], "--stop-grace", "10", what="busy")
     until_both_are_busy(running)
     running.send_signal(signal.SIGINT)
-    ended = muster.end(running)
-    assert (ended.code, ended.job["TrainingJobStatus"]) == (143, "Stopped")
-    assert ended.model() == ["checkpoint-0", "checkpoint-1"]
+    ran = end(local, running)
+    assert (ran.code, ran.job["TrainingJobStatus"]) == (143, "Stopped")
+    assert model(ran) == ["checkpoint-0", "checkpoint-1"]
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_a_second_ctrl_c_kills(muster: Muster, name: str) -> None:
-    (muster.directory / "code" / "train.py").write_text(PROGRAM.replace("sys.exit(0)", "time.sleep(3600)"))
-    running = muster.start(*BACKENDS[name], what="busy")
+def test_a_second_ctrl_c_kills(local: Local, name: str) -> None:
+    lingers = PROGRAM.replace("sys.exit(0)", "time.sleep(3600)")
+    running = start(local, *BACKENDS[name], what="busy", program=lingers)
     until_both_are_busy(running)
     running.send_signal(signal.SIGINT)
     assert running.stderr is not None
     while "Stopping" not in running.stderr.readline():
         pass
     running.send_signal(signal.SIGINT)
-    ended = muster.end(running)
-    assert (ended.code, ended.job["TrainingJobStatus"]) == (137, "Stopped")
+    ran = end(local, running)
+    assert (ran.code, ran.job["TrainingJobStatus"]) == (137, "Stopped")
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_a_control_plane_that_dies_takes_its_hosts_along(muster: Muster, name: str) -> None:
-    import select
-
-    running = muster.start(*BACKENDS[name], what="busy")
+def test_a_control_plane_that_dies_takes_its_hosts_along(local: Local, name: str) -> None:
+    running = start(local, *BACKENDS[name], what="busy")
     until_both_are_busy(running)
-    left = [os.pidfd_open(pid) for pid in muster.pids() - {running.pid}]
+    left = [os.pidfd_open(pid) for pid in pids(local.token) if pid != running.pid]
     assert len(left) >= 4
     running.kill()
     for pidfd in left:
         assert select.select([pidfd], [], [], 500)[0]
         os.close(pidfd)
     running.communicate()
-    assert muster.pids() == set()
+    assert pids(local.token) == []
 
 
 @pytest.mark.lane("suite")
 @pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
-def test_a_host_that_is_killed_is_named(muster: Muster) -> None:
-    running = muster.start(*BACKENDS["netns"], what="busy")
+def test_a_host_that_is_killed_is_named(local: Local) -> None:
+    running = start(local, *BACKENDS["netns"], what="busy")
     until_both_are_busy(running)
     first = [
         pid for pid in children(running.pid, 3)
@@ -219,10 +182,10 @@ def test_a_host_that_is_killed_is_named(muster: Muster) -> None:
     ]  # fmt: skip
     assert len(first) == 1
     os.kill(first[0], signal.SIGKILL)
-    ended = muster.end(running)
-    assert ended.code == 76
-    assert "algo-2" in ended.job["FailureReason"]
-    assert [host["ExitCode"] for host in ended.job["Hosts"]] == [76, 137]
+    ran = end(local, running)
+    assert ran.code == 76
+    assert "algo-2" in ran.job["FailureReason"]
+    assert [host["ExitCode"] for host in ran.job["Hosts"]] == [76, 137]
 
 
 def children(pid: int, depth: int) -> list[int]:
@@ -238,9 +201,8 @@ def is_first(pid: int) -> bool:
     return next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1"
 
 
-def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None:
-    (muster.directory / "code" / "train.py").write_text("import sys; print(sys.argv[1:])")
+def test_hyperparameters_and_arguments_reach_the_program(local: Local) -> None:
     options = ("--backend", "process", "--hyperparameters", '{"lr": 0.1, "b": true}', "--launcher", "script")
-    ended = muster.run(*options, what="--epochs=3")
-    assert ended.code == 0, ended.err
-    assert f"algo-1 | ['--lr', '0.1', '-b', 'True', '{muster.mark}', '--epochs=3']" in ended.out.splitlines()
+    ran = run(local, *options, what="--epochs=3", program="import sys; print(sys.argv[1:])")
+    assert ran.code == 0, ran.stderr
+    assert "algo-1 | ['--lr', '0.1', '-b', 'True', '--epochs=3']" in ran.stdout.splitlines()

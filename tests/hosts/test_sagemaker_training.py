@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import uuid
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -17,8 +16,8 @@ import pytest
 
 from musterpoint.cli.bundle import bundle
 
-from ..ports import free_port
-from .conftest import end, eventually, survivors, together
+from .by_hand import Processes, meeting
+from .conftest import eventually, none_left, together
 
 PEER = os.environ.get("MUSTER_TEST_SAGEMAKER_TRAINING", "")
 pytestmark = pytest.mark.skipif(not os.access(PEER, os.X_OK), reason="MUSTER_TEST_SAGEMAKER_TRAINING isn't a Python")
@@ -50,22 +49,19 @@ HANDS_OVER = {
 """The variables of an image that names us."""
 
 
-class Toolkit:
+class Toolkit(Processes):
     """Containers whose ``train`` is sagemaker-training's; logs and codes by host."""
 
     def __init__(self, environ: dict[str, str], folder: Path, hosts: tuple[str, ...]) -> None:
-        self.folder, self.hosts = folder, hosts
-        self.command: list[str | Path] = [Path(PEER).parent / "train"]
-        self.token = f"muster-test-{uuid.uuid4().hex}"
-        names = folder / "names"
-        names.write_text("".join(f"127.0.0.{index} {host}\n" for index, host in enumerate(hosts, 31)))
-        self.environ = {
+        told = {
             **{name: value for name, value in environ.items() if not name.startswith("AWS_")},
-            "MUSTER_TEST_TOKEN": self.token, "SM_STUDIO_LOCAL_MODE": "true", "AWS_CONFIG_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-west-2", "MUSTER_HOSTS_FILE": str(names),
-            "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
+            "SM_STUDIO_LOCAL_MODE": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_DEFAULT_REGION": "us-west-2",
+            **meeting(folder / "names", {host: f"127.0.0.{place}" for place, host in enumerate(hosts, 31)}),
         }  # fmt: skip
-        self.started: list[subprocess.Popen[str]] = []
+        super().__init__(PEER, told, folder)
+        self.hosts = hosts
+        self.command: list[str | Path] = [Path(PEER).parent / "train"]
         self.logs: dict[str, str] = {}
 
     def base(self, host: str) -> Path:
@@ -85,12 +81,7 @@ class Toolkit:
             }  # fmt: skip
             for name, content in files.items():
                 (config / f"{name}.json").write_text(json.dumps(content))
-            self.started.append(
-                subprocess.Popen(
-                    self.command, env={**self.environ, "SAGEMAKER_BASE_DIR": str(self.base(host))}, cwd="/", text=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                )
-            )  # fmt: skip
+            self.popen(*self.command, environ={"SAGEMAKER_BASE_DIR": str(self.base(host))}, cwd="/")
 
     def ends(self) -> list[int]:
         codes, logs = together(self.started)
@@ -110,11 +101,7 @@ class Toolkit:
 
 
 def made(environ: dict[str, str], folder: Path, hosts: int) -> Iterator[Toolkit]:
-    toolkit = Toolkit(environ, folder, tuple(f"algo-{number + 1}" for number in range(hosts)))
-    yield toolkit
-    left = survivors(toolkit.token)
-    end(toolkit.started)
-    assert left == [], "processes of the job were left behind"
+    yield from none_left(Toolkit(environ, folder, tuple(f"algo-{number + 1}" for number in range(hosts))))
 
 
 @pytest.fixture(params=[1, 2], ids=["one host", "two hosts"])

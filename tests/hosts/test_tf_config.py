@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
-from .conftest import survivors
+from .by_hand import leaving_none
 from .test_launch import HOSTS, Hosts
 
 SHOW = "import os\nos.write(1, b'CONFIG' + os.environ['TF_CONFIG'].encode() + b'\\n')\n"
@@ -27,11 +26,7 @@ while not os.path.exists("serving"):
 """
 
 
-@pytest.fixture
-def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(python, environ, tmp_path)
-    yield made
-    assert survivors(made.token) == [], "processes of the job were left behind"
+hosts = leaving_none(Hosts)
 
 
 def shown(hosts: Hosts, host: str) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import uuid
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
-from ..ports import free_port
-from .conftest import survivors, together
+from .by_hand import Processes, leaving_none, meeting
+from .conftest import together
 
 NODES = {"fa-1": "127.0.0.31", "fa-2": "127.0.0.32"}
 SHOW = """
@@ -21,22 +18,16 @@ print("RANK", os.environ.get("RANK"), "OF", os.environ.get("WORLD_SIZE"), os.env
 """
 
 
-class Nodes:
+class Nodes(Processes):
     """Processes that a platform started on this machine's loopback, each with variables of its own."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
-        self.python, self.folder = python, folder
-        self.token = f"muster-test-{uuid.uuid4().hex}"
+        own = {"MUSTER_LAUNCHER": "ranks", "SAGEMAKER_BASE_DIR": str(folder / "none")}
+        path = {"PATH": f"{folder}/bin:{environ['PATH']}"}
+        super().__init__(python, {**environ, **meeting(folder / "names", NODES), **own, **path}, folder)
         (folder / "train.py").write_text(SHOW)
-        (folder / "names").write_text("".join(f"{address} {name}\n" for name, address in NODES.items()))
         (folder / "bin").mkdir()
         self.stub("muster", f'exec {python} -m musterpoint "$@"')
-        self.environ = {
-            **environ, "MUSTER_TEST_TOKEN": self.token, "PATH": f"{folder}/bin:{environ['PATH']}",
-            "MUSTER_HOSTS_FILE": str(folder / "names"), "MUSTER_ROLLCALL_PORT": str(free_port()),
-            "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", "MUSTER_MASTER_PORT": "0",
-            "MUSTER_LAUNCHER": "ranks", "SAGEMAKER_BASE_DIR": str(folder / "none"),
-        }  # fmt: skip
 
     def stub(self, name: str, text: str) -> None:
         (self.folder / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -44,20 +35,10 @@ class Nodes:
 
     def run(self, script: str, *environs: dict[str, str]) -> tuple[list[int], list[str]]:
         """``script`` (bash) once with each of ``environs``, all at a time: their codes, and what they said."""
-        return together([
-            subprocess.Popen(
-                ["/bin/bash", "-ec", script], env={**self.environ, **environ}, cwd=self.folder, text=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )
-            for environ in environs
-        ])  # fmt: skip
+        return together([self.popen("/bin/bash", "-ec", script, environ=environ) for environ in environs])
 
 
-@pytest.fixture
-def nodes(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(python, environ, tmp_path)
-    yield made
-    assert survivors(made.token) == [], "processes of the job were left behind"
+nodes = leaving_none(Nodes)
 
 
 @pytest.mark.lane("suite")

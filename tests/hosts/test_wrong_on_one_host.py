@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..ports import free_port
-from .conftest import end, finished
+from .by_hand import Processes, leaving_none
+from .conftest import finished
 
 STEP = {
     "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NNODES": "2", "SLURM_NTASKS": "2",
@@ -18,13 +18,11 @@ STEP = {
 }  # fmt: skip
 
 
-class Hosts:
+class Hosts(Processes):
     """Two processes that take themselves for two hosts, each with words and variables of its own."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
-        self.python, self.folder = python, folder
-        self.environ = {**environ, "MUSTER_ROLLCALL_PORT": str(free_port())}
-        self.started: list[subprocess.Popen[str]] = []
+        super().__init__(python, {**environ, "MUSTER_ROLLCALL_PORT": str(free_port())}, folder)
         (folder / "t.py").write_text("import time; print('a rank has started', flush=True); time.sleep(60)")
 
     def start(self, place: int, command: str, *words: str, **environ: str) -> None:
@@ -34,13 +32,8 @@ class Hosts:
             environ = {**STEP, **own, **environ}
         else:
             words = ("--nnodes=2", f"--node-rank={place}", "--master-addr=127.0.0.1", *words)
-        self.started.append(
-            subprocess.Popen(
-                [self.python, "-m", "musterpoint", command, *words, "t.py"], cwd=self.folder,
-                env={**self.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
+        run = (self.python, "-m", "musterpoint", command, *words, "t.py")
+        self.popen(*run, environ=environ, stderr=subprocess.PIPE)
 
     def refuse(self, said: str) -> None:
         """All end with 64 and ``said``, and no rank starts, but beside a host that can't make its folder of logs.
@@ -52,11 +45,7 @@ class Hosts:
             assert not done.stdout or "--log-dir" in said
 
 
-@pytest.fixture
-def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Hosts]:
-    hosts = Hosts(python, environ, tmp_path)
-    yield hosts
-    end(hosts.started)
+hosts = leaving_none(Hosts)
 
 
 MORE = pytest.mark.lane("hosts")

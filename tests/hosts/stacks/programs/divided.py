@@ -58,13 +58,12 @@ def world(tensor=1, context=1, experts=1, shards=0):
     })  # fmt: skip
 
 
-def wrapped(model, kind, **more):
-    layer = type(model.base_model.layers[0])
+def wrapped(model, kind, layer=None, **more):
     if kind == "fsdp":
+        policy = ModuleWrapPolicy({layer or type(model.base_model.layers[0])})
         return FullyShardedDataParallel(
-            model, auto_wrap_policy=ModuleWrapPolicy({layer}), device_id=torch.device("cpu"), use_orig_params=True,
-            **more,
-        )  # fmt: skip
+            model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=True, **more
+        )
     if kind == "fully_shard":
         for each in model.base_model.layers:
             fully_shard(each)

@@ -20,7 +20,6 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.sagemaker.delayed_param import DelayedParamIniter
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.sagemaker.distributed.fsdp.checkpoint import load_model_checkpoint, save_model_checkpoint
@@ -183,15 +182,7 @@ def full_states():
 
 def two_sharded():
     """Two models whose layers are wrapped as AWS's scripts do it."""
-    return [
-        FullyShardedDataParallel(
-            tsm.transform(made("llama")),
-            auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
-            device_id=torch.device("cpu"),
-            use_orig_params=True,
-        )
-        for _ in range(2)
-    ]
+    return [wrapped(tsm.transform(made("llama")), "fsdp", TransformerLayer) for _ in range(2)]
 
 
 def in_parts(folder):

@@ -14,10 +14,12 @@ HERE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 pytestmark = pytest.mark.skipif(len(HERE) < 2, reason="one processor can't be divided")
 
 
-def run(python: str, environ: dict[str, str], folder: Path, *options: str) -> dict[int, list[int]]:
+def run(
+    python: str, environ: dict[str, str], folder: Path, *options: str, before: tuple[str, ...] = ()
+) -> dict[int, list[int]]:
     """The processors of two ranks of this host."""
     (folder / "train.py").write_text(PROGRAM)
-    words = [python, "-m", "musterpoint", "launch", "--slots", "2", *options, str(folder / "train.py")]
+    words = [*before, python, "-m", "musterpoint", "launch", "--slots", "2", *options, str(folder / "train.py")]
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"^rank (\d) on ([\d ]+)$", done.stdout, re.MULTILINE)
@@ -38,8 +40,5 @@ def test_each_rank_has_processors_of_its_own(
 def test_within_what_this_process_may_use(python: str, environ: dict[str, str], tmp_path: Path) -> None:
     """As in a container with a cpuset: no rank gets a processor that isn't ours."""
     code = f"import os, sys; os.sched_setaffinity(0, {{{HERE[-1]}}}); os.execv(sys.argv[1], sys.argv[1:])"
-    (tmp_path / "train.py").write_text(PROGRAM)
-    words = [python, "-c", code, python, "-m", "musterpoint", "launch", "--slots", "2", "--launcher", "ranks",
-             "--cpu-binding", "slots", str(tmp_path / "train.py")]  # fmt: skip
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=500, check=False)
-    assert sorted(re.findall(r"rank \d on .*", done.stdout)) == [f"rank {n} on {HERE[-1]}" for n in (0, 1)]
+    options = ("--launcher", "ranks", "--cpu-binding", "slots")
+    assert run(python, environ, tmp_path, *options, before=(python, "-c", code)) == {0: HERE[-1:], 1: HERE[-1:]}

@@ -43,12 +43,14 @@ def program(train: Train, text: str, output: str) -> None:
     (train.base / "input/config/hyperparameters.json").write_text(json.dumps(words))
 
 
-def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+def finish(process: subprocess.Popen[bytes], code: int = 0) -> str:
+    """What it wrote to stderr, once it has ended as it has to."""
     try:
         _, stderr = process.communicate(timeout=500)
     finally:
         process.kill()
-    return process.returncode, stderr.decode()
+    assert process.returncode == code, stderr.decode()
+    return stderr.decode()
 
 
 WRITES = """
@@ -86,8 +88,7 @@ def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, sync
     eventually(lambda: s3.objects(bucket).items() >= expected.items())
     assert s3.objects(bucket) == expected, "a half-written, renamed or deleted file went up, or a private one"
     (syncing.base / "model" / "go on").touch()
-    code, stderr = finish(process)
-    assert code == 0, stderr
+    stderr = finish(process)
     late = {"half.txt": b"half and whole", "last.txt": b"last", "unclosed.txt": b"unclosed but whole"}
     assert s3.objects(bucket) == {**expected, **{PREFIX + name: data for name, data in late.items()}}
     assert "9 files, 0.0 MiB, went up" in stderr
@@ -103,8 +104,7 @@ def test_a_failure_is_reported_before_the_uploads(s3: S3, faulty: Faulty, syncin
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
     assert faulty.stalled.wait(500)
     assert "exit code 7" in syncing.reason
-    code, stderr = finish(process)
-    assert code == 7
+    stderr = finish(process, 7)
     assert s3.objects(bucket) == {f"{JOB}/output/intermediate/dump.txt": b"why"}, stderr
     assert json.loads((syncing.base / "output" / "outcome.json").read_text())["code"] == 7
     assert "outputs-synced" in (syncing.base / "output" / "timeline.json").read_text()
@@ -172,8 +172,7 @@ def test_an_s3_that_fails_is_reported_once_and_tried_again(s3: S3, faulty: Fault
     eventually(lambda: len(faulty.seen) >= 2)
     faulty.always, faulty.faults = "", ["503", "reset", "slow", "503", "reset"]
     (syncing.base / "model" / "go on").touch()
-    code, stderr = finish(process)
-    assert code == 0, stderr
+    stderr = finish(process)
     found = {key.rpartition("/")[2]: data for key, data in s3.objects(bucket).items()}
     assert found == {"one.txt": b"one", "two.txt": b"two", "large.bin": LARGE}, stderr
     assert faulty.faults == []
@@ -194,8 +193,7 @@ def test_a_file_that_shrinks_on_its_way_goes_up_as_it_is_then(
     os.truncate(syncing.base / "output/intermediate/large.bin", 4096)
     eventually(lambda: list(s3.objects(bucket).values()) == [LARGE[:4096]])
     (syncing.base / "model" / "go on").touch()
-    code, stderr = finish(process)
-    assert code == 0, stderr
+    stderr = finish(process)
     assert "warning" not in stderr
 
 
@@ -203,8 +201,7 @@ def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, buck
     program(
         syncing, "for n in range(7):\n    (out / f'{n}.txt').write_text('lost')\nsys.exit(3)\n", "s3://no-such-one/x"
     )
-    code, stderr = finish(syncing.start())
-    assert code == 3
+    stderr = finish(syncing.start(), 3)
     assert stderr.count("there is no bucket 'no-such-one'") == 1, stderr
     there = f"s3://no-such-one/x/{JOB}/output/intermediate/"
     assert f"7 files didn't get to {there}: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt, … (failures: NoSuchBucket " in stderr
@@ -214,8 +211,7 @@ def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, buck
 def test_a_program_that_leaves_nothing_hears_nothing(syncing: Train, bucket: str) -> None:
     """It may be over before the sidecar has come up."""
     program(syncing, "", f"s3://{bucket}")
-    code, stderr = finish(syncing.start())
-    assert code == 0, stderr
+    stderr = finish(syncing.start())
     assert "warning" not in stderr
     assert stderr.count("musterpoint: ") == 1, "that there is a sync"
 
@@ -239,8 +235,7 @@ def test_a_stop_leaves_the_time_to_upload_what_was_saved(s3: S3, faulty: Faulty,
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
     syncing.ready(process, "written")
     process.send_signal(signal.SIGTERM)
-    code, stderr = finish(process)
-    assert code == 143, stderr
+    stderr = finish(process, 143)
     assert s3.objects(bucket) == {f"{JOB}/output/intermediate/checkpoint.txt": b"saved"}, stderr
     assert {"failure", "success"}.isdisjoint(os.listdir(syncing.base / "output"))
 
@@ -253,8 +248,7 @@ def test_a_stop_ends_uploads_that_get_nowhere(faulty: Faulty, syncing: Train, bu
     assert faulty.stalled.wait(500)
     assert not (syncing.base / "output" / "success").exists()
     process.send_signal(signal.SIGTERM)
-    code, stderr = finish(process)
-    assert code == 0, stderr
+    stderr = finish(process)
     assert "1 file didn't get to" in stderr, stderr
     assert "stuck.txt (no more time after " in stderr
     assert (syncing.base / "output" / "success").exists()
@@ -281,8 +275,7 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
     os.kill(uploader, signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{uploader}").exists())
     (syncing.base / "model" / "go on").touch()
-    code, stderr = finish(process)
-    assert code == 0, stderr
+    stderr = finish(process)
     assert stderr.count("was killed by signal 9; it is started again") == 1
     assert len(s3.objects(bucket)) == 4, stderr
     puts = [path.rpartition("/")[2] for _, path in faulty.seen]
@@ -293,9 +286,8 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
 def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
     program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
     path = f"{without('boto3', tmp_path / 'bare')}:{syncing.environ['PYTHONPATH']}"
-    code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
-    assert code == 0
+    stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python, PYTHONPATH=path))
     assert f"takes boto3, which no Python here has: {syncing.python} (no boto3)" in stderr
     assert s3.objects(bucket) == {}
-    code, stderr = finish(syncing.start(PYTHONPATH=path))
+    stderr = finish(syncing.start(PYTHONPATH=path))
     assert "was there before the job: its sync to" in stderr

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-LAUNCHER = """
-import os, subprocess, sys
-
-cmd = [
-    sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--nnodes=" + os.environ["NNODES"],
-    "--node_rank=" + os.environ["NODE_RANK"], "--master_addr=" + os.environ["MASTER_ADDR"],
-    "--master_port=" + os.environ["MASTER_PORT"], "train.py", *sys.argv[1:],
-]
-process = subprocess.Popen(cmd, env=os.environ)
-process.wait()
-if process.returncode != 0:
-    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
-"""
+from ..faults.launchers import OWN_TORCHRUN
 
 TRAIN = """
 import os, signal, sys, time
@@ -55,10 +43,11 @@ dist.recv(one, 3)
 )
 def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(local, own: tuple[str, ...], saved: bool) -> None:  # type: ignore[no-untyped-def]
     """torchrun reads a variable for how long its ranks may take to end; a value of the job's own stays."""
-    local.program(TRAIN, "train.py")
+    local.program(TRAIN)
+    launcher = local.program(OWN_TORCHRUN, "launcher.py")
     ran = local.stop(
-        "--hosts", "2", "--backend", "process", "--launcher", "script", *own, local.program(LAUNCHER, "launcher.py"),
-        when="ready to be stopped", lines=1,
+        "--hosts", "2", "--backend", "process", "--launcher", "script", *own, launcher, when="ready to be stopped",
+        lines=1,
     )  # fmt: skip
     assert ran.code == 143, ran.stderr + ran.stdout
     assert ("rank 2 has saved" in ran.log("algo-2")) == saved, ran.log("algo-2")

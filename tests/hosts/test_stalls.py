@@ -9,27 +9,15 @@ from typing import Any
 
 import pytest
 
-# Dots until the program hangs: before that it isn't silent, however slowly this machine imports torch.
-DOTS = """
-import os, sys, threading, time
+from ..faults import in_collective
 
-hanging = threading.Event()
-
-def dots():
-    while not hanging.wait(0.2):
-        print(".", flush=True)
-
-threading.Thread(target=dots).start()
-"""
+DOTS = "import os, sys, time\n" + in_collective.DOTS
 
 TRAIN = (
     DOTS
     + """
 import torch
 import torch.distributed as dist
-
-def slow_read():
-    time.sleep(300)
 
 def step():
     if dist.get_rank() == 3:
@@ -95,7 +83,7 @@ def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) ->
     )
     assert said == [
         f"muster: stalled: no output of any rank for 1 s: ranks 0–2 wait in all_reduce ({at(TRAIN, 'dist.all_red')}); "
-        f"rank 3 is in slow_read at {at(TRAIN, 'time.sleep(300)')}, asleep"
+        f"rank 3 is in slow_read at {at(TRAIN, 'time.sleep(600)')}, asleep"
     ]
     for host, rank in (("algo-1", 0), ("algo-2", 3)):
         assert ran.outcome(host)["code"] == 74

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import uuid
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from musterpoint.local.docker_container import OWNER, RUN
 from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
+
+from ..hosts.packages import wheel
 
 pytestmark = pytest.mark.xdist_group("muster local --image")
 SOMEBODY = 1000
@@ -126,19 +127,6 @@ def socket_group() -> int:
     return os.stat("/var/run/docker.sock").st_gid
 
 
-def wheel(folder: Path, name: str) -> None:
-    """A package of one module, as a wheel in ``folder``."""
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": "word = 'installed'\n", f"{info}/RECORD": "",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }  # fmt: skip
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-
-
 DDP = """
 import os, sys
 import needed, torch, torch.distributed as dist
@@ -168,7 +156,8 @@ def test_a_ddp_job_with_data_and_requirements(muster: Muster, image: Callable[[s
     muster.program(DDP)
     data = muster.folder / "data"
     (data / "wheels").mkdir(parents=True)
-    wheel(data / "wheels", "needed")
+    name, content = wheel("needed", modules={"needed.py": "word = 'installed'\n"})
+    (data / "wheels" / name).write_bytes(content)
     (data / "one.csv").write_text("1,2")
     (muster.folder / "needs.txt").write_text("--no-index\n--find-links /opt/ml/input/data/train/wheels\nneeded\n")
     before = sorted(str(path) for path in muster.folder.rglob("*"))

@@ -28,6 +28,7 @@ LARGEST = 1 << 24
 """Bytes that are read of what a rank printed."""
 
 RunRanks = Callable[..., "list[dict[str, Any]]"]
+Modules = Callable[[str], Any]
 
 
 def by_torchrun(rank: int, world_size: int) -> dict[str, str]:
@@ -159,7 +160,17 @@ def python_says(environ: dict[str, str], tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def modelparallel() -> Iterator[Callable[[str], Any]]:
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def nn(torch: Any) -> Any:
+    return torch.nn
+
+
+@pytest.fixture(scope="session")
+def modelparallel() -> Iterator[Modules]:
     """A module of ``smdistributed.modelparallel`` by its name there, in this process."""
     finder = importlib.import_module("musterpoint_smdistributed.finder")
     before = list(sys.meta_path)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.torch
+from .conftest import Modules
 
-Modules = Callable[[str], Any]
+pytestmark = pytest.mark.torch
 
 
 VIEWS: dict[str, Callable[[Any], Any]] = {
@@ -33,9 +33,9 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     turned=st.booleans(),
 )
 def test_a_view_is_made_again_of_the_caller_s_tensor(
-    modelparallel: Modules, sizes: list[int], names: list[str], holes: bool, turned: bool
+    modelparallel: Modules, torch: Any, sizes: list[int], names: list[str], holes: bool, turned: bool
 ) -> None:
-    torch, aliases = pytest.importorskip("torch"), modelparallel("torch.aliases")
+    aliases = modelparallel("torch.aliases")
     mine = torch.arange(1000).as_strided(sizes, [100, 10, 3][: len(sizes)]) if holes else torch.rand(sizes)
     mine = mine.transpose(0, -1) if turned else mine
     theirs = mine.clone(memory_format=torch.contiguous_format if holes else torch.preserve_format)
@@ -59,8 +59,8 @@ def test_a_view_is_made_again_of_the_caller_s_tensor(
         assert copied or made.storage_offset() == here.storage_offset()  # a copy has a storage of its own
 
 
-def test_what_is_no_view_of_an_argument(modelparallel: Modules) -> None:
-    torch, aliases = pytest.importorskip("torch"), modelparallel("torch.aliases")
+def test_what_is_no_view_of_an_argument(modelparallel: Modules, torch: Any) -> None:
+    aliases = modelparallel("torch.aliases")
     x = torch.rand(4, 4, dtype=torch.complex128)
     for other in (x.clone(), x.conj(), x.real, x.imag, x.new_zeros(0), x.to_sparse()):
         assert aliases.found([other], [x]) == ()

@@ -11,9 +11,10 @@ from typing import Any, Callable
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 AsRank = Callable[..., None]
 
 
@@ -44,11 +45,6 @@ def as_rank(modelparallel: Modules, monkeypatch: pytest.MonkeyPatch) -> AsRank:
 
     become(0)
     return become
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch")
 
 
 class Script:

@@ -10,9 +10,9 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = pytest.mark.torch
+from .conftest import Modules
 
-Modules = Callable[[str], Any]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
-from .conftest import RunRanks
+from .conftest import Modules, RunRanks
 
 pytestmark = pytest.mark.torch
 
@@ -24,9 +24,8 @@ def test_values_are_those_of_a_model_made_at_once(run_ranks: RunRanks) -> None:
             assert error <= (0.05 if "16" in world else 1e-5), world  # microbatches add up in another order
 
 
-def test_who_uses_a_value_gets_it(modelparallel: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_uses_a_value_gets_it(modelparallel: Modules, monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
     """Copies stay without memory; what something else is a view of, or has the address of, stays in memory."""
-    torch = pytest.importorskip("torch")
     nn = torch.nn
     delayed, recording = modelparallel("torch.delayed"), modelparallel("torch.recording")
     monkeypatch.setattr(recording, "SMALL", 64)
@@ -78,9 +77,8 @@ def test_who_uses_a_value_gets_it(modelparallel: Callable[[str], Any], monkeypat
     assert not torch.equal(net.plain.weight, values["plain.weight"])
 
 
-def test_memory_while_it_is_made(modelparallel: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_while_it_is_made(modelparallel: Modules, monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
     """What is in use, and the little that is kept for the next operations."""
-    torch = pytest.importorskip("torch")
     delayed, recording = modelparallel("torch.delayed"), modelparallel("torch.recording")
     monkeypatch.setattr(recording, "RESIDENT", 1 << 20)
     sizes = []

@@ -10,11 +10,10 @@ from typing import Any, Callable
 
 import pytest
 
-from .conftest import STARTUP
+from .conftest import STARTUP, Modules
 
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 
 NAMES = """
 init is_initialized is_tracing rank size local_rank local_size get_world_process_group
@@ -98,8 +97,7 @@ def test_modules_that_share_tensors_need_a_world(modelparallel: Modules) -> None
         smp.tp_register(int)(dict)
 
 
-def test_marks_for_tensor_parallelism_have_nothing_to_share_out(modelparallel: Modules) -> None:
-    torch = pytest.importorskip("torch")
+def test_marks_for_tensor_parallelism_have_nothing_to_share_out(modelparallel: Modules, torch: Any) -> None:
     smp = modelparallel("torch")
     with smp.model_creation(tensor_parallelism=False, dtype=torch.float64), smp.delay_param_initialization(False):
         assert torch.nn.Linear(2, 2).weight.dtype == torch.float64

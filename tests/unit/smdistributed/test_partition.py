@@ -10,9 +10,9 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = pytest.mark.torch
+from .conftest import Modules
 
-Modules = Callable[[str], Any]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
@@ -33,11 +33,6 @@ def configured(modelparallel: Modules) -> Callable[..., Any]:
         return modelparallel("torch.config").read({"SAGEMAKER_BASE_DIR": "/nowhere"}, [], given)
 
     return read
-
-
-@pytest.fixture(scope="module")
-def nn() -> Any:
-    return pytest.importorskip("torch").nn
 
 
 def language_model(nn: Any, layers: int = 6, width: int = 16, words: int = 40) -> Any:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable
 
 import pytest
 
-from .conftest import RunRanks
+from .conftest import Modules, RunRanks
 
 pytestmark = pytest.mark.torch
 
@@ -176,7 +175,7 @@ def test_in_a_world_of_the_scripts_own(run_ranks: RunRanks) -> None:
         assert missing == "SMPConfigError: partition_file missing.json can't be read: No such file or directory"
 
 
-def test_degrees_that_do_not_fit_are_an_error_with_their_source(modelparallel: Callable[[str], Any]) -> None:
+def test_degrees_that_do_not_fit_are_an_error_with_their_source(modelparallel: Modules) -> None:
     config, state = modelparallel("torch.config"), modelparallel("torch.state")
     read = config.read({"SM_HP_MP_PARAMETERS": '{"partitions": 2}'}, [])
     with pytest.raises(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 
-
-def test_tasks_compute_on_as_many_cores_as_the_script_has_set(modelparallel: Modules) -> None:
-    torch, scheduling = pytest.importorskip("torch"), modelparallel("torch.scheduler")
+def test_tasks_compute_on_as_many_cores_as_the_script_has_set(modelparallel: Modules, torch: Any) -> None:
+    scheduling = modelparallel("torch.scheduler")
     scheduler, seen, before = scheduling.Scheduler(), [], torch.get_num_threads()
 
     def work() -> None:
@@ -29,8 +29,10 @@ def test_tasks_compute_on_as_many_cores_as_the_script_has_set(modelparallel: Mod
     assert seen == [3, 2]
 
 
-def test_a_task_that_pauses_lets_older_ones_run_and_keeps_its_random_numbers(modelparallel: Modules) -> None:
-    torch, scheduling = pytest.importorskip("torch"), modelparallel("torch.scheduler")
+def test_a_task_that_pauses_lets_older_ones_run_and_keeps_its_random_numbers(
+    modelparallel: Modules, torch: Any
+) -> None:
+    scheduling = modelparallel("torch.scheduler")
     scheduler, ran = scheduling.Scheduler(), []
 
     def pausing() -> None:
@@ -60,7 +62,6 @@ def test_a_task_that_pauses_lets_older_ones_run_and_keeps_its_random_numbers(mod
 
 
 def test_a_task_of_the_calling_thread_has_others_run_while_it_waits(modelparallel: Modules) -> None:
-    pytest.importorskip("torch")
     scheduling = modelparallel("torch.scheduler")
     scheduler, ran = scheduling.Scheduler(), []
 
@@ -82,7 +83,6 @@ def test_a_task_of_the_calling_thread_has_others_run_while_it_waits(modelparalle
 
 
 def test_forward_passes_come_first_until_there_is_enough_to_do(modelparallel: Modules) -> None:
-    pytest.importorskip("torch")
     ahead, task = modelparallel("torch.scheduler").Ahead(2), modelparallel("torch.scheduler").Task
     seen = []
     for microbatch, backward in ((0, False), (0, False), (1, False), (0, True), (0, False), (2, False), (1, True)):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
-from .conftest import RunRanks
+from .conftest import Modules, RunRanks
 
 pytestmark = pytest.mark.torch
 
@@ -34,9 +34,8 @@ def test_exact_smaller_by_degree_and_resumed_at_another(run_ranks: RunRanks, tmp
         assert second["learned"] > 0.5
 
 
-def test_what_is_gathered_by_itself(modelparallel: Callable[[str], Any]) -> None:
+def test_what_is_gathered_by_itself(modelparallel: Modules, nn: Any) -> None:
     """Layers of a row; not what shares parameters or modules with the outside, or changes its input in place."""
-    nn = pytest.importorskip("torch").nn
     sharding = modelparallel("torch.sharding")
 
     def block() -> Any:
@@ -59,9 +58,8 @@ def test_what_is_gathered_by_itself(modelparallel: Callable[[str], Any]) -> None
     ]  # fmt: skip
 
 
-def test_small_layers_stay_gathered_up_to_a_limit(modelparallel: Callable[[str], Any]) -> None:
+def test_small_layers_stay_gathered_up_to_a_limit(modelparallel: Modules, nn: Any) -> None:
     """``sdp_param_persistence_threshold`` elements in one parameter, and ``sdp_max_live_parameters`` in all."""
-    nn = pytest.importorskip("torch").nn
     sharding = modelparallel("torch.sharding")
     groups = [nn.Linear(4, size, bias=False) for size in (2, 3, 9, 2)]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.torch
+from .conftest import Modules
 
-Modules = Callable[[str], Any]
+pytestmark = pytest.mark.torch
 
 
 @given(sizes=st.lists(st.integers(1, 5000), max_size=12), owners=st.integers(1, 7), data=st.data())
@@ -123,15 +123,13 @@ def test_what_checkpoints_keep(
 
 
 @pytest.mark.parametrize("strategy", ["", "group_", "group_0", "all"])
-def test_no_such_strategy(modelparallel: Modules, strategy: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_no_such_strategy(modelparallel: Modules, strategy: str, torch: Any) -> None:
     with pytest.raises(ValueError, match="expected each, contiguous or group_N, such as group_2"):
         modelparallel("torch.patches.checkpoint").set_activation_checkpointing(torch.nn.Linear(1, 1), strategy=strategy)
 
 
-def test_activations_come_back_before_they_are_asked_for(modelparallel: Modules) -> None:
+def test_activations_come_back_before_they_are_asked_for(modelparallel: Modules, torch: Any) -> None:
     """Those of the layers before the one that is asked for, whichever thread asks; outside of layers each tensor."""
-    torch = pytest.importorskip("torch")
     offload = modelparallel("torch.patches.checkpoint").Offload(2, "cpu")
     tensors = [torch.full((2,), float(each)) for each in range(8)]
     kept = []

@@ -7,14 +7,9 @@ from typing import Any, Callable
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
-
-Modules = Callable[[str], Any]
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch")
 
 
 class Cut:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import OrderedDict, UserDict, namedtuple
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 Pair = namedtuple("Pair", "left right")
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch")
 
 
 class Sliced:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 
 # world of 8, two of each: (replica, part, tensor) of ranks 0 to 7, then the groups of each kind
 DOCUMENTED = {

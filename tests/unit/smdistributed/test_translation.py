@@ -7,6 +7,8 @@ from typing import Any, Callable
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
 LAYER = {
@@ -40,7 +42,7 @@ AROUND = {
 
 
 @pytest.fixture
-def functions(modelparallel: Callable[[str], Any]) -> Callable[[str], tuple[Any, Any]]:
+def functions(modelparallel: Modules) -> Callable[[str], tuple[Any, Any]]:
     def of(family: str) -> tuple[Any, Any]:
         module = modelparallel(f"torch.nn.huggingface.{family}")
         there = getattr(module, f"translate_hf_state_dict_to_smdistributed_{family}")
@@ -50,8 +52,7 @@ def functions(modelparallel: Callable[[str], Any]) -> Callable[[str], tuple[Any,
 
 
 @pytest.mark.parametrize("family", sorted(BEGIN))
-def test_there_and_back(functions: Callable[[str], tuple[Any, Any]], family: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_there_and_back(functions: Callable[[str], tuple[Any, Any]], family: str, torch: Any) -> None:
     there, back = functions(family)
     shapes = LAYER.get(family, LAYER["bert"])
     values = OrderedDict((name, torch.randn(4)) for name in AROUND[family])
@@ -68,8 +69,7 @@ def test_there_and_back(functions: Callable[[str], tuple[Any, Any]], family: str
         assert list(same) == list(given) and all(same[name] is value for name, value in given.items())
 
 
-def test_heads_of_gpt_neox(functions: Callable[[str], tuple[Any, Any]], modelparallel: Callable[[str], Any]) -> None:
-    torch = pytest.importorskip("torch")
+def test_heads_of_gpt_neox(functions: Callable[[str], tuple[Any, Any]], modelparallel: Modules, torch: Any) -> None:
     there, _ = functions("gptneox")
     values = {"gpt_neox.layers.0.attention.query_key_value.bias": torch.arange(12.0),
               "gpt_neox.layers.0.attention.rotary_emb.inv_freq": torch.ones(1)}  # fmt: skip
@@ -88,8 +88,7 @@ def test_heads_of_gpt_neox(functions: Callable[[str], tuple[Any, Any]], modelpar
         t5.translate_state_dict_to_hf_t5({})
 
 
-def test_queries_and_masks_of_gpt2(functions: Callable[[str], tuple[Any, Any]]) -> None:
-    torch = pytest.importorskip("torch")
+def test_queries_and_masks_of_gpt2(functions: Callable[[str], tuple[Any, Any]], torch: Any) -> None:
     there, back = functions("gpt2")
     whole = torch.arange(48.0).view(4, 12)
     ours = there({

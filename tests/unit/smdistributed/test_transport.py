@@ -5,19 +5,15 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 
+from .conftest import Modules
+
 pytestmark = pytest.mark.torch
 
-Modules = Callable[[str], Any]
 Ends = tuple[Any, Any, Any, Any]
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ What the program sees is the same; where the two end otherwise, docs/sagemaker.m
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..hosts.packages import tar_gz
 from ..hosts.s3 import S3
 from .conftest import Theirs
 from .differences import compare, pairs
-from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip
+from .test_sagemaker_training import DUMP, SETUP, SHELL, Tree, asked_of_pip, write
 
 
 class Source(NamedTuple):
@@ -71,14 +70,8 @@ class Both:
     def write(self, source: str, program: str) -> None:
         self.calls.unlink(missing_ok=True)
         self.dump.unlink(missing_ok=True)
-        shutil.rmtree(self.base, ignore_errors=True)
-        for folder in ("input/config", "code", "model", "output/data"):
-            (self.base / folder).mkdir(parents=True)
-        words = {"sagemaker_program": program, "sagemaker_submit_directory": source, "lr": 0.1, "layers": [1, 2]}
-        config = {"hyperparameters": {name: json.dumps(word) for name, word in words.items()},
-                  "inputdataconfig": {}, "resourceconfig": ONE_HOST}  # fmt: skip
-        for name, content in config.items():
-            (self.base / f"input/config/{name}.json").write_text(json.dumps(content))
+        words = {"sagemaker_submit_directory": source, "lr": 0.1, "layers": [1, 2]}
+        write(Tree(program, {name: json.dumps(word) for name, word in words.items()}, files={}), self.base)
 
     def theirs(self) -> Ended:
         return self._ended(self._theirs(self.environ, self.folder / "output"))

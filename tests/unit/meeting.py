@@ -357,6 +357,15 @@ def start(port: int) -> Iterator[Callable[..., Host]]:
         host.give_up()
 
 
+def gathered(start: Callable[..., Host], count: int, cable: Any = None, **options: Any) -> list[Any]:
+    """All hosts of a job, which have its roster; what the first worker says and hears goes through ``cable``."""
+    behind = {"port": cable.port} if cable else {}
+    hosts = [start(me, count, **options, **(behind if me == 2 else {})) for me in range(1, count + 1)]
+    for host in hosts:
+        host.gathered()
+    return hosts
+
+
 @pytest.fixture
 def cable(port: int) -> Iterator[Cable]:
     """A cable to the leader's port, for workers started with ``port=cable.port``."""

@@ -18,7 +18,7 @@ from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import PATIENCE, TIMEOUTS, connect, free_port, replies
+from ...meeting import PATIENCE, TIMEOUTS, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
 SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
@@ -26,15 +26,8 @@ Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "another", (), "127.0.0.1")
 
 
-def pair(start: Start, **options: Any) -> tuple[Any, Any]:
-    hosts = start(1, 2, **options), start(2, 2, **options)
-    for host in hosts:
-        host.gathered()
-    return hosts
-
-
 def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     for resume in (
@@ -52,7 +45,7 @@ def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
 
 @pytest.mark.parametrize("nonce", ["", "nonce"])
 def test_a_token_alone_resumes_nothing_where_there_is_a_secret(start: Start, port: int, nonce: str) -> None:
-    leader, worker = pair(start, secret=SECRET)
+    leader, worker = gathered(start, 2, secret=SECRET)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     with connect(port) as ghost:
@@ -83,7 +76,7 @@ def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) 
     ids=["host", "job"],
 )
 def test_other_hosts_and_jobs_are_refused_in_words_that_tell_nothing(start: Start, port: int, hello: Hello) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     with connect(port) as stranger:
         stranger.sendall(hello.pack())
         assert replies(stranger) == [{"t": "refused", "reason": NO_SEAT}]
@@ -91,11 +84,7 @@ def test_other_hosts_and_jobs_are_refused_in_words_that_tell_nothing(start: Star
 
 
 def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_lost(start: Start, cable: Any) -> None:
-    hosts = [
-        start(number, 3, timeouts=SHORT_ASK, **({"port": cable.port} if number == 2 else {})) for number in (1, 2, 3)
-    ]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3, cable, timeouts=SHORT_ASK)
     cable.freeze()
     anew = start(2, 3)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
@@ -104,9 +93,7 @@ def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_los
 
 
 def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> None:
-    hosts = [start(number, 3, secret=SECRET) for number in (1, 2, 3)]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3, secret=SECRET)
     anew = start(2, 3, secret=SECRET)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
     for host in (hosts[0], hosts[2]):
@@ -114,7 +101,7 @@ def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> Non
 
 
 def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers(start: Start, port: int) -> None:
-    leader, worker = pair(start, timeouts=SHORT_ASK)
+    leader, worker = gathered(start, 2, timeouts=SHORT_ASK)
     for number in range(20):
         with connect(port) as impostor:
             impostor.sendall(HELLO._replace(incarnation=f"i{number}").pack())
@@ -132,7 +119,7 @@ def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers
 
 
 def test_who_only_says_so_from_another_address_ends_nobodys_session(start: Start, port: int) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     with connect(port, "127.0.0.5") as impostor:
         impostor.sendall(HELLO.pack())
         assert replies(impostor) == [{"t": "refused", "reason": NO_SEAT}]
@@ -140,7 +127,7 @@ def test_who_only_says_so_from_another_address_ends_nobodys_session(start: Start
 
 
 def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     moments = len(leader.moments)
@@ -282,10 +269,7 @@ def relay(port: int) -> Iterator[Relay]:
     ids=lambda f: f.__name__,
 )
 def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Relay, evil: Evil) -> None:
-    options = {"secret": SECRET, "timeouts": SHORT_HELLO}
-    hosts = [start(1, 3, **options), start(2, 3, port=relay.port, **options), start(3, 3, **options)]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3, relay, secret=SECRET, timeouts=SHORT_HELLO)
     relay.evil = evil
     for number in range(3):
         for host in hosts:

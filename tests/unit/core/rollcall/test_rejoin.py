@@ -14,7 +14,7 @@ from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRe
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import OFFER, SHORT_CUT
+from ...meeting import OFFER, SHORT_CUT, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -27,13 +27,9 @@ def secret(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
+def trio(start: Start, cable: Any, **options: Any) -> list[Any]:
     """The leader, a worker behind the cable, and another; the first two attempts' failures are left out."""
-    given = {**OPTIONS, **options}
-    hosts = start(1, 3, **given), start(2, 3, port=cable.port, **given), start(3, 3, **given)
-    for host in hosts:
-        host.gathered()
-    return hosts
+    return gathered(start, 3, cable, **{**OPTIONS, **options})
 
 
 def lose(cable: Any, leader: Any, other: Any) -> None:

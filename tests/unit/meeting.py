@@ -20,6 +20,7 @@ from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
 from ..ports import free_port, unheld
+from .fixtures import closing_fixture
 
 EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
@@ -366,9 +367,5 @@ def gathered(start: Callable[..., Host], count: int, cable: Any = None, **option
     return hosts
 
 
-@pytest.fixture
-def cable(port: int) -> Iterator[Cable]:
-    """A cable to the leader's port, for workers started with ``port=cable.port``."""
-    cable = Cable(port)
-    yield cable
-    cable.close()
+cable = closing_fixture(Cable, "port")
+"""A cable to the leader's port, for workers started with ``port=cable.port``."""

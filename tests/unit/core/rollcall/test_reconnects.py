@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
 
@@ -18,6 +18,7 @@ from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
+from ...fixtures import closing_fixture
 from ...meeting import PATIENCE, TIMEOUTS, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
@@ -256,11 +257,7 @@ def forged_with_an_old_mark(relay: Relay, sender: int, frame: bytes) -> list[tup
     return [(1 - sender, wire.frame(frame[4:20] + payload)), (1 - sender, frame)]
 
 
-@pytest.fixture
-def relay(port: int) -> Iterator[Relay]:
-    made = Relay(port)
-    yield made
-    made.close()
+relay = closing_fixture(Relay, "port")
 
 
 @pytest.mark.parametrize(

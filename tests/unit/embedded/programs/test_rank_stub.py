@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from musterpoint.core.launch.plan import through_stub
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
 
+from ...fixtures import closing_fixture
 from .conftest import Listening
 
 COMMAND = through_stub(sys.executable, [])
@@ -71,11 +72,7 @@ class Supervisor(Listening):
             return file.read()
 
 
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor()
-    yield supervisor
-    supervisor.close()
+supervisor = closing_fixture(Supervisor)
 
 
 def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp_path: Path) -> None:

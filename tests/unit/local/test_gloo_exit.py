@@ -9,6 +9,8 @@ import pytest
 
 from musterpoint.local.host_environment import PATCHES
 
+from ..running import result_of
+
 # A thread that is called as gloo's are, and is busy without the GIL, then needs it, over and over.
 BUSY = """
 import hashlib, os, sys, threading
@@ -53,10 +55,7 @@ def patient(code: str) -> str:
 
 
 def run(environ: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:
-    environ = {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=500
-    )
+    return result_of([sys.executable, "-c", code], {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"})
 
 
 @linux

@@ -6,14 +6,14 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.peers import PeerEvent, Peers
+from musterpoint.core.channel.peers import AllDone, PeerEvent, Peers
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic_table import TOPICS
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
@@ -365,6 +365,14 @@ def gathered(start: Callable[..., Host], count: int, cable: Any = None, **option
     for host in hosts:
         host.gathered()
     return hosts
+
+
+def all_done(hosts: Iterable[Any], code: int = 0) -> None:
+    """The hosts' ranks are done with ``code``, and each host learns that all are."""
+    for host in hosts:
+        host.say("done", code)
+    for host in hosts:
+        host.event(AllDone)
 
 
 cable = closing_fixture(Cable, "port")

@@ -14,7 +14,7 @@ from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerLost
 from musterpoint.core.channel.topics import attempts
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 
-from ...meeting import SHORT_CUT, gathered, spoken
+from ...meeting import SHORT_CUT, all_done, gathered, spoken
 
 Start = Callable[..., Any]
 KILLED = Failure("algo-2", 137, "user", "infra", "killed", 1, 0, 9)
@@ -65,10 +65,8 @@ def test_what_a_leader_may_not_say_between_attempts(start: Start, end: Any) -> N
 
 
 def end_attempt(*hosts: Any) -> None:
+    all_done(hosts, 137)
     for host in hosts:
-        host.say("done", 137)
-    for host in hosts:
-        host.event(AllDone)
         host.events.clear()
         host.say("ready", Ready())
 

@@ -23,7 +23,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, gathered
+from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, all_done, gathered
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -88,10 +88,8 @@ def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
         host.say("failed", BOOM._replace(host=host.me))
     verdicts = {host.event(JobFailed).failure.host for host in hosts}
     assert len(verdicts) == 1
+    all_done(hosts, 7)
     for host in hosts:
-        host.say("done", 7)
-    for host in hosts:
-        host.event(AllDone)
         assert [type(event) for event in host.events] == [JobFailed, AllDone]
 
 
@@ -146,10 +144,8 @@ def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
     leader.say("stopping", 15)
     assert other.event(StopAll) == StopAll("algo-1", 15)
     cable.pull()
+    all_done((leader, other), 143)
     for host in (leader, other):
-        host.say("done", 143)
-    for host in (leader, other):
-        host.event(AllDone)
         assert not host.has(PeerLost)
 
 

@@ -19,7 +19,7 @@ from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
 from ...fixtures import closing_fixture
-from ...meeting import PATIENCE, TIMEOUTS, connect, free_port, gathered, replies
+from ...meeting import PATIENCE, TIMEOUTS, all_done, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
 SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
@@ -72,30 +72,30 @@ def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) 
 
 
 @pytest.mark.parametrize(
-    "hello",
-    [HELLO._replace(host="algo-9"), HELLO._replace(offer=HELLO.offer._replace(job="another"))],
-    ids=["host", "job"],
+    ("hello", "address"),
+    [
+        (HELLO._replace(host="algo-9"), "127.0.0.1"),
+        (HELLO._replace(offer=HELLO.offer._replace(job="another")), "127.0.0.1"),
+        (HELLO, "127.0.0.5"),
+    ],
+    ids=["host", "job", "address"],
 )
-def test_other_hosts_and_jobs_are_refused_in_words_that_tell_nothing(start: Start, port: int, hello: Hello) -> None:
+def test_others_are_refused_in_words_that_tell_nothing(start: Start, port: int, hello: Hello, address: str) -> None:
+    """Other hosts, other jobs, and who only says from another address that it is a host of this one."""
     leader, _ = gathered(start, 2)
-    with connect(port) as stranger:
+    with connect(port, address) as stranger:
         stranger.sendall(hello.pack())
         assert replies(stranger) == [{"t": "refused", "reason": NO_SEAT}]
     assert leader.events == []
 
 
-def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_lost(start: Start, cable: Any) -> None:
-    hosts = gathered(start, 3, cable, timeouts=SHORT_ASK)
-    cable.freeze()
-    anew = start(2, 3)
-    assert "job has already started with an earlier start of algo-2" in str(anew.failed())
-    for host in (hosts[0], hosts[2]):
-        assert host.event(PeerLost).why == "it was started anew while the job ran"
-
-
-def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> None:
-    hosts = gathered(start, 3, secret=SECRET)
-    anew = start(2, 3, secret=SECRET)
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_a_host_started_anew_is_refused_and_the_old_one_lost(start: Start, cable: Any, secret: str) -> None:
+    """At once with a secret; else when the earlier one doesn't answer."""
+    hosts = gathered(start, 3, cable, secret=secret, timeouts=TIMEOUTS if secret else SHORT_ASK)
+    if not secret:
+        cable.freeze()
+    anew = start(2, 3, secret=secret)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
     for host in (hosts[0], hosts[2]):
         assert host.event(PeerLost).why == "it was started anew while the job ran"
@@ -117,14 +117,6 @@ def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers
     leader.say("done", 0)
     leader.event(AllDone)
     assert not leader.has(PeerLost)
-
-
-def test_who_only_says_so_from_another_address_ends_nobodys_session(start: Start, port: int) -> None:
-    leader, _ = gathered(start, 2)
-    with connect(port, "127.0.0.5") as impostor:
-        impostor.sendall(HELLO.pack())
-        assert replies(impostor) == [{"t": "refused", "reason": NO_SEAT}]
-    assert leader.events == []
 
 
 def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
@@ -276,10 +268,8 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
     for host in hosts:
         host.wait(lambda host=host: len(host.heard(Arrived)) >= 3)
         assert host.heard(Arrived) == [Arrived(f"point {number}") for number in range(3)]
+    all_done(hosts)
     for host in hosts:
-        host.say("done", 0)
-    for host in hosts:
-        host.event(AllDone)
         assert {type(event) for event in host.events} <= {Arrived, PeerBack, AllDone}
         assert "internal-error" not in host.moments
 

@@ -14,7 +14,7 @@ from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRe
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import OFFER, SHORT_CUT, gathered
+from ...meeting import OFFER, SHORT_CUT, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -67,9 +67,7 @@ def test_a_host_started_anew_has_its_seat_in_the_next_attempt(start: Start, cabl
     # the new session is one like the others
     for host in (leader, again, other):
         host.events.clear()
-        host.say("done", 0)
-    for host in (leader, again, other):
-        host.event(AllDone)
+    all_done((leader, again, other))
 
 
 def test_its_own_session_is_over_at_once_with_proof_and_else_when_it_does_not_answer(

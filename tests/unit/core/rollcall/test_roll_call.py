@@ -17,7 +17,7 @@ from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
 from musterpoint.core.rollcall.roster import Offer, Participant
 
 from ....ports import unheld
-from ...meeting import EVER, LONG_NOTICE, TIMEOUTS, gathered
+from ...meeting import EVER, LONG_NOTICE, TIMEOUTS, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -107,10 +107,7 @@ def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
     for host in (hosts[0], hosts[2]):
         assert host.event(StopAll) == StopAll("algo-2", 15)
     hosts[2].say("stopping", 15)  # its own platform's stop comes a little later: no news
-    for host in hosts:
-        host.say("done", 143)
-    for host in hosts:
-        host.event(AllDone)
+    all_done(hosts, 143)
     assert not hosts[1].has(StopAll)
 
 

@@ -182,21 +182,15 @@ def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stoppi
     assert (event.cut_short and event.cut_short.reason.partition("\n")[0]) == said
 
 
-def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
-    assert not slot.ranks.oom_struck(-9)
+@pytest.mark.parametrize(("status", "code"), [(-9, 137), (1, 1)], ids=["the rank", "its child"])
+def test_a_kernels_kill_is_known_by_its_count(slot: Slot, status: int, code: int) -> None:
+    assert not slot.ranks.oom_struck(status)
     slot.oom = 1
-    assert slot.ranks.oom_struck(-9)
-    assert slot.ranks.oom_struck(1), "its child may have been the one"
+    assert slot.ranks.oom_struck(status)
     assert not slot.ranks.oom_struck(0)
-    slot.ranks.ended(slot.rank, -9)
-    assert slot.end[:2] == (137, "oom")
-
-
-def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
-    slot.oom = 1
-    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
-    slot.ranks.ended(slot.rank, 1)
-    assert slot.end[:2] == (1, "oom")
+    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n" if status == 1 else b"")
+    slot.ranks.ended(slot.rank, status)
+    assert slot.end[:2] == (code, "oom")
 
 
 def test_who_is_missing(slot: Slot) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
@@ -11,6 +10,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.processes import tree
 
 from ..left_behind import children
+from .fixtures import closing_fixture
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +22,7 @@ def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tree, "kill_below", lambda root, spared=(): kill(root, {*spared, *before}))
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    made = Loop()
-    yield made
-    made.close()
+loop = closing_fixture(Loop)
 
 
 @pytest.fixture

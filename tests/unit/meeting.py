@@ -6,20 +6,21 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.peers import PeerEvent, Peers
+from musterpoint.core.channel.peers import AllDone, PeerEvent, Peers
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic_table import TOPICS
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
 from ..ports import free_port, unheld
+from .fixtures import closing_fixture
 
 EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
@@ -357,9 +358,22 @@ def start(port: int) -> Iterator[Callable[..., Host]]:
         host.give_up()
 
 
-@pytest.fixture
-def cable(port: int) -> Iterator[Cable]:
-    """A cable to the leader's port, for workers started with ``port=cable.port``."""
-    cable = Cable(port)
-    yield cable
-    cable.close()
+def gathered(start: Callable[..., Host], count: int, cable: Any = None, **options: Any) -> list[Any]:
+    """All hosts of a job, which have its roster; what the first worker says and hears goes through ``cable``."""
+    behind = {"port": cable.port} if cable else {}
+    hosts = [start(me, count, **options, **(behind if me == 2 else {})) for me in range(1, count + 1)]
+    for host in hosts:
+        host.gathered()
+    return hosts
+
+
+def all_done(hosts: Iterable[Any], code: int = 0) -> None:
+    """The hosts' ranks are done with ``code``, and each host learns that all are."""
+    for host in hosts:
+        host.say("done", code)
+    for host in hosts:
+        host.event(AllDone)
+
+
+cable = closing_fixture(Cable, "port")
+"""A cable to the leader's port, for workers started with ``port=cable.port``."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from .running import result_of
+
 WINDOWS_LACKS = {
     "modules": ["fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "syslog", "readline"],
     "os": ["fork", "setsid", "setpgid", "getpgrp", "memfd_create", "sched_getaffinity", "geteuid", "getuid", "killpg",
@@ -80,10 +82,7 @@ def test_plan_and_env_work(
     program = tmp_path / "train.py"
     program.write_text("print('never run')\n")
     words = [*command, str(program)] if command[0] == "plan" else command
-    done = subprocess.run(
-        [sys.executable, "-c", POORER + COMMAND, json.dumps(lacks), *words],
-        cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    done = result_of([sys.executable, "-c", POORER + COMMAND, json.dumps(lacks), *words], environ, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "never run" not in done.stdout
     assert ("WORLD_SIZE" if command[0] == "plan" else "CURRENT_HOST") in done.stdout

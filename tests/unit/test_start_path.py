@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .job_tree import write_tree
+from .running import result_of
 
 COSTLY = {
     "argparse", "ast", "asyncio", "boto3", "dataclasses", "difflib", "hashlib", "hmac", "importlib.metadata", "inspect",
@@ -53,26 +55,13 @@ print("\\n" + json.dumps({
 """
 
 
-def job(base: Path) -> None:
-    """A job of one host that runs a script."""
-    config = base / "input" / "config"
-    config.mkdir(parents=True)
-    (base / "code").mkdir()
-    (base / "code" / "train.py").write_text("print('hello')\n")
-    (config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": '"train.py"', "lr": "0.1"}))
-    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
-    (config / "inputdataconfig.json").write_text("{}")
-
-
 @pytest.fixture
 def said(tmp_path: Path, root: Path, environ: dict[str, str]) -> dict[str, Any]:
     """What a whole one-host script job tells of itself."""
-    job(tmp_path)
+    write_tree(tmp_path, {"sagemaker_program": '"train.py"', "lr": "0.1"}, code="print('hello')\n")
     del environ["PYTHONPATH"]
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", RUN, str(root / "src")],
-        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    words = [sys.executable, "-I", "-S", "-c", RUN, str(root / "src")]
+    done = result_of(words, {**environ, "SAGEMAKER_BASE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("hello\n"), done.stderr
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -16,6 +16,8 @@ import pytest
 
 from musterpoint.cli.bundle import OLDEST, archive, bundle
 
+from ..running import result_of
+
 PYENV = Path.home() / ".pyenv" / "versions"
 PROGRAM = """
 import json, os, sys
@@ -65,9 +67,7 @@ def folder(tmp_path: Path, launcher_text: str) -> Path:
 def run(folder: Path, environ: dict[str, str], words: list[str], **changed: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     clean["SAGEMAKER_BASE_DIR"] = str(folder / "none")
-    return subprocess.run(
-        words, cwd=folder, env={**clean, **changed}, capture_output=True, text=True, timeout=500, check=False
-    )
+    return result_of(words, {**clean, **changed}, cwd=folder)
 
 
 def test_it_is_text_with_a_readable_head(launcher_text: str) -> None:

@@ -13,7 +13,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import NAME, variables
 
-from .conftest import write_tree
+from ..job_tree import write_tree
+from ..running import result_of
 
 PROGRAM = """
 import json, os, sys
@@ -30,10 +31,8 @@ def drive(tmp_path: Path, environ: dict[str, str], config: str, **hyperparameter
     (code / "train.py").write_text(PROGRAM)
     (tmp_path / f"{NAME}.py").write_text(bundle())
     theirs = {"SM_ENTRY_SCRIPT": "train.py", "SM_DISTRIBUTED_CONFIG": config, "SAGEMAKER_BASE_DIR": str(base)}
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / f"{NAME}.py")], cwd=code, capture_output=True, text=True, check=False,
-        env={**environ, **theirs}, stdin=subprocess.DEVNULL, timeout=500,
-    )  # fmt: skip
+    words = [sys.executable, str(tmp_path / f"{NAME}.py")]
+    done = result_of(words, {**environ, **theirs}, cwd=code, stdin=subprocess.DEVNULL)
     (tmp_path / "code.txt").write_text(str(done.returncode))
     (tmp_path / "log").write_text(done.stdout + done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
@@ -61,10 +60,7 @@ def test_a_wrong_field_is_reported_where_the_platform_looks(tmp_path: Path, envi
 
 def test_elsewhere_it_says_what_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / f"{NAME}.py").write_text(bundle())
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / f"{NAME}.py"), "train.py"], capture_output=True, text=True, check=False,
-        env=environ, timeout=500,
-    )  # fmt: skip
+    done = result_of([sys.executable, str(tmp_path / f"{NAME}.py"), "train.py"], environ)
     assert done.returncode == 64
     assert "rename it launcher.py" in done.stderr
 

@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.cli.main import main
 
-from .conftest import write_tree
+from ..job_tree import write_tree
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from musterpoint.base.errors import LauncherError
 from musterpoint.base.failure import Failure
 from musterpoint.cli.errors import guarded
 
-from .conftest import write_tree
+from ..job_tree import write_tree
+from ..running import result_of
 
 PROGRAM = """
 import json, os, sys
@@ -31,11 +32,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def launch(folder: Path, environ: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "musterpoint", "launch", *words], cwd=folder,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(folder / "none"), **more}, capture_output=True, text=True,
-        timeout=500, check=False,
-    )  # fmt: skip
+    environ = {**environ, "SAGEMAKER_BASE_DIR": str(folder / "none"), **more}
+    return result_of([sys.executable, "-m", "musterpoint", "launch", *words], environ, cwd=folder)
 
 
 def test_ranks_run_with_their_identity(folder: Path, environ: dict[str, str]) -> None:
@@ -80,16 +78,14 @@ def test_an_interrupt_is_130() -> None:
 
 def test_a_reader_that_leaves_is_no_error(root: Path, environ: dict[str, str]) -> None:
     command = f"{sys.executable} -m musterpoint plan --slots 200 --launcher ranks {sys.executable} | head -1"
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], env=environ, capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = result_of(["bash", "-c", f"set -o pipefail; {command}"], environ)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ranks" in done.stdout
 
 
 def test_what_serve_lacks_is_said_with_what_installs_it(root: Path, environ: dict[str, str]) -> None:
     words = [sys.executable, "-S", "-m", "musterpoint", "serve"]  # -S: without installed packages
-    env = {**environ, "PYTHONPATH": str(root / "src")}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    done = result_of(words, {**environ, "PYTHONPATH": str(root / "src")})
     assert done.returncode == 64
     assert done.stderr.strip().endswith(f"doesn't have: {sys.executable} -m pip install 'musterpoint[serve]'")
 
@@ -110,10 +106,8 @@ def write(base: Path) -> None:
 
 
 def train(base: Path, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "musterpoint.cli.train", *words], env={**environ, "SAGEMAKER_BASE_DIR": str(base)},
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    environ = {**environ, "SAGEMAKER_BASE_DIR": str(base)}
+    return result_of([sys.executable, "-m", "musterpoint.cli.train", *words], environ)
 
 
 def test_it_runs_the_job_and_ends_with_its_code(base: Path, environ: dict[str, str]) -> None:

@@ -11,6 +11,8 @@ import pytest
 import musterpoint
 from musterpoint.cli.main import COMMANDS, main
 
+from ..running import result_of
+
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
 def test_help_teaches_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,10 +63,8 @@ def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureF
 
 def run_as(path: str, environ: dict[str, str], tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from musterpoint.cli.main import run_file; sys.exit(run_file(sys.argv.pop(1)))"
-    return subprocess.run(
-        [sys.executable, "-c", code, path, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}, timeout=500,
-    )  # fmt: skip
+    environ = {**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}
+    return result_of([sys.executable, "-c", code, path, *words], environ, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

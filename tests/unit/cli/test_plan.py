@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import pytest
 
 from musterpoint.cli.main import main
 
-from .conftest import PROGRAM, write_tree
+from ..job_tree import PROGRAM, write_tree
+from ..running import result_of
 
 
 @pytest.fixture
@@ -216,10 +216,8 @@ def test_a_launch_without_its_launcher_is_72_as_the_plan_says(
 ) -> None:
     one_host = {**bare, "SM_HOSTS": '["algo-1"]', "MUSTER_SLOTS": "2", "SAGEMAKER_BASE_DIR": str(here / "ml")}
     said = planned(capsys, [*words, "train.py"], one_host)["lacks"][0]
-    done = subprocess.run(
-        [sys.executable, "-m", "musterpoint", "launch", *words, "train.py"],
-        env={**one_host, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True,
-    )  # fmt: skip
+    launch = [sys.executable, "-m", "musterpoint", "launch", *words, "train.py"]
+    done = result_of(launch, {**one_host, "PYTHONPATH": str(root / "src")})
     assert (done.returncode, said["code"]) == (72, 72)
     assert said["reason"] in done.stderr
 

@@ -13,27 +13,20 @@ import pytest
 from musterpoint.core.job.model import Paths
 from musterpoint.core.runtime import Request, Runtime
 
+from ..job_tree import write_tree
+from ..running import result_of
+
 
 class Tree:
     """A job's ``/opt/ml`` of one host."""
 
     def __init__(self, base: Path) -> None:
-        self.base = base
-        config = base / "input" / "config"
-        config.mkdir(parents=True)
-        (base / "code").mkdir()
-        (base / "code" / "train.py").write_text("print('hello', flush=True)\n")
-        (config / "hyperparameters.json").write_text('{"sagemaker_program": "train.py"}')
-        (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
-        (config / "inputdataconfig.json").write_text("{}")
+        self.base = write_tree(base, {"sagemaker_program": "train.py"}, code="print('hello', flush=True)\n")
 
     def run(self, environ: dict[str, str], first: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         code = f"import os, sys\nfrom musterpoint.core import entrypoint, ready, runtime\n{first}\n"
         code += "sys.exit(entrypoint.run(runtime.Request(os.environ)))"
-        return subprocess.run(
-            [sys.executable, "-c", code], env={**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more},
-            capture_output=True, text=True, timeout=500, check=False,
-        )  # fmt: skip
+        return result_of([sys.executable, "-c", code], {**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more})
 
     def left(self, name: str) -> str:
         return (self.base / "output" / name).read_text()
@@ -65,7 +58,7 @@ def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ:
 
 def test_nothing_is_made_for_a_program_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> None:
     words = [sys.executable, "-m", "musterpoint", "launch", "trian.py"]
-    done = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    done = result_of(words, environ, cwd=tmp_path)
     assert (done.returncode, [*tmp_path.iterdir()]) == (64, []), done.stderr
 
 

@@ -108,11 +108,15 @@ def test_orphans_end_with_their_host(machine: Machine) -> None:
     assert pids_of(machine.mark) == set()
 
 
-def test_kill_takes_everything(machine: Machine) -> None:
-    handle, read = machine.start("algo-1", ORPHAN + "time.sleep(3600)")
+@pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
+def test_nothing_outlives_the_end_of_its_host(machine: Machine, closed: bool) -> None:
+    handle, read = machine.start("algo-2", ORPHAN + "time.sleep(3600)")
     assert os.read(read, 6) == b"ready\n"
-    machine.hosts.kill("algo-1")
-    assert handle.wait() == 137
+    if closed:
+        machine.hosts.close()
+    else:
+        machine.hosts.kill("algo-2")
+        assert handle.wait() == 137
     os.close(read)
     assert pids_of(machine.mark) == set()
 
@@ -140,14 +144,6 @@ def test_signals_go_to_the_entry_point_alone(machine: Machine) -> None:
     assert (handle.wait(), drained(read)) == (143, "")
     machine.hosts.signal("algo-1", signal.SIGTERM)
     machine.hosts.kill("algo-1")
-
-
-def test_close_ends_what_still_runs(machine: Machine) -> None:
-    _, read = machine.start("algo-2", ORPHAN + "time.sleep(3600)")
-    assert os.read(read, 6) == b"ready\n"
-    machine.hosts.close()
-    os.close(read)
-    assert pids_of(machine.mark) == set()
 
 
 def test_hosts_reach_each_other(machine: Machine) -> None:

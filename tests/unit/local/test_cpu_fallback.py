@@ -11,6 +11,8 @@ import pytest
 
 from musterpoint.local.host_environment import PATCHES
 
+from ..running import result_of
+
 pytestmark = pytest.mark.torch
 
 
@@ -187,11 +189,9 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, environ: dict[str,
 def test_without_the_word_nothing_is_patched(environ: dict[str, str]) -> None:
     done = run("import torch; print(torch.cuda.is_available.__module__)", {**environ})
     assert "muster" in done.stdout
-    plain = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; print('muster_cpu_fallback' in sys.modules)"],
-        env={**environ, "PYTHONPATH": PATCHES}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert plain.stdout == "False\n"
+    code = "import sys, torch; print('muster_cpu_fallback' in sys.modules)"
+    plain = result_of([sys.executable, "-c", code], {**environ, "PYTHONPATH": PATCHES})
+    assert plain.stdout == "False\n", plain.stderr
 
 
 ENGINE = """

@@ -9,6 +9,8 @@ import pytest
 
 from musterpoint.local.host_environment import PATCHES
 
+from ..running import result_of
+
 # A thread that is called as gloo's are, and is busy without the GIL, then needs it, over and over.
 BUSY = """
 import hashlib, os, sys, threading
@@ -47,29 +49,23 @@ print("through", flush=True)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no names elsewhere")
 
 
-def patient(code: str) -> str:
-    """``code`` where the wait is as long as it has to be: how long that is says how busy the machine is."""
-    return "import muster_gloo_exit\nmuster_gloo_exit.LONGEST = 240\n" + code
+def patient(code: str, longest: float = 240) -> str:
+    """``code`` with this limit of the wait; how long it has to be says how busy the machine is."""
+    return f"import muster_gloo_exit\nmuster_gloo_exit.LONGEST = {longest}\n{code}"
 
 
 def run(environ: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:
-    environ = {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=500
-    )
+    return result_of([sys.executable, "-c", code], {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"})
 
 
 @linux
-def test_python_ends_when_gloos_threads_are_at_rest(environ: dict[str, str]) -> None:
-    done = run(environ, patient(BUSY.replace("ROUNDS", "20") + "sys.modules['torch'] = sys"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-
-
-@linux
-def test_a_thread_that_never_rests_is_not_waited_for_forever(environ: dict[str, str]) -> None:
-    limit = "import muster_gloo_exit; muster_gloo_exit.LONGEST = 0.2\n"
-    done = run(environ, limit + BUSY.replace("ROUNDS", "-1") + "sys.modules['torch'] = sys")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+@pytest.mark.parametrize(("rounds", "longest", "said"), [(20, 240, "done\n"), (-1, 0.2, "")], ids=["rests", "never"])
+def test_python_ends_when_gloos_threads_are_at_rest(
+    environ: dict[str, str], rounds: int, longest: float, said: str
+) -> None:
+    """And doesn't wait forever for one that never rests."""
+    done = run(environ, patient(BUSY.replace("ROUNDS", str(rounds)) + "sys.modules['torch'] = sys", longest))
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 @linux

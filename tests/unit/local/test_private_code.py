@@ -20,6 +20,8 @@ from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.private_code import PrivateCode, can_mount
 from musterpoint.local.tree import Layout
 
+from ..running import result_of
+
 HOSTS = ("algo-1", "algo-2")
 
 
@@ -199,9 +201,6 @@ def test_python_names_the_users_own_files(tmp_path: Path, environ: dict[str, str
         (tmp_path / folder / "train.py").write_text(text)
         (tmp_path / folder / "pkg" / "m.py").write_text("def f():\n    1 / 0\n")
     variables = {CODE_COPY: str(tmp_path / "copy"), CODE_COPY_OF: str(tmp_path / "own"), "PYTHONPATH": PATCHES}
-    done = subprocess.run(
-        [sys.executable, "train.py"], env={**environ, **variables}, cwd=tmp_path / "copy",
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = result_of([sys.executable, "train.py"], {**environ, **variables}, cwd=tmp_path / "copy")
     for words in expected(str(tmp_path / "own")):
         assert words in done.stderr

@@ -14,7 +14,7 @@ from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerLost
 from musterpoint.core.channel.topics import attempts
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 
-from ...meeting import SHORT_CUT, spoken
+from ...meeting import SHORT_CUT, all_done, gathered, spoken
 
 Start = Callable[..., Any]
 KILLED = Failure("algo-2", 137, "user", "infra", "killed", 1, 0, 9)
@@ -56,7 +56,7 @@ def test_what_no_host_says_is_refused(kind: type[Any], fields: dict[str, Any]) -
 
 @pytest.mark.parametrize("end", [NEXT._replace(seats=(SeatChange("algo-9", "10.0.0.1"),)), NoRestart(None, "", "a", 9)])
 def test_what_a_leader_may_not_say_between_attempts(start: Start, end: Any) -> None:
-    leader, worker = pair(start)
+    leader, worker = gathered(start, 2)
     end_attempt(leader, worker)
     leader.event(AllReady)
     leader.ask(lambda peers: peers.broadcast(end))
@@ -64,24 +64,15 @@ def test_what_a_leader_may_not_say_between_attempts(start: Start, end: Any) -> N
     assert not worker.heard(NextAttempt, NoRestart)
 
 
-def pair(start: Start, **options: Any) -> tuple[Any, Any]:
-    hosts = start(1, 2, **options), start(2, 2, **options)
-    for host in hosts:
-        host.gathered()
-    return hosts
-
-
 def end_attempt(*hosts: Any) -> None:
+    all_done(hosts, 137)
     for host in hosts:
-        host.say("done", 137)
-    for host in hosts:
-        host.event(AllDone)
         host.events.clear()
         host.say("ready", Ready())
 
 
 def test_a_second_attempt_is_as_new_as_the_first(start: Start) -> None:
-    leader, worker = pair(start)
+    leader, worker = gathered(start, 2)
     for number in (1, 2, 3):
         worker.say("failed", KILLED)
         for host in (leader, worker):
@@ -100,7 +91,7 @@ def test_a_second_attempt_is_as_new_as_the_first(start: Start) -> None:
 
 
 def test_all_hosts_end_with_what_the_leader_says(start: Start) -> None:
-    leader, worker = pair(start)
+    leader, worker = gathered(start, 2)
     end_attempt(leader, worker)
     leader.event(AllReady)
     end = NoRestart(KILLED, "enough")
@@ -109,7 +100,7 @@ def test_all_hosts_end_with_what_the_leader_says(start: Start) -> None:
 
 
 def test_an_end_that_comes_before_a_host_is_ready_waits_for_it(start: Start) -> None:
-    leader, worker = pair(start)
+    leader, worker = gathered(start, 2)
     worker.say("done", 1)
     leader.say("done", 1)
     worker.event(AllDone)
@@ -122,7 +113,7 @@ def test_an_end_that_comes_before_a_host_is_ready_waits_for_it(start: Start) -> 
 
 
 def test_nothing_is_started_again_after_a_stop(start: Start) -> None:
-    leader, worker = pair(start, max_restarts=1)
+    leader, worker = gathered(start, 2, max_restarts=1)
     end_attempt(leader, worker)
     leader.event(AllReady)
     worker.say("stopping", 15)
@@ -132,12 +123,7 @@ def test_nothing_is_started_again_after_a_stop(start: Start) -> None:
 
 
 def test_a_host_lost_meanwhile_is_gone_and_one_that_says_goodbye_has_left(start: Start, cable: Any) -> None:
-    hosts = leader, lost, leaves = (
-        start(1, 3, timeouts=SHORT_CUT), start(2, 3, port=cable.port, timeouts=SHORT_CUT),
-        start(3, 3, timeouts=SHORT_CUT),
-    )  # fmt: skip
-    for host in hosts:
-        host.gathered()
+    hosts = leader, lost, leaves = gathered(start, 3, cable, timeouts=SHORT_CUT)
     end_attempt(*hosts)
     leader.event(AllReady)
     leader.events.clear()
@@ -150,8 +136,7 @@ def test_a_host_lost_meanwhile_is_gone_and_one_that_says_goodbye_has_left(start:
 
 
 def test_a_host_whose_leader_was_lost_before_has_no_other_attempt(start: Start, cable: Any) -> None:
-    _leader, worker = start(1, 2, timeouts=SHORT_CUT), start(2, 2, port=cable.port, timeouts=SHORT_CUT)
-    worker.gathered()
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     cable.pull()
     worker.event(PeerLost)
     worker.say("done", 76)

@@ -11,7 +11,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import PeerLost, Report
 from musterpoint.core.channel.topics.consultations import MOST_TEXT, Answered, Ask, Questions
 
-from ...meeting import SHORT_CUT, spoken
+from ...meeting import SHORT_CUT, gathered, spoken
 
 
 def joined(reports: dict[str, Report]) -> str:
@@ -75,9 +75,7 @@ def test_in_the_next_attempt_all_are_asked_again_and_a_new_host_is_told_what_was
 
 @pytest.mark.parametrize("bad", [Ask("x" * 65, ""), Ask("x", "y" * (MOST_TEXT + 1))])
 def test_what_the_leader_would_refuse_is_not_sent(start: Callable[..., Any], bad: Ask) -> None:
-    _leader, worker = hosts = start(1, 2), start(2, 2)
-    for host in hosts:
-        host.gathered()
+    _leader, worker = gathered(start, 2)
     assert isinstance(worker.ask(lambda peers: spoken(peers).consult(*bad, joined, ignore, 1.0)), ValueError)
 
 
@@ -99,20 +97,17 @@ def consult(host: Any, answers: list[str | None]) -> None:
 
 
 def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
-    hosts = [start(place, 3) for place in (1, 2, 3)]
+    hosts = gathered(start, 3)
     answers: list[list[str | None]] = [[], [], []]
     for host, got in zip(hosts, answers, strict=True):
-        host.gathered()
         consult(host, got)
     wait_for(lambda: all(answers))
     assert answers == [["algo-1=algo-1,algo-2=algo-2,algo-3=algo-3"]] * 3
 
 
 def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) -> None:
-    leader, gone, other = start(1, 3, timeouts=SHORT_CUT), start(2, 3, port=cable.port, timeouts=SHORT_CUT), start(3, 3)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     answers: list[list[str | None]] = [[], []]
-    for host in (leader, gone, other):
-        host.gathered()
     consult(leader, answers[0])
     consult(other, answers[1])
     cable.pull()
@@ -123,9 +118,7 @@ def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) ->
 
 
 def test_a_worker_that_loses_its_leader_gets_no_answer(start: Callable[..., Any], cable: Any) -> None:
-    leader, worker = start(1, 2), start(2, 2, port=cable.port, timeouts=SHORT_CUT)
-    leader.gathered()
-    worker.gathered()
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     answers: list[str | None] = []
     consult(worker, answers)
     cable.pull()

@@ -23,23 +23,15 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED
+from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, all_done, gathered
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
 RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
 
 
-def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
-    """The leader, a worker behind the cable, and another."""
-    hosts = start(1, 3, **options), start(2, 3, port=cable.port, **options), start(3, 3, **options)
-    for host in hosts:
-        host.gathered()
-    return hosts
-
-
 def test_a_host_that_is_gone_is_lost_for_everybody(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     cable.pull()
     for host in (leader, other):
         lost = host.event(PeerLost)
@@ -50,7 +42,7 @@ def test_a_host_that_is_gone_is_lost_for_everybody(start: Start, cable: Any) -> 
 
 def test_a_worker_that_fails_for_a_lost_host_names_that_one(start: Start, cable: Any) -> None:
     """In the leader's words: of hosts that are here, and in words of its own, it can say nothing."""
-    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     cable.pull()
     lost = leader.event(PeerLost)
     other.event(PeerLost)
@@ -62,13 +54,13 @@ def test_a_worker_that_fails_for_a_lost_host_names_that_one(start: Start, cable:
 
 
 def test_a_worker_cannot_give_up_a_host_that_is_here(start: Start, cable: Any) -> None:
-    leader, _here, other = trio(start, cable)
+    leader, _here, other = gathered(start, 3, cable)
     other.say("failed", lost_host("algo-2", "or so they say"))
     assert leader.event(JobFailed).failure.host == "algo-3"
 
 
 def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     cable.pull()
     leader.event(PeerLost)
     for host in (leader, other):
@@ -80,7 +72,7 @@ def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) ->
 
 
 def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable, timeouts=UNHURRIED)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=UNHURRIED)
     cable.pull()
     other.say("failed", RESET._replace(host="algo-3"))
     leader.say("failed", RESET)
@@ -91,20 +83,18 @@ def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any
 
 
 def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
-    hosts = trio(start, cable)
+    hosts = gathered(start, 3, cable)
     for host in hosts:
         host.say("failed", BOOM._replace(host=host.me))
     verdicts = {host.event(JobFailed).failure.host for host in hosts}
     assert len(verdicts) == 1
+    all_done(hosts, 7)
     for host in hosts:
-        host.say("done", 7)
-    for host in hosts:
-        host.event(AllDone)
         assert [type(event) for event in host.events] == [JobFailed, AllDone]
 
 
 def test_who_is_done_learns_who_still_runs(start: Start, cable: Any) -> None:
-    leader, done, other = trio(start, cable)
+    leader, done, other = gathered(start, 3, cable)
     done.say("done", 0)
     for host in (leader, done, other):
         host.say("arrive", "the leader has heard that by now")
@@ -118,7 +108,7 @@ def test_who_is_done_learns_who_still_runs(start: Start, cable: Any) -> None:
 
 def test_a_rank_that_others_had_left_says_so(start: Start, cable: Any) -> None:
     """Nobody tells of a cause, and the hosts of all other ranks are done with 0."""
-    leader, done, left = trio(start, cable)
+    leader, done, left = gathered(start, 3, cable)
     for host in (leader, done):
         host.say("done", 0)
     left.say("failed", RESET._replace(host=left.me, rank=5, local_rank=1, ended=(4,)))
@@ -129,7 +119,7 @@ def test_a_rank_that_others_had_left_says_so(start: Start, cable: Any) -> None:
 
 
 def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:
-    leader, done, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader, done, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     done.say("done", 0)
     for host in (leader, done, other):
         host.say("arrive", "the leader has heard that by now")
@@ -144,25 +134,23 @@ def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:
 
 
 def test_who_leaves_before_it_is_done_is_lost(start: Start, cable: Any) -> None:
-    leader, early, other = trio(start, cable)
+    leader, early, other = gathered(start, 3, cable)
     early.leave()
     assert leader.event(PeerLost) == other.event(PeerLost) == PeerLost("algo-2", "it left before its ranks were done")
 
 
 def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable, timeouts=SHORT_CUT)
+    leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     leader.say("stopping", 15)
     assert other.event(StopAll) == StopAll("algo-1", 15)
     cable.pull()
+    all_done((leader, other), 143)
     for host in (leader, other):
-        host.say("done", 143)
-    for host in (leader, other):
-        host.event(AllDone)
         assert not host.has(PeerLost)
 
 
 def test_a_start_request_and_its_answers(start: Start, cable: Any) -> None:
-    leader, *workers = trio(start, cable)
+    leader, *workers = gathered(start, 3, cable)
     words = ("orted", "-mca", "ess", '"env"', "a b\n$(c) \u00e9 \udcff", "")
     for number, worker in enumerate(workers):
         leader.say("start", worker.me, number, (*words, worker.me))
@@ -179,7 +167,7 @@ def test_a_start_request_and_its_answers(start: Start, cable: Any) -> None:
 
 
 def test_the_verdict_on_a_lost_host_comes_before_the_ends_of_its_daemons(start: Start, cable: Any) -> None:
-    leader, gone, _other = trio(start, cable, timeouts=SHORT_CUT._replace(hold=EVER))
+    leader, gone, _other = gathered(start, 3, cable, timeouts=SHORT_CUT._replace(hold=EVER))
     leader.say("start", "algo-2", 1, ("orted",))
     gone.event(StartAsked)
     leader.say("failed", RESET)
@@ -191,7 +179,7 @@ def test_the_verdict_on_a_lost_host_comes_before_the_ends_of_its_daemons(start: 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_what_a_host_that_leaves_was_asked_to_start_has_ended(start: Start, cable: Any, done: bool) -> None:
-    leader, early, _other = trio(start, cable)
+    leader, early, _other = gathered(start, 3, cable)
     leader.say("start", "algo-2", 1, ("orted",))
     early.event(StartAsked)
     if done:
@@ -216,7 +204,7 @@ BAD = {
 def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
     start: Start, cable: Any, said: bytes
 ) -> None:
-    leader, bad, other = trio(start, cable)
+    leader, bad, other = gathered(start, 3, cable)
     leader.say("start", "algo-2", 2, ("orted",))
     leader.say("start", "algo-3", 3, ("orted",))
     for worker in (bad, other):
@@ -236,7 +224,7 @@ def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
 ) -> None:
     """Nobody is missing there, so all are told at once, however many there are."""
     monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
-    leader, bad, other = trio(start, cable)
+    leader, bad, other = gathered(start, 3, cable)
     leader.say("done", 0)
     other.say("done", 0)
     bad.ask(lambda peers: [peers._post(wire.pack("arrive", point=f"p{number}")) for number in range(40)])
@@ -246,7 +234,7 @@ def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
 
 
 def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:
-    leader, _mute, other = trio(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    leader, _mute, other = gathered(start, 3, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
     cable.freeze()
     leader.say("failed", RESET)
     for host in (leader, other):
@@ -256,9 +244,7 @@ def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:
 
 
 def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
-    leader, worker = start(1, 2), start(2, 2)
-    for host in (leader, worker):
-        host.gathered()
+    leader, worker = gathered(start, 2)
     leader.say("done", 7, Secondary(1, 2, 3))
     worker.say("done", 7, Secondary(1, 0, 1))
     for host in (leader, worker):
@@ -267,9 +253,7 @@ def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
 
 def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Start) -> None:
     offer = OFFER._replace(launcher="script", independent=True)
-    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
-    for host in (leader, worker):
-        host.gathered()
+    leader, worker = gathered(start, 2, offer=offer)
     leader.say("failed", RESET)
     time.sleep(5 * TIMEOUTS.hold)
     assert not leader.has(JobFailed)

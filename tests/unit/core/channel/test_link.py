@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,8 @@ from musterpoint.core.channel.connection_log import ConnectionLog
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.core.channel.secret import Seal
 from musterpoint.core.channel.timeouts import Timeouts
+
+from ...fixtures import closing_fixture
 
 
 class Ends:
@@ -59,11 +61,7 @@ class Ends:
         self.loop.close()
 
 
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    made = Ends()
-    yield made
-    made.close()
+ends = closing_fixture(Ends)
 
 
 def test_frames_come_in(ends: Ends) -> None:
@@ -234,11 +232,7 @@ class Sealed(Ends):
         return self.far_seal.close(frame) + payload
 
 
-@pytest.fixture
-def sealed() -> Iterator[Sealed]:
-    made = Sealed()
-    yield made
-    made.close()
+sealed = closing_fixture(Sealed)
 
 
 def test_sealed_frames_of_every_size_arrive(sealed: Sealed) -> None:

@@ -11,6 +11,8 @@ from musterpoint.base.position import Position
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
 from musterpoint.core.channel.topics.quiet_hosts import QuietDecision, WhoIsQuiet
 
+from ...meeting import gathered
+
 ONE, TWO = Position(0, "collective", "barrier", "train.py:3"), Position(1, "place", "is in f at train.py:7")
 
 
@@ -131,9 +133,7 @@ def test_whatever_the_order_the_leader_knows_who_is_quiet_once_nothing_is_on_its
 
 
 def test_the_leader_gets_the_positions_of_all_hosts_and_tells_all_what_it_found(start: Any) -> None:
-    hosts = start(1, 3), start(2, 3), start(3, 3)
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3)
     for host in hosts:
         host.say("quiet", True)
     for rank, host in enumerate(hosts):
@@ -147,8 +147,7 @@ def test_the_leader_gets_the_positions_of_all_hosts_and_tells_all_what_it_found(
 
 
 def test_a_host_that_is_done_is_not_waited_for(start: Any) -> None:
-    leader, other = start(1, 2), start(2, 2)
-    leader.gathered(), other.gathered()
+    leader, other = gathered(start, 2)
     leader.say("quiet", True)
     other.say("done", 0)
     leader.event(LookAsked)
@@ -163,8 +162,7 @@ def test_a_host_that_is_done_is_not_waited_for(start: Any) -> None:
 def test_a_wrong_message_costs_the_connection_and_no_more(start: Any, message: Any) -> None:
     from musterpoint.core.channel import wire
 
-    leader, other = start(1, 2), start(2, 2)
-    leader.gathered(), other.gathered()
+    leader, other = gathered(start, 2)
     kind, fields = message
     other.ask(lambda peers: peers._post(wire.pack(kind, **fields)))
     leader.wait(lambda: "connection-ended" in leader.moments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
 
@@ -27,6 +27,8 @@ from musterpoint.core.channel.session import (
 )
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.wire import WireError
+
+from ...fixtures import closing_fixture
 
 Step = tuple[float, Callable[[Session, float], list[Action]]]
 
@@ -179,11 +181,7 @@ class Ends:
         self.loop.close()
 
 
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    made = Ends()
-    yield made
-    made.close()
+ends = closing_fixture(Ends)
 
 
 def test_a_message_goes_out_and_is_kept_until_it_has_come(ends: Ends) -> None:

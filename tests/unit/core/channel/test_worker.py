@@ -22,22 +22,15 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, spoken
+from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, gathered, spoken
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
 RESET = Failure("algo-2", 1, "user", "peer", "connection reset by peer")
 
 
-def pair(start: Start, cable: Any, **options: Any) -> tuple[Any, Any]:
-    leader, worker = start(1, 2, **options), start(2, 2, port=cable.port, **options)
-    leader.gathered()
-    worker.gathered()
-    return leader, worker
-
-
 def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     for round_ in range(5):
         cable.snap()
         for host in (leader, worker):
@@ -54,7 +47,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(s
 
 
 def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE)
+    leader, worker = gathered(start, 2, cable, timeouts=SHORT_SILENCE)
     cable.freeze()
     assert worker.event(PeerSilent).host == "algo-1"
     assert leader.event(PeerSilent).host == "algo-2"
@@ -68,7 +61,7 @@ def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
 
 
 def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     worker.say("arrive", "x")
     cable.pull()
     lost = worker.event(PeerLost)
@@ -82,7 +75,7 @@ def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start
 
 
 def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     cable.freeze()
     worker.say("failed", RESET)
     cable.pull()
@@ -93,7 +86,7 @@ def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> N
 
 
 def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     cable.freeze()
     worker.say("failed", RESET)
     worker.say("failed", BOOM)
@@ -123,7 +116,7 @@ def test_a_failure_right_after_a_standstill_of_a_host_is_no_silence_of_the_other
 
 
 def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable, timeouts=SHORT_CUT)
+    _leader, worker = gathered(start, 2, cable, timeouts=SHORT_CUT)
     worker.say("done", 0)
     cable.pull()
     assert worker.event(PeerLost).host == "algo-1"
@@ -131,13 +124,13 @@ def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable
 
 
 def test_a_leader_that_leaves_without_a_verdict_is_lost(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     leader.leave()
     assert worker.event(PeerLost).why == "it left before the job was over"
 
 
 def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    leader, worker = gathered(start, 2, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
     cable.freeze()
     leader.event(PeerSilent)
     symptom = RESET._replace(host="algo-1")
@@ -149,7 +142,7 @@ def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: St
 
 
 def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, listens=False)
+    leader, worker = gathered(start, 2, cable, listens=False)
     leader.say("start", "algo-2", 1, ("orted",))
     leader.say("arrive", "x")
     worker.say("arrive", "x")
@@ -164,7 +157,7 @@ def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
 
 
 def test_a_worker_asks_nobody(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     for host in ("algo-1", "algo-2", "algo-9"):
         error = worker.ask(lambda peers, host=host: spoken(peers).start(host, 1, ("orted",)))
         assert isinstance(error, RuntimeError)
@@ -175,7 +168,7 @@ def test_a_worker_asks_nobody(start: Start, cable: Any) -> None:
 
 
 def test_answers_without_a_leader_go_nowhere(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     leader.say("start", "algo-2", 1, ("orted",))
     worker.event(StartAsked)
     leader.leave()
@@ -198,7 +191,7 @@ BAD = {
 def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
     start: Start, cable: Any, said: bytes
 ) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     leader.ask(lambda peers: peers._members["algo-2"].post(said))
     worker.event(PeerBack)
     leader.say("start", "algo-2", 5, ("orted",))
@@ -216,7 +209,7 @@ ONCE = {
 @pytest.mark.parametrize("kind", ONCE)
 def test_what_a_leader_repeats_is_heard_once(start: Start, cable: Any, kind: str) -> None:
     """Each would be a line of the log, and a moment of the timeline."""
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     for _ in range(20):
         leader.ask(lambda peers: peers._members["algo-2"].post(ONCE[kind]))
     worker.event(PeerBack)
@@ -228,7 +221,7 @@ def test_points_that_a_leader_makes_up_end_with_its_connection(
     start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("arrived", point=f"p{n}")) for n in range(40)])
     worker.wait(lambda: any("more than 10 points" in text for text in worker.said))
     worker.wait(lambda: len(worker.heard(Arrived)) == 10)
@@ -242,14 +235,14 @@ def test_start_requests_without_end_end_with_the_connection(
     data = [wire.pack("startasked", number=number, words=["orted", f"{number:03}"]) for number in range(40)]
     most = {"_MOST_STARTS": 5, "_MOST_WAITING": 5 * (len(data[11]) - wire.HEAD)}
     monkeypatch.setattr(f"musterpoint.core.channel.topics.start_requests.{limit}", most[limit])
-    leader, worker = pair(start, cable)
+    leader, worker = gathered(start, 2, cable)
     leader.ask(lambda peers: [peers._members["algo-2"].post(one) for one in data])
     worker.wait(lambda: any("more start requests than can wait" in text for text in worker.said))
     worker.wait(lambda: len(worker.heard(StartAsked)) == 5)
 
 
 def test_both_ends_of_a_cut_name_both_in_the_same_words(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
+    leader, worker = gathered(start, 2, cable, timeouts=SHORT_SILENCE, silence_timeout=EVER)
     cable.freeze()
     leader.say("failed", RESET._replace(host="algo-1"))
     worker.say("failed", RESET)

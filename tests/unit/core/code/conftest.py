@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
 from musterpoint.base.loop import Loop
 from musterpoint.core.code.tools import Output, Tools
+
+from ...fixtures import closing_fixture
 
 
 class Bench:
@@ -54,12 +56,11 @@ class Bench:
         except FileNotFoundError:
             return []
 
+    def close(self) -> None:
+        self.loop.close()
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.loop.close()
+
+bench = closing_fixture(Bench, "tmp_path")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from musterpoint.core.code import tools as module
 from musterpoint.core.code.tools import Execution, Output, Tools
 from musterpoint.core.processes.received_signals import Signals
 
+from ...fixtures import closing_fixture
 from .conftest import Bench
 
 
@@ -32,11 +33,7 @@ class Trial(Bench):
         return self.tools.run(Execution(words, os.environ, "/", **more), self.lines.append, show_stderr)
 
 
-@pytest.fixture
-def trial(tmp_path: Path) -> Iterator[Trial]:
-    made = Trial(tmp_path)
-    yield made
-    made.loop.close()
+trial = closing_fixture(Trial, "tmp_path")
 
 
 def test_output_comes_line_by_line(trial: Trial) -> None:
@@ -166,7 +163,7 @@ def test_all_work_has_a_limit(tmp_path: Path) -> None:
         trial.run("import time; time.sleep(60)")
     with pytest.raises(FetchError):
         trial.tools.poll()
-    trial.loop.close()
+    trial.close()
 
 
 def test_a_quiet_program_is_reported(trial: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def os_error(number: int) -> OSError:
         (errno.EACCES, "exec", "can't execute /code/tool: Permission denied (is it executable?)"),
         (errno.ENOEXEC, "exec", "can't execute /code/tool: Exec format error (a script needs a first line"),
         (errno.E2BIG, "exec", "can't execute /code/tool: Argument list too long (is a hyperparameter or a variable"),
+        (errno.EAGAIN, "fork", "muster: rank 3 on algo-2: no process can be started: Resource temporarily"),
+        (errno.EAGAIN, "fork", "--pids-limit"),
         (errno.ENOENT, "chdir", "can't enter the working directory /gone: No such file or directory"),
     ],
 )
@@ -48,21 +50,14 @@ def test_what_cannot_start(number: int, step: str, words: str) -> None:
     failure = cannot_start(PROCESS, os_error(number), step, HERE)
     assert failure.reason.startswith("muster: ")
     assert words in failure.reason
-    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
+    code, kind = (72, "infra") if step == "fork" else (64, "user")
+    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", code, "muster", kind)
     assert (failure.rank, failure.local_rank) == (3, 1)
 
 
 def test_a_secret_in_the_place_of_a_program_is_hidden() -> None:
     context = DiagnosisContext("algo-2", lambda text: text.replace(PROCESS.words[0], "***"))
     assert "can't execute ***: " in cannot_start(PROCESS, os_error(errno.ENOENT), "exec", context).reason
-
-
-def test_no_room_for_a_process() -> None:
-    failure = cannot_start(PROCESS, os_error(errno.EAGAIN), "fork", HERE)
-    assert failure.reason.startswith("muster: rank 3 on algo-2: no process can be started: Resource temporarily")
-    assert "--pids-limit" in failure.reason
-    assert (failure.code, failure.cause, failure.kind) == (72, "muster", "infra")
-    assert (failure.rank, failure.local_rank) == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from musterpoint.core.diagnosis.program_failures import (
     failure_of_rank,
     failure_of_service,
 )
-from musterpoint.core.diagnosis.retry import why_not_again
 from musterpoint.core.supervise.context import CodeDirectory
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))
@@ -108,11 +107,6 @@ def test_a_child_that_the_oom_killer_took_is_told_behind_who() -> None:
         "rank 5 (local rank 1) on algo-3, exit code 1",
         "the kernel's out-of-memory killer (OOM) ended a process there meanwhile",
     ]
-
-
-def test_a_worker_that_was_killed_is_as_a_rank_that_was() -> None:
-    failure = of("killedworker", 1)
-    assert (failure.kind, failure.code, why_not_again(failure)) == ("infra", 1, "")
 
 
 def test_what_a_rank_had_printed_when_it_was_told_to_end() -> None:

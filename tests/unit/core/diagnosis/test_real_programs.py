@@ -254,10 +254,7 @@ NOT_QUOTED = {
 
 @pytest.mark.parametrize("name", [*QUOTED, *NOT_QUOTED])
 def test_what_ended_the_program_leads_whatever_it_quotes(tmp_path: Path, name: str) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(WORKER + (QUOTED.get(name) or NOT_QUOTED[name]) + "\n")
-    ran = subprocess.run([sys.executable, program], capture_output=True)
-    context = DiagnosisContext("algo-1", files=CodeDirectory(str(tmp_path)))
-    first, second, *_ = failure_of_rank(RankEnd(0, 0, ran.returncode, 1.0, tail=ran.stderr), context).reason.split("\n")
+    end = ran(tmp_path, WORKER + (QUOTED.get(name) or NOT_QUOTED[name]) + "\n")
+    first, second, *_ = failure_of_rank(end, below(tmp_path)).reason.split("\n")
     assert re.fullmatch("RuntimeError: task 3 failed:?", first)
     assert second == "ValueError: bad label" if name in QUOTED else second != "ValueError: bad label" or "exit" in name

@@ -226,11 +226,7 @@ CASES = {
 
 @pytest.mark.parametrize(("files", "gigabytes"), CASES.values(), ids=CASES)
 def test_total(tmp_path: Path, files: dict[str, str], gigabytes: int) -> None:
-    for name, text in {**MACHINE, **files}.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert survey_memory(str(tmp_path)).total == gigabytes * GIB
+    assert survey_memory(tree(tmp_path, {**MACHINE, **files})).total == gigabytes * GIB
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

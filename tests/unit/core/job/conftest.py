@@ -1,4 +1,4 @@
-"""Input trees as a platform would make them, for the readers' tests."""
+"""Input trees as a platform would make them, and jobs by variables alone, for the readers' tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint.base.settings import from_environ
+from musterpoint.core.job.model import Job
+from musterpoint.core.job.read import read_job
+
 TWO_HOSTS = {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth0"}
+
+
+def read(environ: dict[str, str], **options: object) -> Job:
+    """The job of a program that is launched with these variables and options, where there is no tree."""
+    return read_job(environ, from_environ(environ, options), "/nowhere", "train.py")
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, from_environ
-from musterpoint.core.job.model import Job
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.read import read_job
 
+from .conftest import read
 from .test_slurm import OF_ONE, PER_SLOT, SRUN
 
 ONE = {**SRUN, **OF_ONE}
@@ -17,11 +17,6 @@ WHOLE = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "fa-1", "MASTER_PORT": 
 """What a script gives to the step of each node (AWS: 2.train-mpt-manual-distributed.sbatch)."""
 INDEXED = {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "MUSTER_NNODES": "2"}
 SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
-
-
-def read(environ: dict[str, str], **options: object) -> Job:
-    settings = from_environ(environ, options)
-    return read_job(environ, settings, "/nowhere", "train.py")
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,11 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import from_environ
-from musterpoint.core.job.model import Job
 from musterpoint.core.job.other_platforms import PLATFORMS
 from musterpoint.core.job.platforms.azureml import SIGNS as AZUREML_SIGNS
-from musterpoint.core.job.read import read_job
 
 from . import test_azureml, test_kubernetes, test_rosters, test_toolkit_env
+from .conftest import read
 from .test_slurm import SRUN
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
@@ -74,10 +72,6 @@ WORLDS: dict[str, tuple[dict[str, str], str, str, int]] = {
         "slurm", "n1", 1,
     ),
 }  # fmt: skip
-
-
-def read(environ: dict[str, str]) -> Job:
-    return read_job(environ, from_environ(environ), "/nowhere", "train.py")
 
 
 @pytest.mark.parametrize("name", WORLDS)

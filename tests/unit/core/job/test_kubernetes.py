@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, from_environ
-from musterpoint.core.job.model import Job
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.read import read_job
+
+from .conftest import read
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 INDEXED = {**POD, "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "MUSTER_NNODES": "3"}
@@ -38,10 +39,6 @@ ELASTIC = {
     "HOSTNAME": "job-worker-1",
 }  # fmt: skip
 NODES, PODS = "tj-node-0-0.tj tj-node-0-1.tj", "job-master-0 job-worker-0 job-worker-1"
-
-
-def read(environ: dict[str, str], base: str = "/nowhere") -> Job:
-    return read_job(environ, from_environ(environ), base, "train.py")
 
 
 READ = [

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import Settings, from_environ
+from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms, rosters
-from musterpoint.core.job.model import Job
 from musterpoint.core.job.platform import RankPlace
 from musterpoint.core.job.platforms import awsbatch, determined, pbs
 from musterpoint.core.job.read import read_job
+
+from .conftest import read
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 SKY = {
@@ -84,10 +85,6 @@ COUNTED: dict[str, tuple[dict[str, str], str, int, int | None, str]] = {
     "nomad": (NOMAD, "llama-train", 2, 1, "10.0.0.7"),
 }
 RECORDED = {name: row[0] for name, row in (*COUNTED.items(), *NAMED.items())}
-
-
-def read(environ: dict[str, str]) -> Job:
-    return read_job(environ, from_environ(environ), "/nowhere", "train.py")
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Mapping, get_args
@@ -33,6 +32,7 @@ from musterpoint.core.launch.plan import (
 from musterpoint.core.launch.table import every, find
 from musterpoint.core.rollcall.roster import Roster, Seat
 
+from ...running import result_of
 from .conftest import Planner
 
 
@@ -262,10 +262,8 @@ def test_the_stub_is_read_from_where_the_variable_says(tmp_path: Path) -> None:
     stub = tmp_path / "stub"
     stub.write_text("import sys\nprint(sys.argv, sys.flags.isolated, sys.flags.no_site)\n")
     argv = through_stub(sys.executable, ["train.py", "--lr", "a b"])
-    done = subprocess.run(
-        argv, env={**os.environ, "MUSTER_STUB": str(stub)}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['-c', '--', 'train.py', '--lr', 'a b'] 1 1\n"
+    done = result_of(argv, {**os.environ, "MUSTER_STUB": str(stub)})
+    assert done.stdout == "['-c', '--', 'train.py', '--lr', 'a b'] 1 1\n", done.stderr
 
 
 def test_words_and_arguments_are_the_same() -> None:

@@ -24,6 +24,7 @@ from musterpoint.core.processes.control_socket import (
 )
 from musterpoint.core.processes.private_folder import private_folder
 
+from ...fixtures import closing_fixture
 from ...turning import turn_until
 
 
@@ -69,10 +70,7 @@ class Listening:
         self.loop.close()
 
 
-@pytest.fixture
-def listening() -> Iterator[Listening]:
-    with contextlib.closing(Listening()) as listening:
-        yield listening
+listening = closing_fixture(Listening)
 
 
 def test_lines_come_whole_however_they_travel(listening: Listening) -> None:

@@ -16,6 +16,8 @@ from musterpoint.base.loop import READ, Loop
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.signal_once import SignalOnce
 
+from ...running import result_of
+
 LAUNCHER = """
 import os, signal, sys, time
 
@@ -80,9 +82,7 @@ tree.kill_below(os.getpid())
     ],
 )
 def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, how], env=environ, capture_output=True, text=True, timeout=500, check=False
-    )
+    done = result_of([sys.executable, "-c", LAUNCHER, how], environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] in said
 
@@ -102,9 +102,7 @@ child.wait()
 
 
 def test_known_children_are_no_orphans(environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KNOWN], env=environ, capture_output=True, text=True, timeout=500, check=False
-    )
+    done = result_of([sys.executable, "-c", KNOWN], environ)
     assert done.stdout == "False None\n", done.stderr
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from musterpoint.core.processes import tree
 
+from ...running import result_of
+
 Pipes = dict[tuple[int, int], int]
 
 
@@ -168,10 +170,8 @@ def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
     )
     as_pid_1 = f"import os; os.getpid = lambda: 1; {code}"
     for program, imported in ((code, True), (as_pid_1, False)):
-        said = subprocess.run(
-            [sys.executable, "-c", program], env=environ, check=True, capture_output=True, timeout=500
-        )
-        assert said.stdout.decode().split() == ["True", str(imported)]
+        said = result_of([sys.executable, "-c", program], environ)
+        assert said.stdout.split() == ["True", str(imported)], said.stderr
 
 
 CHILD = """

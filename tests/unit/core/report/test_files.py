@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
@@ -19,6 +18,8 @@ from musterpoint.core.report import files
 from musterpoint.core.report.files import OutcomeRecord
 from musterpoint.core.report.output_directory import RESERVED, OutputDirectory
 from musterpoint.core.supervise.state import Outcome
+
+from ...fixtures import closing_fixture
 
 FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0))
 DONE = Outcome(0)
@@ -31,12 +32,8 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(output=str(output), failure=str(output / "failure"), success=str(output / "success"))
 
 
-@pytest.fixture
-def output(paths: Paths) -> Iterator[OutputDirectory]:
-    """As the entry point makes it at its start."""
-    output = OutputDirectory(paths)
-    yield output
-    output.close()
+output = closing_fixture(OutputDirectory, "paths")
+"""As the entry point makes it at its start."""
 
 
 def written(paths: Paths) -> dict[str, str]:

@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
 
@@ -18,7 +18,8 @@ from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import PATIENCE, TIMEOUTS, connect, free_port, replies
+from ...fixtures import closing_fixture
+from ...meeting import PATIENCE, TIMEOUTS, all_done, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
 SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
@@ -26,15 +27,8 @@ Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "another", (), "127.0.0.1")
 
 
-def pair(start: Start, **options: Any) -> tuple[Any, Any]:
-    hosts = start(1, 2, **options), start(2, 2, **options)
-    for host in hosts:
-        host.gathered()
-    return hosts
-
-
 def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     for resume in (
@@ -52,7 +46,7 @@ def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
 
 @pytest.mark.parametrize("nonce", ["", "nonce"])
 def test_a_token_alone_resumes_nothing_where_there_is_a_secret(start: Start, port: int, nonce: str) -> None:
-    leader, worker = pair(start, secret=SECRET)
+    leader, worker = gathered(start, 2, secret=SECRET)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     with connect(port) as ghost:
@@ -78,43 +72,37 @@ def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) 
 
 
 @pytest.mark.parametrize(
-    "hello",
-    [HELLO._replace(host="algo-9"), HELLO._replace(offer=HELLO.offer._replace(job="another"))],
-    ids=["host", "job"],
+    ("hello", "address"),
+    [
+        (HELLO._replace(host="algo-9"), "127.0.0.1"),
+        (HELLO._replace(offer=HELLO.offer._replace(job="another")), "127.0.0.1"),
+        (HELLO, "127.0.0.5"),
+    ],
+    ids=["host", "job", "address"],
 )
-def test_other_hosts_and_jobs_are_refused_in_words_that_tell_nothing(start: Start, port: int, hello: Hello) -> None:
-    leader, _ = pair(start)
-    with connect(port) as stranger:
+def test_others_are_refused_in_words_that_tell_nothing(start: Start, port: int, hello: Hello, address: str) -> None:
+    """Other hosts, other jobs, and who only says from another address that it is a host of this one."""
+    leader, _ = gathered(start, 2)
+    with connect(port, address) as stranger:
         stranger.sendall(hello.pack())
         assert replies(stranger) == [{"t": "refused", "reason": NO_SEAT}]
     assert leader.events == []
 
 
-def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_lost(start: Start, cable: Any) -> None:
-    hosts = [
-        start(number, 3, timeouts=SHORT_ASK, **({"port": cable.port} if number == 2 else {})) for number in (1, 2, 3)
-    ]
-    for host in hosts:
-        host.gathered()
-    cable.freeze()
-    anew = start(2, 3)
-    assert "job has already started with an earlier start of algo-2" in str(anew.failed())
-    for host in (hosts[0], hosts[2]):
-        assert host.event(PeerLost).why == "it was started anew while the job ran"
-
-
-def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> None:
-    hosts = [start(number, 3, secret=SECRET) for number in (1, 2, 3)]
-    for host in hosts:
-        host.gathered()
-    anew = start(2, 3, secret=SECRET)
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_a_host_started_anew_is_refused_and_the_old_one_lost(start: Start, cable: Any, secret: str) -> None:
+    """At once with a secret; else when the earlier one doesn't answer."""
+    hosts = gathered(start, 3, cable, secret=secret, timeouts=TIMEOUTS if secret else SHORT_ASK)
+    if not secret:
+        cable.freeze()
+    anew = start(2, 3, secret=secret)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
     for host in (hosts[0], hosts[2]):
         assert host.event(PeerLost).why == "it was started anew while the job ran"
 
 
 def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers(start: Start, port: int) -> None:
-    leader, worker = pair(start, timeouts=SHORT_ASK)
+    leader, worker = gathered(start, 2, timeouts=SHORT_ASK)
     for number in range(20):
         with connect(port) as impostor:
             impostor.sendall(HELLO._replace(incarnation=f"i{number}").pack())
@@ -131,16 +119,8 @@ def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers
     assert not leader.has(PeerLost)
 
 
-def test_who_only_says_so_from_another_address_ends_nobodys_session(start: Start, port: int) -> None:
-    leader, _ = pair(start)
-    with connect(port, "127.0.0.5") as impostor:
-        impostor.sendall(HELLO.pack())
-        assert replies(impostor) == [{"t": "refused", "reason": NO_SEAT}]
-    assert leader.events == []
-
-
 def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
-    leader, _ = pair(start)
+    leader, _ = gathered(start, 2)
     session = leader.roster.session
     token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     moments = len(leader.moments)
@@ -269,11 +249,7 @@ def forged_with_an_old_mark(relay: Relay, sender: int, frame: bytes) -> list[tup
     return [(1 - sender, wire.frame(frame[4:20] + payload)), (1 - sender, frame)]
 
 
-@pytest.fixture
-def relay(port: int) -> Iterator[Relay]:
-    made = Relay(port)
-    yield made
-    made.close()
+relay = closing_fixture(Relay, "port")
 
 
 @pytest.mark.parametrize(
@@ -282,10 +258,7 @@ def relay(port: int) -> Iterator[Relay]:
     ids=lambda f: f.__name__,
 )
 def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Relay, evil: Evil) -> None:
-    options = {"secret": SECRET, "timeouts": SHORT_HELLO}
-    hosts = [start(1, 3, **options), start(2, 3, port=relay.port, **options), start(3, 3, **options)]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3, relay, secret=SECRET, timeouts=SHORT_HELLO)
     relay.evil = evil
     for number in range(3):
         for host in hosts:
@@ -295,10 +268,8 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
     for host in hosts:
         host.wait(lambda host=host: len(host.heard(Arrived)) >= 3)
         assert host.heard(Arrived) == [Arrived(f"point {number}") for number in range(3)]
+    all_done(hosts)
     for host in hosts:
-        host.say("done", 0)
-    for host in hosts:
-        host.event(AllDone)
         assert {type(event) for event in host.events} <= {Arrived, PeerBack, AllDone}
         assert "internal-error" not in host.moments
 

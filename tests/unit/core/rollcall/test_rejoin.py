@@ -14,7 +14,7 @@ from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRe
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import OFFER, SHORT_CUT
+from ...meeting import OFFER, SHORT_CUT, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -27,13 +27,9 @@ def secret(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
+def trio(start: Start, cable: Any, **options: Any) -> list[Any]:
     """The leader, a worker behind the cable, and another; the first two attempts' failures are left out."""
-    given = {**OPTIONS, **options}
-    hosts = start(1, 3, **given), start(2, 3, port=cable.port, **given), start(3, 3, **given)
-    for host in hosts:
-        host.gathered()
-    return hosts
+    return gathered(start, 3, cable, **{**OPTIONS, **options})
 
 
 def lose(cable: Any, leader: Any, other: Any) -> None:
@@ -71,9 +67,7 @@ def test_a_host_started_anew_has_its_seat_in_the_next_attempt(start: Start, cabl
     # the new session is one like the others
     for host in (leader, again, other):
         host.events.clear()
-        host.say("done", 0)
-    for host in (leader, again, other):
-        host.event(AllDone)
+    all_done((leader, again, other))
 
 
 def test_its_own_session_is_over_at_once_with_proof_and_else_when_it_does_not_answer(

@@ -17,7 +17,7 @@ from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
 from musterpoint.core.rollcall.roster import Offer, Participant
 
 from ....ports import unheld
-from ...meeting import EVER, LONG_NOTICE, TIMEOUTS
+from ...meeting import EVER, LONG_NOTICE, TIMEOUTS, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -102,17 +102,12 @@ def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
 
 
 def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
-    hosts = [start(number, 3) for number in (1, 2, 3)]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 3)
     hosts[1].say("stopping", 15)
     for host in (hosts[0], hosts[2]):
         assert host.event(StopAll) == StopAll("algo-2", 15)
     hosts[2].say("stopping", 15)  # its own platform's stop comes a little later: no news
-    for host in hosts:
-        host.say("done", 143)
-    for host in hosts:
-        host.event(AllDone)
+    all_done(hosts, 143)
     assert not hosts[1].has(StopAll)
 
 
@@ -171,9 +166,7 @@ def test_a_secret_that_only_the_leader_has(start: Start) -> None:
 
 @pytest.mark.parametrize(("secret", "warned"), [("hush", True), (SECRET, False), ("", False)])
 def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: bool) -> None:
-    hosts = [start(number, 2, secret=secret) for number in (1, 2)]
-    for host in hosts:
-        host.gathered()
+    hosts = gathered(start, 2, secret=secret)
     said = [line for host in hosts for line in host.said if "token_hex" in line]
     assert len(said) == warned
     assert not any("--secret has 4" not in line for line in said)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import RollCallError, StoppedEarly, UsageError
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.peers import AllDone, PeerLost
+from musterpoint.core.channel.peers import PeerLost
 from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.hello import EXPANDED, NO_SEAT, PLACE_TAKEN, TOO_MANY, Hello
 from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer
 
 from ....ports import free_port
-from ...meeting import LONG_NOTICE, OFFER, TIMEOUTS, Host, connect, read_to_end
+from ...meeting import LONG_NOTICE, OFFER, TIMEOUTS, Host, all_done, connect, read_to_end
 
 SECRET = "an example of a secret"
 SECRETS = pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
@@ -53,10 +53,7 @@ def test_seats_go_by_node_rank_and_names_come_from_the_hosts(begin: Begin, secre
     assert {roster.master_address for roster in rosters} == {"127.0.0.1"}
     warned = [text for host in hosts for text in host.warnings]
     assert [text.count("set MUSTER_SECRET") for text in warned] == ([] if secret else [1])
-    for host in hosts:
-        host.say("done", 0)
-    for host in hosts:
-        host.event(AllDone)
+    all_done(hosts)
 
 
 @SECRETS
@@ -179,10 +176,7 @@ def test_a_host_too_many_is_refused_and_the_job_goes_on(begin: Begin, secret: st
     said = clash("late (127.0.0.1)", 1, "first (127.0.0.1)")
     assert (said if secret else PLACE_TAKEN) in str(begin("late", 2, 1, secret=secret).failed())
     hosts[0].wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in hosts[0].said)
-    for host in hosts:
-        host.say("done", 0)
-    for host in hosts:
-        host.event(AllDone)
+    all_done(hosts)
 
 
 def test_by_arrival_a_host_too_many_is_refused(begin: Begin) -> None:
@@ -202,10 +196,7 @@ def test_a_session_goes_on_after_the_connection_ended(begin: Begin, cable: Any, 
     worker.gathered()
     cable.snap()
     worker.wait(lambda: "session-resumed" in worker.moments)
-    for host in (leader, worker):
-        host.say("done", 0)
-    for host in (leader, worker):
-        host.event(AllDone)
+    all_done((leader, worker))
 
 
 @SECRETS
@@ -258,9 +249,7 @@ def test_hostile_hellos_take_no_seat_and_end_nothing(begin: Begin, started: bool
     assert all(text.isprintable() for text in leader.said)
     for host in hosts:
         host.gathered()
-        host.say("done", 0)
-    for host in hosts:
-        host.event(AllDone)
+    all_done(hosts)
 
 
 @pytest.mark.parametrize("seat", [0, 2, -1, "1", None])

@@ -5,67 +5,42 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
-from musterpoint.base.failure import Failure
-from musterpoint.base.loop import Loop
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
-from musterpoint.core.processes.control_socket import Connection, address_of
-from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise import mpi_exits
-from musterpoint.core.supervise.events import (
-    Broken,
-    LocalEvent,
-    RankEnded,
-    ServiceOrLauncherEnded,
-    ServiceOrLauncherStarted,
-    SessionOpened,
-)
+from musterpoint.core.supervise.events import RankEnded, ServiceOrLauncherEnded, ServiceOrLauncherStarted, SessionOpened
 from musterpoint.core.supervise.host_processes import HostProcesses
 
-from .bench import context_for
+from ...fixtures import closing_fixture
+from .bench import WithProcesses, context_for, service
 
 PLAN = LaunchPlan(
     "torchrun", "algo-1", (ProcessPlan("launcher", "torchrun", (Argument("sleep"), Argument("600"))),), (), 2, 2, 0, "/"
 )
 
 
-class Bench:
+class Bench(WithProcesses):
     """Processes of a host whose launcher sleeps; the tests are its stubs."""
 
     def __init__(self, plan: LaunchPlan = PLAN) -> None:
-        self.loop = Loop()
-        self.read, self.write = os.pipe()
-        self.pump = Pump(out_fd=self.write, err_fd=self.write)
-        self.events: list[LocalEvent] = []
+        super().__init__()
         self.started: list[str] = []
         context = context_for(self.loop, self.pump, self.record)
         self.processes = HostProcesses(context, self.events.append, lambda connection, line: False)
         self.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
-        self.stubs: list[socket.socket] = []
 
     def record(self, event: str, /, **facts: Any) -> None:
         if event.endswith("-started") and "name" in facts:
             self.started.append(facts["name"])
 
-    def stub(self, line: str) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(500)
-        self.stubs.append(sock)
-        sock.connect(address_of(self.processes.control_socket.address))
-        self.say(sock, f"{self.processes.control_socket.token}\n{line}")
-        return sock
-
     def say(self, sock: socket.socket, line: str) -> None:
         sock.sendall(line.encode() + b"\n")
         self.turn()
-
-    def turn(self) -> None:
-        for _ in range(3):
-            self.loop.turn(0.02)
 
     def go(self, sock: socket.socket) -> None:
         data, descriptors, _flags, _address = socket.recv_fds(sock, 16, 4)
@@ -74,35 +49,13 @@ class Bench:
             os.close(fd)
 
     @property
-    def broken(self) -> list[Failure]:
-        return [event.failure for event in self.events if isinstance(event, Broken)]
-
-    @property
     def ends(self) -> list[tuple[tuple[int, int], int]]:
         """Keys and codes of the ranks that have ended."""
         ended = [event for event in self.events if isinstance(event, RankEnded)]
         return [(event.key, event.failure.code if event.failure else 0) for event in ended]
 
-    def close(self) -> None:
-        for sock in self.stubs:
-            sock.close()
-        self.processes.kill()
-        self.pump.drain(5)
-        while self.processes.remaining:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-            self.processes.reap()
-        self.processes.reap()
-        self.processes.close()
-        self.loop.close()
-        os.close(self.read)
-        os.close(self.write)
 
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.close()
+bench = closing_fixture(Bench)
 
 
 def test_a_session_says_what_it_will_bring(bench: Bench) -> None:
@@ -130,7 +83,7 @@ NO_STUBS = (
 @pytest.mark.parametrize("line", NO_STUBS)
 def test_what_no_stub_says_ends_its_own_connection(bench: Bench, line: str) -> None:
     """The rank is then one whose stub was lost; the other goes on."""
-    first, second = (bench.stub(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
+    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
     bench.go(first)
     bench.go(second)
     bench.say(first, line.replace("OURS", str(os.getpid())))
@@ -149,20 +102,20 @@ def test_what_no_stub_says_ends_its_own_connection(bench: Bench, line: str) -> N
      f"rank 0 0 2 {'9' * 5000} 0", "rank 0 0 2 77 5", "inner 1", "start 0 zz", "GET / HTTP/1.1", "\0"],
 )  # fmt: skip
 def test_who_says_no_first_line_of_ours_is_sent_away(bench: Bench, line: str) -> None:
-    assert bench.stub(line).recv(1) == b""
+    assert bench.call(line).recv(1) == b""
     assert bench.ends == bench.broken == []
-    bench.go(bench.stub(f"rank 0 0 2 {os.getppid()} 0"))
+    bench.go(bench.call(f"rank 0 0 2 {os.getppid()} 0"))
 
 
 def test_another_world_than_planned(bench: Bench) -> None:
-    bench.stub("rank 0 0 1 77 0")
+    bench.call("rank 0 0 1 77 0")
     assert [failure.code for failure in bench.broken] == [72]
     assert "world of 1 rank(s), but 2 were planned" in bench.broken[0].reason
 
 
 def test_a_rank_that_comes_too_late(bench: Bench) -> None:
     bench.processes.is_ending = True
-    assert bench.stub("rank 0 0 2 78 0").recv(16) == b""
+    assert bench.call("rank 0 0 2 78 0").recv(16) == b""
 
 
 UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77 0", "a slot that is taken": "rank 0 0 2 78 0"}
@@ -171,8 +124,8 @@ UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77 0", "a slot that is tak
 @pytest.mark.parametrize("which", UNPLANNED)
 def test_a_rank_that_nobody_planned_here(bench: Bench, which: str) -> None:
     """Its stub is kept waiting, or its launcher would talk of it before we have ended everything."""
-    bench.go(bench.stub("rank 0 0 2 77 0"))
-    stub = bench.stub(UNPLANNED[which])
+    bench.go(bench.call("rank 0 0 2 77 0"))
+    stub = bench.call(UNPLANNED[which])
     assert [failure.code for failure in bench.broken] == [72]
     assert "on algo-1, where 2 rank(s) were planned" in bench.broken[0].reason
     stub.settimeout(0.1)
@@ -182,7 +135,7 @@ def test_a_rank_that_nobody_planned_here(bench: Bench, which: str) -> None:
 
 
 def test_a_stub_that_leaves_before_its_program_ran(bench: Bench) -> None:
-    sock = bench.stub("rank 0 0 2 77 0")
+    sock = bench.call("rank 0 0 2 77 0")
     bench.go(sock)
     sock.close()
     bench.turn()
@@ -192,10 +145,6 @@ def test_a_stub_that_leaves_before_its_program_ran(bench: Bench) -> None:
 def test_ranks_that_never_came_are_given_up(bench: Bench) -> None:
     bench.processes.signal_ranks(15, 500.0)
     assert bench.ends == [((0, 0), 0), ((0, 1), 0)]
-
-
-def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
-    return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
 
 
 def end_of_service(bench: Bench, plan: LaunchPlan) -> ServiceOrLauncherEnded:
@@ -280,7 +229,7 @@ MPI = PLAN._replace(launcher="mpi", under_mpi=True, processes=(PLAN.processes[0]
 
 def of_two(bench: Bench) -> tuple[socket.socket, socket.socket]:
     """The stubs of two running ranks."""
-    first, second = (bench.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
+    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock in (first, second):
         bench.go(sock)
         bench.say(sock, f"started {os.getppid()}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,16 +15,16 @@ from musterpoint.core.channel.peers import StartAsked, Started, StartEnded
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.processes.control_socket import Connection, address_of
-from musterpoint.core.processes.pump import Pump
+from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
-from musterpoint.core.supervise.events import Broken, LocalEvent, ServiceOrLauncherEnded, ServiceOrLauncherStarted
+from musterpoint.core.supervise.events import ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.mpi_daemons import MpiDaemons, find
 
+from ...fixtures import closing_fixture
 from ...turning import turn_until
-from .bench import context_for
+from .bench import WithProcesses, context_for
 
 PLAN = LaunchPlan("mpi", "algo-1", (), (), 0, 4, 0, "/", daemons=("orted",))
 SEATS = (Seat("algo-1", "10.77.1.1", 1), Seat("algo-2", "10.77.1.2", 1), Seat("worker.x.example", "fd00::3", 1))
@@ -60,18 +60,14 @@ def executable(path: Path) -> Path:
     return path
 
 
-class Host:
+class Host(WithProcesses):
     """A host with its processes and MPI daemons; the tests are its agents and its other hosts."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.bin = folder / "bin"
         executable(self.bin / "mpirun")  # the host's MPI is the one whose daemons the tests write
         self.environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "TMPDIR": str(folder)}
-        self.loop = Loop()
-        self.read, self.write = os.pipe()
-        self.pump = Pump(out_fd=self.write, err_fd=self.write)
-        self.events: list[LocalEvent] = []
-        self.agents: list[socket.socket] = []
         self.peers = FakePeers(self.loop)
         context = context_for(self.loop, self.pump)
         self.processes = HostProcesses(context, self.events.append, self.take_connection)
@@ -92,20 +88,7 @@ class Host:
         self.daemons.plan_started()
 
     def agent(self, host: str, *words: str) -> socket.socket:
-        return self.connected("start 0 " + " ".join(word.encode().hex() or "-" for word in (host, *words)))
-
-    def connected(self, line: str) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(500)
-        self.agents.append(sock)
-        sock.connect(address_of(self.processes.control_socket.address))
-        sock.sendall(f"{self.processes.control_socket.token}\n{line}\n".encode())
-        self.turn()
-        return sock
-
-    def turn(self, times: int = 3) -> None:
-        for _ in range(times):
-            self.loop.turn(0.02)
+        return self.call("start 0 " + " ".join(word.encode().hex() or "-" for word in (host, *words)))
 
     def until(self, what: str) -> tuple[Any, ...]:
         """The first thing of this kind that was said to the other hosts."""
@@ -116,38 +99,12 @@ class Host:
         self.turn()
         return agent.recv(65536).decode()
 
-    def output(self) -> str:
-        self.pump.drain(5)
-        os.close(self.write)
-        self.write = -1
-        with open(self.read, closefd=False) as file:
-            return file.read()
-
-    @property
-    def broken(self) -> list[str]:
-        return [event.failure.reason for event in self.events if isinstance(event, Broken)]
-
     def close(self) -> None:
-        for sock in self.agents:
-            sock.close()
-        self.processes.kill()
-        while self.processes.remaining:
-            self.loop.turn(0.5)
-        self.processes.reap()
         self.signals.close()
-        self.pump.drain(5)
-        self.processes.close()
-        self.loop.close()
-        for fd in (self.read, self.write):
-            if fd >= 0:
-                os.close(fd)
+        super().close()
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    host = Host(tmp_path)
-    yield host
-    host.close()
+host = closing_fixture(Host, "tmp_path")
 
 
 def said(text: str) -> tuple[int, str]:
@@ -196,7 +153,8 @@ def test_a_daemon_that_never_ran_ends_the_job_with_what_was_said_about_it(host: 
     agent = host.agent("algo-2", "orted")
     host.daemons.start_ended(StartEnded("algo-2", host.peers.said[0][2], 127, "orted is not there"))
     assert said(host.hear(agent)) == (127, "orted is not there")
-    assert host.broken == ["muster: mpirun's daemon could not be started on algo-2: orted is not there"]
+    (failure,) = host.broken
+    assert failure.reason == "muster: mpirun's daemon could not be started on algo-2: orted is not there"
 
 
 def test_a_host_that_is_none_of_the_jobs(host: Host) -> None:
@@ -208,7 +166,7 @@ def test_a_host_that_is_none_of_the_jobs(host: Host) -> None:
 def test_words_that_cannot_be_sent(host: Host) -> None:
     host.open()
     assert said(host.hear(host.agent("algo-2", ""))) == (255, "no words")
-    assert said(host.hear(host.connected("start 0 616c676f2d32 ff")))[0] == 255, "no text"
+    assert said(host.hear(host.call("start 0 616c676f2d32 ff")))[0] == 255, "no text"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +176,7 @@ def test_words_that_cannot_be_sent(host: Host) -> None:
 )  # fmt: skip
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
-    assert host.connected(line).recv(10) == b""
+    assert host.call(line).recv(10) == b""
 
 
 def test_an_agent_may_have_left_before_its_answer(host: Host) -> None:
@@ -252,7 +210,8 @@ def test_a_daemon_is_started_with_the_plans_environment(host: Host) -> None:
     assert text.splitlines() == ["-mca $(id) 0 stub", "oh"]
     ended = [event for event in host.events if isinstance(event, ServiceOrLauncherEnded)]
     assert [(event.name, event.role, event.vital) for event in ended] == [("orted", "launcher", True)]
-    assert "-mca $(id) 0 stub" in host.output()
+    host.pump.drain(5)
+    assert "-mca $(id) 0 stub" in host.output
 
 
 def test_only_the_end_of_what_it_wrote_travels(host: Host) -> None:

@@ -11,29 +11,25 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.base.failure import Failure
-from musterpoint.base.loop import Loop
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.diagnosis.traceback import Raised
 from musterpoint.core.processes.control_socket import Connection
-from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import LARGEST, CodeDirectory
 from musterpoint.core.supervise.events import LocalEvent, RankEnded
 from musterpoint.core.supervise.ranks import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
-from .bench import context_for
+from .bench import Piped, context_for
 
 ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
 
 
-class Slot:
+class Slot(Piped):
     """One expected rank with a stub of its own; the program is a process that sleeps."""
 
     def __init__(self, mpi: bool = True, prints_abort: bool = False) -> None:
-        self.loop = Loop()
-        self.read, self.write = os.pipe()
-        self.pump = Pump(out_fd=self.write, err_fd=self.write)
+        super().__init__()
         self.events: list[LocalEvent] = []
         self.records: list[str] = []
         self.oom = 0
@@ -42,8 +38,8 @@ class Slot:
         self.ranks = Ranks(context, ServicesAndLaunchers(once), once, self.events.append)
         self.ranks.expect([(0, 0)])
         self.program = subprocess.Popen(["sleep", "600"])
-        self.output, err = self.pump.open(0)
-        assert err == self.output, "one pipe for both, as our own outputs are one"
+        self.stdout, err = self.pump.open(0)
+        assert err == self.stdout, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
         self.rank = Rank((0, 0), 0, "", connection, 1, mpi, prints_abort)
         self.ranks.add(self.rank)
@@ -53,7 +49,7 @@ class Slot:
         self.records.append(event)
 
     def says(self, text: bytes) -> None:
-        os.write(self.output, text)
+        os.write(self.stdout, text)
 
     @property
     def end(self) -> tuple[int, str, str]:
@@ -66,12 +62,10 @@ class Slot:
     def close(self) -> None:
         self.program.kill()
         self.program.wait()
-        os.close(self.output)
+        os.close(self.stdout)
         self.pump.drain(5)
         self.ranks.close()
-        self.loop.close()
-        os.close(self.read)
-        os.close(self.write)
+        super().close()
 
 
 @pytest.fixture
@@ -188,21 +182,15 @@ def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stoppi
     assert (event.cut_short and event.cut_short.reason.partition("\n")[0]) == said
 
 
-def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
-    assert not slot.ranks.oom_struck(-9)
+@pytest.mark.parametrize(("status", "code"), [(-9, 137), (1, 1)], ids=["the rank", "its child"])
+def test_a_kernels_kill_is_known_by_its_count(slot: Slot, status: int, code: int) -> None:
+    assert not slot.ranks.oom_struck(status)
     slot.oom = 1
-    assert slot.ranks.oom_struck(-9)
-    assert slot.ranks.oom_struck(1), "its child may have been the one"
+    assert slot.ranks.oom_struck(status)
     assert not slot.ranks.oom_struck(0)
-    slot.ranks.ended(slot.rank, -9)
-    assert slot.end[:2] == (137, "oom")
-
-
-def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
-    slot.oom = 1
-    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
-    slot.ranks.ended(slot.rank, 1)
-    assert slot.end[:2] == (1, "oom")
+    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n" if status == 1 else b"")
+    slot.ranks.ended(slot.rank, status)
+    assert slot.end[:2] == (code, "oom")
 
 
 def test_who_is_missing(slot: Slot) -> None:

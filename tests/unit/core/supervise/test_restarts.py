@@ -16,6 +16,8 @@ import pytest
 from musterpoint.core.supervise import restarts
 from musterpoint.core.supervise.restarts import fingerprint, progress
 
+from ...job_tree import write_tree
+
 PROGRAM = """
 import os, signal, sys, time
 
@@ -29,12 +31,8 @@ class Job:
 
     def __init__(self, base: Path, environ: dict[str, str]) -> None:
         self.base, self.environ = base, {**environ, "SAGEMAKER_BASE_DIR": str(base)}
-        config = base / "input" / "config"
-        for folder in (config, base / "code", base / "checkpoints"):
-            folder.mkdir(parents=True)
-        (config / "hyperparameters.json").write_text('{"sagemaker_program": "train.py"}')
-        (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
-        (config / "inputdataconfig.json").write_text("{}")
+        write_tree(base, {"sagemaker_program": "train.py"})
+        (base / "checkpoints").mkdir()
         self.said = self.printed = ""
 
     def start(self, body: str, **options: str) -> subprocess.Popen[str]:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
-from musterpoint.base.loop import READ, Loop
+from musterpoint.base.loop import READ
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
 from musterpoint.core.channel.topic import Topic
@@ -20,7 +20,6 @@ from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.core.processes import tree
-from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise import events as ev
@@ -28,7 +27,7 @@ from musterpoint.core.supervise.state import Outcome, Rules
 from musterpoint.core.supervise.supervisor import Supervisor
 
 from ....left_behind import adopt_orphans, children
-from .bench import context_for
+from .bench import Piped, context_for, service
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 1),), "127.0.0.1", 7777, "algo-1")
 ENVIRON = {"PATH": os.environ.get("PATH", "/bin:/usr/bin")}
@@ -44,13 +43,12 @@ def shell(*scripts: str, cwd: str = "/") -> LaunchPlan:
     return LaunchPlan("ranks", "algo-1", processes, (), len(scripts), len(scripts), 0, cwd, unset=("GONE",))
 
 
-class Bench:
+class Bench(Piped):
     """A supervisor with signals and a pump that writes into a pipe; ``said`` and ``events`` are what it printed and
     recorded."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.read, self.write = os.pipe()
+        super().__init__()
         self.said: list[str] = []
         self.on_said: Callable[[str], Any] = lambda text: None
         self.events: list[str] = []
@@ -59,8 +57,7 @@ class Bench:
         self.environ = {**ENVIRON, "GONE": "1"}
 
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
-        pump = Pump(out_fd=self.write, err_fd=self.write)
-        context = context_for(self.loop, pump, self.record, self.say)
+        context = context_for(self.loop, self.pump, self.record, self.say)
         supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 500.0, **rules}), self.peers, ROSTER)
         self.signals.route_to(supervisor.on_signal)
         outcome = supervisor.run(plan, self.environ, refusal)
@@ -93,19 +90,9 @@ class Bench:
         end = os.open(fifo, os.O_RDWR)
         self.loop.watch(end, READ, heard)
 
-    @property
-    def output(self) -> str:
-        os.close(self.write)
-        self.write = -1
-        with open(self.read, closefd=False) as file:
-            return file.read()
-
     def close(self) -> None:
         self.signals.close()
-        self.loop.close()
-        for fd in (self.read, self.write):
-            if fd >= 0:
-                os.close(fd)
+        super().close()
 
 
 @pytest.fixture
@@ -203,10 +190,6 @@ def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
     assert failure.code == 72
     assert "torchrun ended before any of its ranks had come up (exit code 1)" in failure.reason
     assert "oh" in failure.reason
-
-
-def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
-    return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
 
 
 def beside(plan: LaunchPlan, *services: ProcessPlan) -> LaunchPlan:
@@ -341,8 +324,7 @@ def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, read
 
 
 def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
-    pump = Pump(out_fd=bench.write, err_fd=bench.write)
-    context = context_for(bench.loop, pump, bench.record, bench.said.append)
+    context = context_for(bench.loop, bench.pump, bench.record, bench.said.append)
     supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers, ROSTER)
     for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
         supervisor.on_event(event)

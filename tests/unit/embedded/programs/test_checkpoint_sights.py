@@ -24,9 +24,13 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "attempts")
 
 
+@pytest.fixture
+def sights(path: str) -> Sights:
+    return Sights(path, "run", 0)
+
+
 @pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
-def test_a_mark_may_come_after_its_attempt(path: str, anew: bool) -> None:
-    sights = Sights(path, "run", 0)
+def test_a_mark_may_come_after_its_attempt(path: str, sights: Sights, anew: bool) -> None:
     sights.begin(1, [saved(1), saved(2)])
     if anew:
         sights = Sights(path, "run", 1)
@@ -35,16 +39,14 @@ def test_a_mark_may_come_after_its_attempt(path: str, anew: bool) -> None:
     assert sights.attempt_of(saved(2)) == 0
 
 
-def test_a_mark_before_any_look_counts(path: str) -> None:
-    sights = Sights(path, "run", 0)
+def test_a_mark_before_any_look_counts(sights: Sights) -> None:
     sights.mark("checkpoint-1", 0)
     sights.begin(1, [saved(1)])
     assert sights.newest([saved(1)]) == [saved(1)]
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_mark_counts_only_for_what_its_attempt_saved(path: str, attempt: int) -> None:
-    sights = Sights(path, "run", 0)
+def test_a_mark_counts_only_for_what_its_attempt_saved(sights: Sights, attempt: int) -> None:
     sights.begin(1, [saved(1)])
     sights.mark("checkpoint-1", attempt)
     old, new = saved(1), saved(1, inode=2)
@@ -52,25 +54,22 @@ def test_a_mark_counts_only_for_what_its_attempt_saved(path: str, attempt: int) 
     assert (sights.attempt_of(old), sights.attempt_of(new)) == (0, 1)
 
 
-def test_a_mark_makes_no_half_file_whole(path: str) -> None:
+def test_a_mark_makes_no_half_file_whole(sights: Sights) -> None:
     """It counts when the file has got its end."""
-    sights = Sights(path, "run", 0)
     sights.mark("checkpoint-1", 0)
     assert not sights.newest([saved(1)._replace(lacks="rng_state_1.pth ends too early")])
     assert sights.newest([saved(1)]) == [saved(1)]
 
 
-def test_what_lies_here_over_two_attempts_is_the_firsts(path: str) -> None:
-    sights = Sights(path, "run", 0)
+def test_what_lies_here_over_two_attempts_is_the_firsts(sights: Sights) -> None:
     sights.begin(1, [saved(1)])
     sights.begin(2, [saved(1), saved(2)])
     assert [sights.attempt_of(each) for each in (saved(1), saved(2), saved(3))] == [0, 1, 2]
 
 
-def test_the_order_outlives_a_keeper(path: str) -> None:
+def test_the_order_outlives_a_keeper(path: str, sights: Sights) -> None:
     """A later attempt that begins from an earlier step saves lower numbers last."""
     first, second = saved(7, is_whole=True), saved(3, is_whole=True)
-    sights = Sights(path, "run", 0)
     sights.newest([first])
     sights.newest([second, first])
     sights.begin(1, [second, first])
@@ -78,9 +77,8 @@ def test_the_order_outlives_a_keeper(path: str) -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
-def test_what_an_attempt_left_is_older_than_what_the_next_one_saves(path: str, anew: bool) -> None:
+def test_what_an_attempt_left_is_older_than_what_the_next_one_saves(path: str, sights: Sights, anew: bool) -> None:
     """Whenever it becomes whole, and whatever its number is: at the end, or by a mark that came late."""
-    sights = Sights(path, "run", 0)
     sights.begin(1, [saved(2), saved(3)])
     if anew:
         sights = Sights(path, "run", 1)
@@ -104,9 +102,8 @@ def trained(weights: int, state: int, *more: str) -> Unit:
     return Unit("checkpoint-1", files, mark="checkpoint-1/trainer_state.json")
 
 
-def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str) -> None:
+def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str, sights: Sights) -> None:
     """An attempt saves a step of the one before again, or removes it."""
-    sights = Sights(path, "run", 0)
     assert sights.newest([trained(1, 1)]) and sights.newest([trained(1, 1, "README.md")])
     half, removed, again = trained(2, 1, "README.md"), trained(0, 1, "README.md"), trained(2, 2, "README.md")
     assert not sights.newest([half]) and not sights.newest([removed])
@@ -116,8 +113,7 @@ def test_what_is_written_over_under_its_old_mark_is_not_whole(path: str) -> None
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["the-same-keeper", "another-keeper"])
-def test_a_file_of_another_rank_may_be_written_over_after_the_mark(path: str, anew: bool) -> None:
-    sights = Sights(path, "run", 0)
+def test_a_file_of_another_rank_may_be_written_over_after_the_mark(path: str, sights: Sights, anew: bool) -> None:
     early, late, next_one = trained(2, 2), trained(2, 2), trained(2, 2)
     for unit, inode in ((early, 1), (late, 2), (next_one, 3)):
         unit.files["checkpoint-1/rng_state_1.pth"] = Facts(10, 5, 5, inode)
@@ -136,18 +132,16 @@ def several(name: str, **inodes: int) -> Unit:
     return Unit(name, {f"step-1/{each}": Facts(10, 5, 5, inode) for each, inode in inodes.items()})
 
 
-def test_a_folder_that_is_being_removed_is_not_saved_again(path: str) -> None:
-    sights = Sights(path, "run", 0)
+def test_a_folder_that_is_being_removed_is_not_saved_again(sights: Sights) -> None:
     assert sights.newest([several("step-1", a=1, b=1)])
     assert not sights.newest([several("step-1", a=2, b=1)]), "half of it is of another attempt"
     assert not sights.newest([several("step-1", a=1)])
 
 
 def test_files_that_are_saved_one_by_one_come_and_go_and_none_is_missed(
-    path: str, monkeypatch: pytest.MonkeyPatch
+    sights: Sights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Lightning's do, and ``model.pt`` and ``optim.pt``."""
-    sights = Sights(path, "run", 0)
     assert sights.newest([several("step-1/*.ckpt", best1=1, last=1)])
     assert sights.newest([several("step-1/*.ckpt", best1=1, last=2)])
     assert sights.newest([several("step-1/*.ckpt", best2=1, last=2)]), "another best one is there"

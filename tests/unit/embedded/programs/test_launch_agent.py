@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from typing import Iterator
 
 import pytest
 
 from musterpoint.core.processes.control_socket import Connection
 
+from ...fixtures import closing_fixture
 from .conftest import Listening
 
 
@@ -43,11 +43,7 @@ class Supervisor(Listening):
         return session, host, command
 
 
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor()
-    yield supervisor
-    supervisor.close()
+supervisor = closing_fixture(Supervisor)
 
 
 def end(agent: subprocess.Popen[bytes]) -> tuple[int, str]:

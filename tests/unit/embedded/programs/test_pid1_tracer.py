@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
 from musterpoint.core.processes import tree
 from musterpoint.embedded.programs import pid1_tracer
+
+from ...fixtures import closing_fixture
 
 pytestmark = [pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace of Linux")]
 
@@ -87,11 +88,7 @@ class Traced:
                 pipe.close()
 
 
-@pytest.fixture
-def traced() -> Iterator[Traced]:
-    made = Traced()
-    yield made
-    made.close()
+traced = closing_fixture(Traced)
 
 
 def test_signals_stops_and_threads(traced: Traced) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from musterpoint.core.launch.plan import through_stub
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
 
+from ...fixtures import closing_fixture
 from .conftest import Listening
 
 COMMAND = through_stub(sys.executable, [])
@@ -60,6 +61,8 @@ class Supervisor(Listening):
         return subprocess.Popen([*command, *program], env=environment, cwd="/", pass_fds=pass_fds)
 
     def release(self, stub: subprocess.Popen[bytes]) -> int:
+        """Lets a stub end whose program has ended."""
+        self.wait_for("ended")
         assert self.connection is not None
         self.connection.send("release")
         return stub.wait(500)
@@ -71,11 +74,7 @@ class Supervisor(Listening):
             return file.read()
 
 
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor()
-    yield supervisor
-    supervisor.close()
+supervisor = closing_fixture(Supervisor)
 
 
 def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -93,7 +92,6 @@ def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp
 @pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signals) -> None:
     stub = supervisor.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
-    supervisor.wait_for("ended")
     assert supervisor.release(stub) == -signo
 
 
@@ -168,7 +166,6 @@ def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -
         sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3--local_rank", MUSTER_FIRST_RANK="3"
     )
     assert supervisor.wait_for("rank") == f"rank 5 2 8 {stub.pid} 0"
-    supervisor.wait_for("ended")
     assert supervisor.release(stub) == 0
     assert supervisor.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
 
@@ -196,7 +193,6 @@ def test_every_launchers_words_for_a_ranks_place(supervisor: Supervisor, launche
     bare = {"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8" if environ else ""}
     stub = supervisor.start("/bin/sh", "-c", "echo $RANK $LOCAL_RANK", **{**bare, **environ})
     assert supervisor.wait_for("rank") == f"rank {place} {stub.pid} 0"
-    supervisor.wait_for("ended")
     supervisor.release(stub)
     assert supervisor.output().decode().split() == place.split()[:2]
 
@@ -209,7 +205,6 @@ def test_every_launchers_words_for_a_ranks_place(supervisor: Supervisor, launche
 def test_a_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, flag: str, words: str) -> None:
     program = ["/bin/sh", "-c", 'shift; echo "$@"', "sh", "-"]
     stub = supervisor.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=f"{at + len(program)}{flag}")
-    supervisor.wait_for("ended")
     supervisor.release(stub)
     assert supervisor.output().decode().strip() == words
 
@@ -217,7 +212,6 @@ def test_a_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, 
 @pytest.mark.parametrize(("users", "shown"), [("/mine", "/mine"), ("", "unset")])
 def test_the_launchers_private_folder_is_not_the_programs(supervisor: Supervisor, users: str, shown: str) -> None:
     stub = supervisor.start("/bin/sh", "-c", "echo ${TMPDIR-unset}", TMPDIR="/private", MUSTER_USER_TMPDIR=users)
-    supervisor.wait_for("ended")
     supervisor.release(stub)
     assert supervisor.output().decode().strip() == shown
 
@@ -228,7 +222,6 @@ def test_nothing_of_ours_is_left_in_the_programs_environment(supervisor: Supervi
         "MUSTER_USER_TMPDIR": "",
     }  # fmt: skip
     stub = supervisor.start("/bin/sh", "-c", "env", **ours)
-    supervisor.wait_for("ended")
     supervisor.release(stub)
     names = {line.partition("=")[0] for line in supervisor.output().decode().splitlines()}
     for_launchers_below_it = {"MUSTER_SOCKET_TOKEN"}

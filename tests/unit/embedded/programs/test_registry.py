@@ -14,6 +14,8 @@ import pytest
 from musterpoint.embedded.programs import registry
 from musterpoint.embedded.programs.registry import Texts, text_of
 
+from ...running import result_of
+
 
 @pytest.mark.parametrize("name", registry.PROGRAMS)
 def test_the_text_is_the_modules(root: Path, name: registry.Program) -> None:
@@ -122,10 +124,8 @@ def test_where_memfds_are_not_to_be_executed(root: Path, level: str, memfd: str,
     if not os.path.exists("/proc/sys/vm/memfd_noexec"):
         assert os.uname().release < "6.3"
         return
-    done = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STRICT, str(root / "src"), level],
-        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=500,
-    )  # fmt: skip
+    words = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STRICT, str(root / "src"), level]
+    done = result_of(words, {"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]})
     assert done.stdout.split() == [memfd, "True"], done.stderr
 
 

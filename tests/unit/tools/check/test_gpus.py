@@ -14,6 +14,7 @@ import pytest
 from musterpoint.tools.check.gpus import RECOVERY, THROTTLES, Gpu, Gpus, Xid, kernel_xids, survey_gpus
 from musterpoint.tools.check.system import System
 
+from ...running import result_of
 from .test_machine import tree
 
 LOG = """6,1,5,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15
@@ -66,10 +67,7 @@ def test_what_nvml_answers(tmp_path: Path, environ: dict[str, str], root: Path) 
     (tmp_path / "nvml.c").write_text(NVML)
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, library, tmp_path], env={**environ, "PYTHONPATH": str(root / "src")},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = result_of([sys.executable, "-c", ASK, library, tmp_path], {**environ, "PYTHONPATH": str(root / "src")})
     unlooked, driver, gpus, xids = json.loads(done.stdout)
     assert (unlooked, driver, xids) == ("", "550.54.15", [])
     name = "NVIDIA A100-SXM4-40GB"

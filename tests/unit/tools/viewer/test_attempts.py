@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from musterpoint.tools.viewer.answers import answers
-from musterpoint.tools.viewer.history import History, read_history
+from musterpoint.tools.viewer.history import History
 from musterpoint.tools.viewer.lanes import Lane, lanes_of
 from musterpoint.tools.viewer.page import MOST_UNFOLDED, to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
 
-from .test_viewer import row
+from .test_viewer import read_left, row
 
 
 def attempt(name: str, rank: int, number: int, begin: float, statuses: tuple[int, int]) -> list[dict[str, Any]]:
@@ -71,12 +71,10 @@ def history_of(folder: Path, attempts: list[tuple[int, int]], late: bool = False
     culprit = culprit_of(attempts[-1])
     code = 0 if culprit is None else attempts[-1][culprit]
     folder.mkdir(exist_ok=True)
-    (folder / "timeline.json").write_text(json.dumps(rows))
     outcome: dict[str, Any] = {"code": code, "class": "done", "host": "", "rank": None, "reason": ""}
     if code:
         outcome = {"code": code, "class": "user", "host": "a-2", "rank": 1, "reason": "ValueError: no"}
-    (folder / "outcome.json").write_text(json.dumps(outcome))
-    return read_history([str(folder)])
+    return read_left(folder, rows, outcome)
 
 
 @pytest.fixture
@@ -172,8 +170,7 @@ def test_a_host_that_came_later_is_in_the_attempt_of_the_others(tmp_path: Path) 
 
 def test_attempts_with_nonsense_for_a_number(tmp_path: Path) -> None:
     rows = [row("a", at, "restart", attempt=told) for at, told in enumerate((1, -5, "x", None, 10**40, 1e300, 3))]
-    (tmp_path / "timeline.json").write_text(json.dumps(rows))
-    found = read_history([str(tmp_path)])
+    found = read_left(tmp_path, rows)
     assert [moment.attempt for moment in found.moments] == [2, 3, 4, 5, 6, 7, 8]
     assert to_text(found, lanes_of(found), everything=True)
 
@@ -189,10 +186,8 @@ def test_the_culprit_is_on_top_among_many(tmp_path: Path, hosts: int) -> None:
             row(name, 2, "rank-ended", rank=rank, status=status, signalled=status == -15, oom=False),
             row(name, 3, "job-ended", code=1),
         ]
-    (tmp_path / "timeline.json").write_text(json.dumps(rows))
     outcome = {"code": 1, "class": "user", "host": f"a-{hosts}", "rank": hosts - 1, "reason": "ValueError"}
-    (tmp_path / "outcome.json").write_text(json.dumps(outcome))
-    found = read_history([str(tmp_path)])
+    found = read_left(tmp_path, rows, outcome)
     page = to_html(found, lanes_of(found))
     data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
     marked = [lane["host"] for lane in data["lanes"] if lane["first"]]

@@ -24,6 +24,14 @@ from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
 
 
+def read_left(folder: Path, rows: list[Any], outcome: dict[str, Any] | None = None) -> History:
+    """What a job left with this timeline, and this outcome where it has one."""
+    (folder / "timeline.json").write_text(json.dumps(rows))
+    if outcome:
+        (folder / "outcome.json").write_text(json.dumps(outcome))
+    return read_history([str(folder)])
+
+
 def row(host: str, at: float, event: str, **facts: Any) -> dict[str, Any]:
     return {"host": host, "at": 1000.0 + at, "time": "", "event": event, **facts}
 
@@ -104,8 +112,7 @@ def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
     rows = json.loads((left / "timeline.json").read_text())
     rows.append(row("a-1", 4.6, "launcher-started", name="torchrun", pid=5))
     rows.append(row("a-1", 9.2, "launcher-ended", name="torchrun", status=-9))
-    (left / "timeline.json").write_text(json.dumps(rows))
-    history = read_history([str(left)])
+    history = read_left(left, rows)
     lanes = lanes_of(history)
     start = lanes[0].of("start")
     assert start is not None
@@ -147,10 +154,7 @@ ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
 def test_how_it_ended(tmp_path: Path, name: str) -> None:
     outcome, more, said = ENDS[name]
     rows = [row("a", 0, "entry-point-started", version="1"), *more, row("a", 6, "job-ended", code=0)]
-    (tmp_path / "timeline.json").write_text(json.dumps(rows))
-    if outcome:
-        (tmp_path / "outcome.json").write_text(json.dumps(outcome))
-    found = read_history([str(tmp_path)])
+    found = read_left(tmp_path, rows, outcome)
     assert "\n".join(answers(found, lanes_of(found))).startswith(said)
 
 
@@ -169,9 +173,7 @@ def test_a_job_of_one_host_that_hung(tmp_path: Path) -> None:
         *(row("vm", 7, "rank-ended", rank=rank, status=-15, signalled=True, first_output=None) for rank in (1, 9, 10)),
         row("vm", 8, "launcher-ended", name="torchrun", status=-9),
     ]
-    (tmp_path / "timeline.json").write_text(json.dumps(rows))
-    (tmp_path / "outcome.json").write_text(json.dumps({"code": 74, "host": "vm", "rank": 10, "reason": "x"}))
-    found = read_history([str(tmp_path)])
+    found = read_left(tmp_path, rows, {"code": 74, "host": "vm", "rank": 10, "reason": "x"})
     (lane,) = lanes_of(found)
     assert found.name == "digits"
     assert [(span.phase, span.begin, span.end) for span in lane.spans] == [
@@ -219,9 +221,7 @@ ROWS = st.lists(
 
 @given(ROWS)
 def test_whatever_a_timeline_says_it_can_be_shown(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
-    folder = tmp_path_factory.mktemp("left")
-    (folder / "timeline.json").write_text(json.dumps(rows))
-    found = read_history([str(folder)])
+    found = read_left(tmp_path_factory.mktemp("left"), rows)
     lanes = lanes_of(found)
     assert to_text(found, lanes, everything=True).count("\n") > len(rows)
     json.loads(to_perfetto(found, lanes))

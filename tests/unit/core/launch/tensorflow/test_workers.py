@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from ..conftest import Planner, Values
-
-TWO = {"algo-1": 1, "algo-2": 1}
-
-
-def tf_config(got: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(got["TF_CONFIG"])
-    return found
+from .test_parameter_server import PROGRAM, TWO, tf_config
 
 
 @pytest.mark.parametrize("me", TWO)
@@ -22,7 +16,7 @@ def test_every_host_is_a_worker_in_rank_order(plan: Planner, values: Values, me:
     made = plan("tensorflow", TWO, me)
     (process,) = made.processes
     rank = list(TWO).index(me)
-    assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
+    assert process.words == PROGRAM
     assert (process.role, process.name, process.rank, process.local_rank) == ("rank", f"rank {rank}", rank, 0)
     assert (process.cwd, made.world_size, made.local_ranks, made.first_rank) == ("/opt/ml/code", 2, 1, rank)
     assert tf_config(values(made)) == {
@@ -85,5 +79,5 @@ def test_a_host_that_serves_by_it_runs_the_program_as_a_service(plan: Planner, r
     made = plan("tensorflow", {"algo-1": 1, "algo-2": 0}, "algo-2", environ={"TF_CONFIG": own})
     (process,) = made.processes
     assert (process.role, process.name, process.users) == ("service", f"{role} 0", True)
-    assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
+    assert process.words == PROGRAM
     assert (made.local_ranks, made.world_size) == (0, 1)

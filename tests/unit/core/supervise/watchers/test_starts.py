@@ -8,7 +8,6 @@ from typing import Iterator
 import pytest
 
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watchers.starts import StartWatch
 
 from ..bench import context_for
@@ -36,7 +35,7 @@ def test_a_rank_that_is_never_started_is_a_failure_that_names_it_and_who_was_to_
     foreign = bench.processes.sessions[0].plan is PLAN
     watch(bench, 0)
     bench.turn()
-    (failure,) = [event.failure for event in bench.events if isinstance(event, Broken)]
+    (failure,) = bench.broken
     assert failure.code == 72
     assert ("ranks 0, 1 of algo-1 didn't start" if foreign else "rank 1 of algo-1 didn't start") in failure.reason
     assert ("torchrun" if foreign else "its entry point") + " was to start" in failure.reason
@@ -45,13 +44,13 @@ def test_a_rank_that_is_never_started_is_a_failure_that_names_it_and_who_was_to_
 def test_ranks_that_run_or_an_end_are_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bench = Bench()
     for local in range(2):
-        stub = bench.stub(f"rank {local} {local} 2 {1000000 + local} 0")
+        stub = bench.call(f"rank {local} {local} 2 {1000000 + local} 0")
         bench.go(stub)
         bench.say(stub, f"started {2000000 + local}")
     assert bench.processes.unstarted(0) == []
     watch(bench, 0)
     bench.turn()
-    assert not any(isinstance(event, Broken) for event in bench.events)
+    assert bench.broken == []
     bench.close()
 
 

@@ -1,4 +1,4 @@
-"""The tree of a job, as the platform would make it for a command."""
+"""The tree of a job, as the platform would make it."""
 
 from __future__ import annotations
 

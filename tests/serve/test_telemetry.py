@@ -19,6 +19,18 @@ def test_an_expression_without_a_group_is_refused(account: Account) -> None:
         account.create("refused", "pass", AlgorithmSpecification=algorithm)
 
 
+def test_a_search_without_an_end_costs_a_second_and_is_told(account: Account) -> None:
+    lines = "a" * 60 + "!", "loss=0.5", *["a" * 60 + "!"] * 5
+    found = [{"Name": "endless", "Regex": "((a|a)+)$"}, {"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    shell = {"TrainingImage": "an-image", "TrainingInputMode": "File", "MetricDefinitions": found,
+             "ContainerEntrypoint": ["printf", "%s\\n", *lines]}  # fmt: skip
+    done = account.run("endless", "", AlgorithmSpecification=shell)
+    assert done["TrainingJobStatus"] == "Completed", account.log("endless")
+    assert [(last["MetricName"], last["Value"]) for last in done["FinalMetricDataList"]] == [("loss", 0.5)]
+    told = [line for line in account.log("endless").splitlines() if "takes too long" in line]
+    assert [line.endswith("given up") for line in told] == [False, False, True]
+
+
 def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moto_services, "MOST_LINES", 10)
     told, heard = moto_services.Telemetry("eu-west-3", print), list[tuple[str, int]]()

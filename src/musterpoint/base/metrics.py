@@ -7,7 +7,7 @@ API's MetricDefinition.
 
 import math
 import re
-from typing import Callable
+from typing import Any, Callable, Iterable, Protocol
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
@@ -15,7 +15,15 @@ from musterpoint.base.records import NamedTuple
 LONGEST_NAME, LONGEST_REGEX, MOST_METRICS = 255, 500, 40
 LONGEST_LINE = 1 << 16
 """Bytes of an unfinished line that are kept; a longer one is searched in pieces."""
+MOST_SLOW = 3
+"""Lines whose search may take too long before a metric is given up."""
 _LINE_END = re.compile(rb"[\r\n]")
+
+
+class Pattern(Protocol):
+    """A compiled regular expression. A TimeoutError: the search of this line takes too long."""
+
+    def finditer(self, line: str, /) -> Iterable[Any]: ...
 
 
 class Metric(NamedTuple):
@@ -23,7 +31,7 @@ class Metric(NamedTuple):
 
     name: str
     regex: str
-    pattern: re.Pattern[str]
+    pattern: Pattern
 
 
 class Point(NamedTuple):
@@ -64,7 +72,8 @@ def read_metric(name: str, regex: str, where: str) -> Metric:
 
 class MetricReader:
     """Searches the output of hosts, which comes in pieces. ``on_point`` gets each value, ``on_refused`` each match
-    that isn't a number. ``prefix``: what is taken off a line's beginning first.
+    that isn't a number, ``on_slow`` a metric whose search of a line takes too long, with how many lines that were; it
+    is given up with the :data:`MOST_SLOW`th. ``prefix``: what is taken off a line's beginning first.
     """
 
     def __init__(
@@ -73,9 +82,11 @@ class MetricReader:
         on_point: Callable[[Point], None],
         on_refused: Callable[[Refused], None] = lambda _refused: None,
         prefix: str = "",
+        on_slow: Callable[[Metric, int], None] = lambda _metric, _lines: None,
     ) -> None:
         self._prefix = re.compile(prefix)
-        self._metrics, self._on_point, self._on_refused = metrics, on_point, on_refused
+        self._slow = dict.fromkeys(metrics, 0)
+        self._on_point, self._on_refused, self._on_slow = on_point, on_refused, on_slow
         self._rests: dict[str, bytes] = {}
 
     def feed(self, host: str, data: bytes, at: float) -> None:
@@ -100,14 +111,22 @@ class MetricReader:
         """A whole line."""
         if found := self._prefix.match(line):
             line = line[found.end() :]
-        for metric in self._metrics:
-            for match in metric.pattern.finditer(line):
-                text = match[1] or ""
+        for metric, slow in self._slow.items():
+            if slow < MOST_SLOW:
                 try:
-                    value = float(text)
-                except ValueError:
-                    value = math.nan
-                if math.isfinite(value):
-                    self._on_point(Point(metric.name, host, at, value))
-                else:
-                    self._on_refused(Refused(metric.name, text))
+                    self._search_for(metric, host, line, at)
+                except TimeoutError:
+                    self._slow[metric] += 1
+                    self._on_slow(metric, slow + 1)
+
+    def _search_for(self, metric: Metric, host: str, line: str, at: float) -> None:
+        for match in metric.pattern.finditer(line):
+            text = match[1] or ""
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+            if math.isfinite(value):
+                self._on_point(Point(metric.name, host, at, value))
+            else:
+                self._on_refused(Refused(metric.name, text))

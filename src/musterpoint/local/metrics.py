@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Mapping, NamedTuple, TextIO
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.metrics import MOST_METRICS, Metric, MetricReader, Point, Refused, read_metric
+from musterpoint.base.metrics import MOST_METRICS, MOST_SLOW, Metric, MetricReader, Point, Refused, read_metric
 from musterpoint.base.untrusted import printable
 from musterpoint.local.results import iso
 
@@ -49,8 +49,8 @@ class Summary(NamedTuple):
 class MetricLog:
     """Takes the hosts' output and keeps the points of ``metrics`` in ``folder``'s :data:`FILE`.
 
-    Without metrics it does nothing and writes no file. ``say`` is told once that the file can't be written,
-    ``on_point`` of each value.
+    Without metrics it does nothing and writes no file. ``say`` is told once that the file can't be written, and of
+    lines whose search takes too long, ``on_point`` of each value.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MetricLog:
         on_point: Callable[[Point], None] = lambda _point: None,
     ) -> None:
         self._metrics = metrics
-        self._reader = MetricReader(metrics, self._keep, self._refuse, _OWN_PREFIX)
+        self._reader = MetricReader(metrics, self._keep, self._refuse, _OWN_PREFIX, self._tell_slow)
         self._path = os.path.join(folder, FILE)
         self._file = _opened(self._path) if metrics else None
         self._say, self._on_point = say, on_point
@@ -93,6 +93,10 @@ class MetricLog:
     def _refuse(self, refused: Refused) -> None:
         count, _ = self._refused.get(refused.name, (0, ""))
         self._refused[refused.name] = (count + 1, refused.text)
+
+    def _tell_slow(self, metric: Metric, lines: int) -> None:
+        name, end = printable(metric.name, _SHOWN), "; it is given up" if lines == MOST_SLOW else ""
+        self._say(f"warning: metric {name}: the search of a line for {metric.regex!r} takes too long{end}")
 
     def close(self) -> None:
         if self._file is not None:

@@ -173,6 +173,8 @@ def check(title: str, command: list[str | Path], env: dict[str, str], out: TextI
     """One command that passes or fails as a whole."""
     began = part(title, out)
     code = call(command, env, out)
+    if stopped:
+        return Result()
     seconds = time.monotonic() - began
     print(f"-- {title}: {'failed' if code else 'passed'} in {seconds:.1f} s", file=out, flush=True)
     return Result(failed=(title,)) if code else Result(passed=1)
@@ -237,9 +239,11 @@ class Tests:
         for number, name in enumerate(unsteady, 1):
             keep(f"{number}-{self.title}", name, first.failed[name], then.said.get(name, ""))
         failed = {name for name in first.failed if name not in unsteady}
-        if first.skipped and not skips:
-            print(f"\n{self.title}: no test may be skipped (without root: {NO_NAMESPACES}), and these were:", file=out)
+        if first.skipped:
+            rule = "not run" if skips else f"no test may be skipped (without root: {NO_NAMESPACES}), and these were"
+            print(f"\n{self.title}: {rule}:", file=out)
             print(*(f"  {name}: {why}" for name, why in first.skipped.items()), sep="\n", file=out, flush=True)
+        if not skips:
             failed |= first.skipped.keys()
         why_not = Counter(first.skipped.values()) if skips else Counter[str]()
         self._folder.cleanup()
@@ -256,7 +260,12 @@ class Tests:
         try:
             said = Said(**json.loads(report.read_text()))
         except (OSError, ValueError):  # it was cut off
-            return Said([], {self.title: "pytest left no report"}, {}, {}, 0)
+            why = f"pytest ended with code {code} and left no report: a test may have ended its process"
+            said = Said([], {} if stopped else {self.title: why}, {}, {}, 0)
+            print(*said.failed.values(), sep="", file=out, flush=True)
+            return said
+        if stopped:
+            return said
         if code == NO_TESTS:
             print(f"{self.title}: no test was found", file=out)
         if code not in (0, 1) or (code and not said.failed) or said.missed:
@@ -346,7 +355,7 @@ def compile_tests(python: Path, env: dict[str, str], *words: str) -> None:
         call([python, "-m", "pytest", "--collect-only", "-qq", *words], env, subprocess.DEVNULL)
 
 
-def quick(python: Path, run: str) -> Result:
+def quick(python: Path, run: str, namespaces: bool) -> Result:
     """Style, types, rooms, and the unit tests that start next to nothing."""
     env = environ(python, run, set())
     tests = Tests("unit tests", python, [*QUICK], env)
@@ -357,16 +366,16 @@ def quick(python: Path, run: str) -> Result:
         total = checked.result()
         out.seek(0)
         shutil.copyfileobj(out, sys.stdout)
-    return total.plus(tests.result())
+    return total.plus(tests.result(skips=not namespaces))
 
 
-def paths(words: list[str], python: Path, run: str) -> Result:
+def paths(words: list[str], python: Path, run: str, namespaces: bool) -> Result:
     """Pytest on some paths, from wherever they are named, with the stacks that they need; other words are pytest's."""
     given = [found for word in words if (found := below_root(word))]
     env = environ(python, run, lanes.stages_below(given))
     tests = Tests("tests", python, [below_root(word) or word for word in words], env)
     tests.run()
-    return tests.result()
+    return tests.result(skips=not namespaces)
 
 
 def below_root(word: str) -> str:

@@ -51,7 +51,9 @@ def test_every_line_comes_through_the_scripts_logger_and_the_reason_with_it(trai
 
 LONG_ENOUGH = "import time; time.sleep(0.3)"  # a Python of some milliseconds may end before it was seen
 KILLED = f"{LONG_ENOUGH}; import os; os.kill(os.getpid(), 9)"
+RAISED = """'Traceback (most recent call last):' '  File "a.py", line 1, in <module>' 'ValueError: bad'"""
 HIDES = {
+    f"(printf '%s\\n' {RAISED} >&2; exit 3); true": "ValueError: bad: ",  # of a program that is no Python
     "{run} 2>&1 | tee log": "ValueError: bad shard 7 (exit code 1): ",
     "export PYTHONPATH=.; {run} & wait": "ValueError: bad shard 7 (exit code 1): ",
     "{python} -c '{killed}' 2>&1 | tee log": "SIGKILL: ",  # told by Linux 6.15 and later

@@ -69,7 +69,7 @@ class Attempt(NamedTuple):
             token=self._token(roster),
             another_port=runtime.ports.take_any,
         )
-        supervisor = Supervisor(context, _rules(job, options, plan, self.host), peers, roster)
+        supervisor = Supervisor(context, _rules(job, options, plan), peers, roster)
         runtime.console.write_through(pump.write_message)  # from here on it is written, whatever happens
         runtime.masker.know(supervisor.token)
         runtime.signals.route_to(supervisor.on_signal)
@@ -160,7 +160,7 @@ def _keep(job: Job, name: str, content: str | bytes) -> str:
     return files.keep(job.paths.output_data, job.current_host, name, content)
 
 
-def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
     return Rules(
         host=job.current_host,
         grace=rank_grace(job.grace, options.stop_grace),

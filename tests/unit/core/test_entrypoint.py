@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from musterpoint.base.settings import from_environ
+from musterpoint.core import attempts, entrypoint
 from musterpoint.core.job.model import Paths
+from musterpoint.core.job.read import read_job
+from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 
 from ..job_tree import write_tree
 from ..running import result_of
@@ -77,6 +86,46 @@ def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, s
     done = tree.run(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
     assert done.returncode == 70
     assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")
+
+
+def test_a_stop_before_the_ranks_has_the_code_that_was_asked_for(tree: Tree, environ: dict[str, str]) -> None:
+    code = "from musterpoint.base.errors import StoppedEarly\ndef stopped(*_): raise StoppedEarly('algo-1', 15)\n"
+    done = tree.run(environ, f"{code}ready.prepare_host = stopped", MUSTER_STOP_EXIT_CODE="7")
+    assert (done.returncode, json.loads(tree.left("outcome.json"))["class"]) == (7, "stopped")
+
+
+def test_every_option_of_the_supervisor_gets_there() -> None:
+    environ = {
+        "MUSTER_STOP_GRACE": "9", "MUSTER_STOP_SIGNAL": "USR1", "MUSTER_STOP_EXIT_CODE": "7",
+        "MUSTER_ON_FAILURE": "finish", "MUSTER_OUTSIDE": "stop", "MUSTER_STALL_TIMEOUT": "50",
+        "MUSTER_ON_STALL": "dump", "MUSTER_ROLLCALL_TIMEOUT": "4000",
+    }  # fmt: skip
+    options = from_environ(environ)
+    job = read_job(environ, options, "/nowhere", "train.py")
+    plan = LaunchPlan("ranks", job.current_host, (), (), 1, 1, 0, "/", independent=True)
+    assert attempts._rules(job, options, plan) == Rules(
+        job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False, outside_stops=True,
+        tolerates_lost_peers=True, stall_timeout=50.0, stall_ends=False, start_timeout=4000.0,
+    )  # fmt: skip
+    plain = attempts._rules(job, from_environ({"MUSTER_ROLLCALL_TIMEOUT": "1"}), plan._replace(independent=False))
+    assert (plain.stall_ends, plain.tolerates_lost_peers, plain.start_timeout) == (True, False, SHORTEST_START)
+
+
+@pytest.mark.parametrize(("stopped_at", "left"), [(None, None), (90.0, 20.0)])
+def test_the_last_upload_has_what_is_left_of_the_time_to_stop(stopped_at: float | None, left: float | None) -> None:
+    runtime: Any = SimpleNamespace(loop=SimpleNamespace(clock=lambda: 100.0), signals=SimpleNamespace(route_to=print))
+    finished: list[float | None] = []
+    runtime.sync = SimpleNamespace(grace=30.0, on_signal=print, finish=finished.append)
+    entrypoint._finish_sync(runtime, Outcome(143, None, stopped_at=stopped_at))
+    assert finished == [left]
+
+
+@pytest.mark.parametrize(("hosts", "seconds"), [('["a", "b"]', 180.0), ('["a"]', None)])
+def test_code_is_ready_before_the_other_hosts_wait_no_longer(hosts: str, seconds: float | None) -> None:
+    environ = {"SM_HOSTS": hosts, "SM_CURRENT_HOST": "a", "MUSTER_ROLLCALL_TIMEOUT": "200"}
+    options = from_environ(environ)
+    with closing(Runtime(Request(environ, program="train.py"))) as runtime:
+        assert runtime.tools(read_job(environ, options, "/nowhere", "train.py"), options)._limit == seconds
 
 
 def paths_of(request: Request) -> Paths:

@@ -64,7 +64,8 @@ def test_a_program_that_its_parent_takes_at_that_moment(tmp_path: Path, monkeypa
     monkeypatch.setattr(tree, "exit_status", status)
     is_there = lambda pid, proc: None if len(asked) == 1 else read(pid, proc) or read(os.getpid(), proc)  # noqa: E731
     monkeypatch.setattr(tree, "read_stat", is_there)
-    shell = Shell(tmp_path, f'{PYTHON} -Ic "raise SystemExit(3)" | cat\nsleep 0.3\n')
+    ends = "import time; time.sleep(0.3); raise SystemExit(3)"  # it is seen before
+    shell = Shell(tmp_path, f'{PYTHON} -Ic "{ends}" | cat\nsleep 0.3\n')
     shell.run()
     assert [one.status for one in shell.below.ended(1)[0]] == [3]
 

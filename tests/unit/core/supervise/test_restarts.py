@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from musterpoint.core.channel.topics.attempts import NextAttempt, Ready, SeatChange
+from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise import restarts
-from musterpoint.core.supervise.restarts import fingerprint, progress
+from musterpoint.core.supervise.restart_rules import RestartRules
+from musterpoint.core.supervise.restarts import Restarts, fingerprint, progress
 
 from ...job_tree import write_tree
 
@@ -62,6 +66,18 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path, environ: dict[str, str]) -> Job:
     return Job(tmp_path, environ)
+
+
+def test_all_hosts_hear_of_new_addresses_and_ports() -> None:
+    told: list[NextAttempt] = []
+    loop = SimpleNamespace(clock=lambda: 0.0)
+    between: Any = SimpleNamespace(loop=loop, checkpoints=lambda: None, master_port=lambda last: last + 1)
+    peers: Any = SimpleNamespace(topic=lambda _topic: SimpleNamespace(restart=told.append))
+    seats = Seat("a", "10.0.0.1", 1, ports=(1,)), Seat("b", "10.0.0.2", 1, ports=(2,)), Seat("c", "10.0.0.3", 1)
+    ready = {"a": Ready("unknown", (9,)), "b": Ready("unknown", (2,)), "c": Ready("unknown", (), address="10.0.0.9")}
+    roster = Roster("job", "session", seats, "10.0.0.1", 7777, "a")
+    Restarts(between, peers, roster, RestartRules(1))._restart(ready)
+    assert told == [NextAttempt(1, 7778, (SeatChange("a", "10.0.0.1", (9,)), SeatChange("c", "10.0.0.9", ())))]
 
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"

@@ -15,6 +15,7 @@ from typing import Any, Literal, Mapping, Sequence, get_args
 
 Program = Literal[
     "below",
+    "untrusted",
     "rank_stub",
     "launch_agent",
     "tensorflow_server",
@@ -54,10 +55,12 @@ PLANNED: tuple[Program, ...] = (
     "xgboost_tracker",
 )
 """Those that a launch plan may name."""
+_OF_BASE: frozenset[Program] = frozenset({"below", "untrusted"})
+"""Modules of ``base`` that programs take along."""
 _TRANSFER: tuple[Program, ...] = ("below", "transfer_s3", "transfer")
 UPLOADER: tuple[Program, ...] = (*_TRANSFER, "file_changes", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
-_CHECKPOINTS: tuple[Program, ...] = ("checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
+_CHECKPOINTS: tuple[Program, ...] = ("untrusted", "checkpoint_look", "checkpoint_manifest", "checkpoint_restore")
 MOVER: tuple[Program, ...] = (*_TRANSFER, *_CHECKPOINTS, "mover")
 """The parts of the mover of channels, outputs and checkpoints, likewise."""
 CODE_ARTIFACT: tuple[Program, ...] = (*_TRANSFER, "code_artifact")
@@ -194,7 +197,7 @@ def _memfd(name: str, executable: bool) -> int:
 
 def module_of(name: Program) -> str:
     """The full name of the program's module."""
-    return f"musterpoint.base.{name}" if name == "below" else f"{__package__}.{name}"
+    return f"musterpoint.base.{name}" if name in _OF_BASE else f"{__package__}.{name}"
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -23,6 +24,21 @@ def test_the_text_is_the_modules(root: Path, name: registry.Program) -> None:
     text = (root / "src" / f"{registry.module_of(name).replace('.', '/')}.py").read_text()
     assert Path(ours.path(name)).read_text().removeprefix(f"#!{sys.executable} -IS\n") == text
     ours.close()
+
+
+TOGETHER = (registry.UPLOADER, registry.MOVER, registry.CODE_ARTIFACT, registry.KEEPER, registry.SAMPLER)
+ALONE = tuple((name,) for name in registry.PROGRAMS if not any(name in parts for parts in TOGETHER))
+
+
+@pytest.mark.parametrize("parts", [*TOGETHER, *ALONE], ids=lambda parts: parts[-1])
+def test_a_python_without_musterpoint_has_all_that_a_program_imports(parts: tuple[registry.Program, ...]) -> None:
+    """The package of this Python would hide what is missing."""
+    for at, name in enumerate(parts):
+        nodes = [*ast.walk(ast.parse(text_of(name)))]
+        wanted = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        wanted |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        ours = {module for module in wanted if module.partition(".")[0] == "musterpoint"}
+        assert ours <= {*map(registry.module_of, parts[:at])}, name
 
 
 @pytest.mark.parametrize("memfd", [True, False])

@@ -259,17 +259,16 @@ class Tests:
         )
         try:
             said = Said(**json.loads(report.read_text()))
+            why = f"pytest ended with code {code}, and {said.missed} tests hadn't run"
+            broken = code not in (0, 1) or (code and not said.failed) or said.missed
         except (OSError, ValueError):  # it was cut off
+            said, broken = Said([], {}, {}, {}, 0), True
             why = f"pytest ended with code {code} and left no report: a test may have ended its process"
-            said = Said([], {} if stopped else {self.title: why}, {}, {}, 0)
-            print(*said.failed.values(), sep="", file=out, flush=True)
-            return said
         if stopped:
             return said
         if code == NO_TESTS:
             print(f"{self.title}: no test was found", file=out)
-        if code not in (0, 1) or (code and not said.failed) or said.missed:
-            why = f"pytest ended with code {code}, and {said.missed} tests hadn't run"
+        if broken:
             print(f"{self.title}: {why}", file=out, flush=True)
             said.failed[self.title] = why
         return said

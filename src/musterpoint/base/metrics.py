@@ -114,14 +114,15 @@ class MetricReader:
         for metric, slow in self._slow.items():
             if slow < MOST_SLOW:
                 try:
-                    self._search_for(metric, host, line, at)
+                    texts = [match[1] or "" for match in metric.pattern.finditer(line)]
                 except TimeoutError:
                     self._slow[metric] += 1
                     self._on_slow(metric, slow + 1)
+                else:
+                    self._tell(metric, host, texts, at)
 
-    def _search_for(self, metric: Metric, host: str, line: str, at: float) -> None:
-        for match in metric.pattern.finditer(line):
-            text = match[1] or ""
+    def _tell(self, metric: Metric, host: str, texts: list[str], at: float) -> None:
+        for text in texts:
             try:
                 value = float(text)
             except ValueError:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
+from typing import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.metrics import MetricReader, Point, Refused, read_metric
+from musterpoint.base.metrics import MOST_SLOW, MetricReader, Point, Refused, read_metric
 
 LOSS = read_metric("loss", r"loss=([0-9.]+)", "--metric")
 ANY = read_metric("lr", r"^lr=(\S*)", "--metric")
@@ -45,6 +47,24 @@ def test_hosts_do_not_share_a_line() -> None:
     reader.feed("algo-2", b"loss=7\n", 2.0)
     reader.feed("algo-1", b"5\n", 3.0)
     assert points == [Point("loss", "algo-2", 2.0, 7.0), Point("loss", "algo-1", 3.0, 5.0)]
+
+
+class Endless:
+    """A pattern that finds a value, and then no end."""
+
+    def finditer(self, line: str, /) -> Iterator[re.Match[str]]:
+        yield from re.finditer("=(.)", line)
+        raise TimeoutError
+
+
+def test_a_line_whose_search_takes_too_long_has_no_values() -> None:
+    points: list[Point] = []
+    slow: list[tuple[str, int]] = []
+    metrics = LOSS._replace(name="endless", pattern=Endless()), LOSS
+    reader = MetricReader(metrics, points.append, on_slow=lambda metric, lines: slow.append((metric.name, lines)))
+    reader.feed("algo-1", b"loss=1\n" * (MOST_SLOW + 1), 1.0)
+    assert [point.name for point in points] == ["loss"] * (MOST_SLOW + 1)
+    assert slow == [("endless", 1), ("endless", 2), ("endless", 3)]
 
 
 def test_a_line_without_an_end_takes_no_memory() -> None:

@@ -191,7 +191,7 @@ def test_without_the_word_nothing_is_patched(environ: dict[str, str]) -> None:
     assert "muster" in done.stdout
     code = "import sys, torch; print('muster_cpu_fallback' in sys.modules)"
     plain = result_of([sys.executable, "-c", code], {**environ, "PYTHONPATH": PATCHES})
-    assert plain.stdout == "False\n", plain.stderr
+    assert (plain.returncode, plain.stdout) == (0, "False\n"), plain.stderr
 
 
 ENGINE = """

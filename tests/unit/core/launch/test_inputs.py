@@ -263,7 +263,7 @@ def test_the_stub_is_read_from_where_the_variable_says(tmp_path: Path) -> None:
     stub.write_text("import sys\nprint(sys.argv, sys.flags.isolated, sys.flags.no_site)\n")
     argv = through_stub(sys.executable, ["train.py", "--lr", "a b"])
     done = result_of(argv, {**os.environ, "MUSTER_STUB": str(stub)})
-    assert done.stdout == "['-c', '--', 'train.py', '--lr', 'a b'] 1 1\n", done.stderr
+    assert (done.returncode, done.stdout) == (0, "['-c', '--', 'train.py', '--lr', 'a b'] 1 1\n"), done.stderr
 
 
 def test_words_and_arguments_are_the_same() -> None:

@@ -171,7 +171,7 @@ def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
     as_pid_1 = f"import os; os.getpid = lambda: 1; {code}"
     for program, imported in ((code, True), (as_pid_1, False)):
         said = result_of([sys.executable, "-c", program], environ)
-        assert said.stdout.split() == ["True", str(imported)], said.stderr
+        assert (said.returncode, said.stdout.split()) == (0, ["True", str(imported)]), said.stderr
 
 
 CHILD = """

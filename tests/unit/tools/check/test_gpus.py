@@ -68,6 +68,7 @@ def test_what_nvml_answers(tmp_path: Path, environ: dict[str, str], root: Path) 
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
     done = result_of([sys.executable, "-c", ASK, library, tmp_path], {**environ, "PYTHONPATH": str(root / "src")})
+    assert done.returncode == 0, done.stderr
     unlooked, driver, gpus, xids = json.loads(done.stdout)
     assert (unlooked, driver, xids) == ("", "550.54.15", [])
     name = "NVIDIA A100-SXM4-40GB"

@@ -14,7 +14,7 @@ import sys
 from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.processes.tree import catches, children
+from musterpoint.core.processes.tree import catches, children_of
 from musterpoint.local import way_out
 from musterpoint.local.tree import BASE, Layout, write_text
 
@@ -179,7 +179,7 @@ class NetnsHosts:
 
     def _first_pid(self, host: str) -> int:
         """The host's PID 1 as this machine numbers it; 0 if there is none (not yet, or no longer)."""
-        return next(iter(children(self._started[host].pid)), 0)
+        return next((child.pid for child in children_of(self._started[host].pid)), 0)
 
     def signal(self, host: str, signo: int) -> None:
         """Signals the host's PID 1. Without a handler it would ignore the signal, so then the host is killed."""

@@ -39,8 +39,10 @@ def spawn(
     foreground: bool = False,
     own_terminal: bool = False,
     cpus: Sequence[int] = (),
+    outlives: bool = False,
 ) -> int:
-    """Starts ``argv`` in its own process group and returns its pid. It is killed when we end, unless we are PID 1.
+    """Starts ``argv`` in its own process group and returns its pid. It is killed when we end, unless we are PID 1 or it
+    ``outlives`` us.
 
     ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it
     reads (SIGTTIN). ``own_terminal``: stdin is a terminal that becomes its own, in a session of its own. ``cpus``: the
@@ -51,7 +53,7 @@ def spawn(
         CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
     """
     report_read, report_write = os.pipe()  # closed by a successful exec
-    parent = os.getpid() if os.getpid() != 1 else 0
+    parent = 0 if outlives or os.getpid() == 1 else os.getpid()
     try:
         try:
             pid = os.fork()

@@ -83,11 +83,13 @@ class Sidecars:
         """The pids of running sidecars."""
         return {pid for pid, sidecar in self._all.items() if sidecar.code is None}
 
-    def start(self, argv: Sequence[str], environ: Mapping[str, str], on_line: Line, on_end: OnEnd) -> Sidecar:
+    def start(
+        self, argv: Sequence[str], environ: Mapping[str, str], on_line: Line, on_end: OnEnd, outlives: bool = False
+    ) -> Sidecar:
         """Starts a program of ours in a process group of its own, in ``/``.
 
-        It ends when its stdin does. ``on_line`` gets each line of its stdout and stderr, ``on_end`` its exit status,
-        both in the loop's thread.
+        It ends when its stdin does, and before that if we are killed, unless it ``outlives`` us. ``on_line`` gets each
+        line of its stdout and stderr, ``on_end`` its exit status, both in the loop's thread.
 
         Raises:
             CannotStart: the program couldn't be executed.
@@ -96,7 +98,7 @@ class Sidecars:
         output, output_write = os.pipe()
         try:
             streams = Streams(stdin_read, output_write, output_write)
-            pid = spawn(list(argv), environ, "/", streams)
+            pid = spawn(list(argv), environ, "/", streams, outlives=outlives)
         except BaseException:
             os.close(stdin)
             os.close(output)

@@ -7,88 +7,56 @@ again. So shells that may pass a signal on, and launchers that have done so, mus
 from __future__ import annotations
 
 import os
-import signal
 from typing import Callable, Collection
 
 from musterpoint.base.loop import READ, Loop, Timer
-from musterpoint.base.records import NamedTuple
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import shell_front, tree
+from musterpoint.core.processes.shell_guard import ShellGuard
+from musterpoint.core.processes.shell_turns import ShellTurns
 
 HANDLED = 2.0
-"""Seconds that the children of a launcher get which has handled the signal, and may have passed it on; and that a shell
-gets for its cleanup which goes on by itself."""
+"""Seconds that the children of a launcher get which has handled the signal, and may have passed it on."""
 _FIRST_TURN, _LAST_TURN = 0.01, 1.0
 """Seconds between two looks at copies of shells."""
-
-
-class _Trapping(NamedTuple):
-    """A shell with a trap, the processes before whose ends it isn't signalled (programs, and shells with traps below
-    it), and those that are known below it.
-
-    held: it is stopped until then.
-    cleans: it reads the programs' output, so it goes on at their end, by itself: perhaps with its cleanup.
-    """
-
-    shell: int
-    before: set[int]
-    seen: frozenset[int]
-    signo: int
-    held: bool
-    cleans: bool
 
 
 class SignalOnce:
     """Signals each process once, and waits for those that a dead parent left to us.
 
-    A shell with a trap is signalled when the programs below it have ended: its ``kill`` finds nobody then, and its
-    cleanup comes after the checkpoint. Until then it is stopped (SIGSTOP): it would go on at the program's end, and
-    could be through before the signal comes, where a signal to its whole group had waited for it. One that reads the
-    programs' output can't be stopped: it gets time to end by itself, since a signal then would cut its cleanup off.
-    ``on_end`` is called when a signalled process has ended, or when an orphan is due; call :meth:`signal_orphans` again
-    then.
+    Programs get the signal at once, the shells in front of them when those have ended (:class:`ShellTurns`); ``say``
+    and ``guard`` are for that. ``on_end`` is called when a signalled process has ended, or when an orphan is due; call
+    :meth:`signal_orphans` again then.
 
     A copy of a shell that is about to become a program has the shell's handlers until it drops them, and a signal that
     comes then is lost: the program gets it. No event tells of an exec, so such copies are looked at in turns.
     """
 
-    def __init__(self, loop: Loop, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        on_end: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda _text: None,
+        guard: ShellGuard | None = None,
+    ) -> None:
         self._loop, self.on_end = loop, on_end
-        self._signalled: set[int] = set()
+        self._shells = ShellTurns(loop, self._watch, self._send, say, guard)
+        self._signalled: dict[int, int] = {}
         self._ignoring: set[int] = set()
         self._handled = False
         self._orphans: set[int] = set()
         self._met: set[int] = set()
-        self._beside: set[int] = set()  # shells and programs that stood beside others below a rank's shell
         self._watched: dict[int, int] = {}
-        self._trapping: list[_Trapping] = []
+        self._statuses: dict[int, int] = {}
         self._copies: set[int] = set()
         self._turn: Timer | None = None
         self._due: Timer | None = None
-        self._late: list[Timer] = []
 
-    def send(self, pid: int, signo: int, shells: bool = False) -> None:
-        """Sends ``signo`` to the programs that ``pid`` runs, and later to the shells before them that catch it.
+    def send(self, pid: int, signo: int) -> list[int]:
+        """Sends ``signo`` to the programs that ``pid`` runs, and to the shells in front of them when it is their turn.
 
-        ``shells``: to the others, too.
+        Returns the pids of those that got it at once.
         """
-        targets = tree.stop_targets(pid, signo)
-        self._beside |= targets.seen
-        running = [program for program in targets.programs if not tree.ignores(program, signo)]
-        # without pidfds nothing tells of their ends here
-        told_of_ends = bool(targets.trapping) and all(map(self._watch, (*running, *targets.trapping)))
-        for shell in targets.trapping:
-            before: set[int] = set()
-            if told_of_ends:
-                before = {*running, *tree.among_those_below(shell, targets.trapping, targets.seen)}
-            waits = bool(running) and told_of_ends
-            held = waits and tree.may_be_held(shell, running) and tree.send(shell, signal.SIGSTOP)
-            cleans = waits and not held and tree.reads(shell, running)
-            self._trapping.append(_Trapping(shell, before, targets.seen, signo, held, cleans))
-        for program in targets.programs:
-            self._send(program, signo)
-        for other in targets.seen - set(targets.trapping) if shells else ():
-            self._send(other, signo)
-        self._tell_shells()
+        return self._shells.give(pid, signo)
 
     def has_signalled(self, pid: int) -> bool:
         """Whether the process with this pid has had its signal."""
@@ -99,10 +67,19 @@ class SignalOnce:
         """Whether a process that got its signal has a handler, and so may have passed it on."""
         return self._handled
 
+    def status_behind(self, pid: int, status: int | None) -> int | None:
+        """How ``pid`` ended that had ``status``: as its last program did, where it is a shell that the signal ended
+        before it could say so.
+        """
+        signo = self._signalled.get(pid, 0)
+        if status not in (-signo, 128 + signo):
+            return status
+        return self._statuses.get(self._shells.last_programs.get(pid, 0), status)
+
     def _send(self, pid: int, signo: int) -> None:
         if pid in self._signalled:
             return
-        self._signalled.add(pid)
+        self._signalled[pid] = signo
         if tree.ignores(pid, signo):
             self._ignoring.add(pid)
         self._handled |= tree.catches(pid, signo)
@@ -111,32 +88,6 @@ class SignalOnce:
         tree.send(pid, signo)
         if self._copies and self._turn is None:
             self._look_again(signo, _FIRST_TURN)
-
-    def _tell_shells(self) -> None:
-        """Signals the shells whose programs have ended, and the programs that those have started since."""
-        for waiting in [each for each in self._trapping if not each.before]:
-            self._trapping.remove(waiting)
-            if waiting.cleans:
-                self._let_clean(waiting)
-                continue
-            late = tree.stop_targets(waiting.shell, waiting.signo).seen - waiting.seen
-            self._send(waiting.shell, waiting.signo)
-            if waiting.held:
-                tree.send(waiting.shell, signal.SIGCONT)
-            for pid in late:
-                self._send(pid, waiting.signo)
-
-    def _let_clean(self, waiting: _Trapping) -> None:
-        """Signals a shell that goes on by itself when it has ended, which is no matter, or is late."""
-        alone = waiting._replace(before={waiting.shell}, cleans=False)
-        self._trapping.append(alone)
-        self._watch(waiting.shell)
-
-        def is_late() -> None:
-            alone.before.clear()
-            self._tell_shells()
-
-        self._late.append(self._loop.call_later(HANDLED, is_late))
 
     def _look_again(self, signo: int, seconds: float) -> None:
         """Signals copies of shells that have become programs, and looks again later while there are others."""
@@ -171,14 +122,13 @@ class SignalOnce:
                 continue
             if known:
                 self._watch_orphan(orphan.pid)
-            elif wait > 0 and orphan.pid not in self._beside:
+            elif wait > 0 and not self._shells.knows(orphan.pid):
                 early = True
             else:
                 self._met.add(orphan.pid)
-                for pid in tree.stop_targets(orphan.pid, signo).programs:
-                    if not tree.ignores(pid, signo):
+                for pid in self.send(orphan.pid, signo):
+                    if pid not in self._ignoring:
                         self._watch_orphan(pid)
-                self.send(orphan.pid, signo)
         if early and self._due is None:
             self._due = self._loop.call_later(wait, self._orphans_are_due)
         return early or any(stat is not None and stat.state not in "ZX" for stat in map(tree.read_stat, self._orphans))
@@ -212,13 +162,20 @@ class SignalOnce:
         return True
 
     def _ended(self, pid: int) -> None:
+        if (status := self._status_of(pid)) is not None:
+            self._statuses[pid] = status
         self._forget(pid)
         self._orphans.discard(pid)
-        self._trapping = [each for each in self._trapping if each.shell != pid]
-        for waiting in self._trapping:
-            waiting.before.discard(pid)
-        self._tell_shells()
+        self._shells.ended(pid)
         self.on_end()
+
+    def _status_of(self, pid: int) -> int | None:
+        """How a process ended, whose parent may have taken its status or not; a shell that is held doesn't."""
+        told = tree.exit_status(self._watched[pid]) if pid in self._watched else None
+        stat = tree.read_stat(pid)
+        if told is None and stat is not None and stat.state == "Z":
+            return os.waitstatus_to_exitcode(stat.status)
+        return told
 
     def _forget(self, pid: int) -> None:
         descriptor = self._watched.pop(pid, -1)
@@ -227,18 +184,21 @@ class SignalOnce:
             os.close(descriptor)
 
     def close(self) -> None:
-        for timer in (self._turn, self._due, *self._late):
+        for timer in (self._turn, self._due):
             if timer is not None:
                 timer.cancel()
         for pid in list(self._watched):
             self._forget(pid)
         self._orphans.clear()
-        for waiting in self._trapping:
-            if waiting.held:
-                tree.send(waiting.shell, signal.SIGCONT)
-        self._trapping.clear()
+        self._shells.close()
 
 
 def _is_copy_that_catches(pid: int, signo: int) -> bool:
     stat = tree.read_stat(pid)
     return stat is not None and stat.copy and tree.catches(pid, signo)
+
+
+def pass_on(pid: int, signo: int) -> None:
+    """Sends ``signo``, which ends nothing, to the program that ``pid`` runs, and to shells before it that catch it."""
+    for hearer in shell_front.hearers(pid, signo):
+        tree.send(hearer, signo)

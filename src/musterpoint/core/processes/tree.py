@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import stat as stat_module
 import sys
 from typing import Collection, Container, Iterable, Iterator, Mapping
 
 from musterpoint.base import executables
-from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular, printable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40
 """The kernel's flag of a process that was forked and has called no exec (include/linux/sched.h)."""
-
-SHELLS = executables.SHELLS | {"busybox"}
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -49,13 +44,19 @@ def die_with_parent(parent: int) -> None:
 
 
 class Stat:
-    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent, and whether it is a ``copy`` of
-    its parent that has called no exec."""
+    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent.
 
-    __slots__ = ("comm", "copy", "parent", "pid", "state")
+    copy: it is a copy of its parent that has called no exec. started: clock ticks since the machine's start. status:
+    how it has ended, if it is a zombie whose status we may see; as ``os.waitpid`` gives it.
+    """
 
-    def __init__(self, pid: int, comm: str, state: str, parent: int, copy: bool = False) -> None:
+    __slots__ = ("comm", "copy", "parent", "pid", "started", "state", "status")
+
+    def __init__(
+        self, pid: int, comm: str, state: str, parent: int, copy: bool = False, started: int = 0, status: int = 0
+    ) -> None:
         self.pid, self.comm, self.state, self.parent, self.copy = pid, comm, state, parent, copy
+        self.started, self.status = started, status
 
 
 def read_stat(pid: int, proc: str = "/proc") -> Stat | None:
@@ -70,7 +71,9 @@ def read_stat(pid: int, proc: str = "/proc") -> Stat | None:
     if len(fields) < 2:
         return None
     copy = len(fields) > 6 and bool(int(fields[6]) & _PF_FORKNOEXEC)
-    return Stat(pid, head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), copy)
+    started, status = (int(fields[19]), int(fields[49])) if len(fields) > 49 else (0, 0)  # proc_pid_stat(5): 22, 52
+    name = head.partition(b"(")[2].decode("utf-8", "replace")
+    return Stat(pid, name, fields[0].decode(), int(fields[1]), copy, started, status)
 
 
 def _all_stats(proc: str = "/proc") -> Iterator[Stat]:
@@ -117,110 +120,23 @@ def own_children(proc: str = "/proc") -> list[Stat]:
     The kernel is asked for them. Reading all processes costs more the more the machine has: where it has many hosts,
     each of them would read those of all.
     """
-    found = []
-    try:
-        for thread in os.listdir(f"{proc}/self/task"):
-            with open(f"{proc}/self/task/{thread}/children", "rb") as file:
-                found += [read_stat(int(pid), proc) for pid in file.read().split()]
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a thread that has just ended
-        own = os.getpid()
-        found = [stat for stat in _all_stats(proc) if stat.parent == own]
-    return [stat for stat in found if stat is not None]
+    return children_of(os.getpid(), proc)
 
 
-class StopTargets(NamedTuple):
-    """Who gets a signal for a rank. ``programs``: its programs, or itself. ``trapping``: the shells in front of them
-    that catch the signal. ``seen``: all shells and programs that there were.
-    """
-
-    programs: list[int]
-    trapping: list[int] = []
-    seen: frozenset[int] = frozenset()
-
-
-def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> StopTargets:
-    """The processes that get ``signo`` for the rank ``pid``: itself, or if it is a shell, the nearest below it that are
-    no shells.
-
-    A shell passes no signal on and dies of SIGTERM before its child has saved anything; one that catches the signal
-    (a ``trap``) may pass it on. A process that reads another's output (``train.py | tee``) ends with that one:
-    signalled at once, it would take away the program's stdout in the middle of a checkpoint.
-    """
-    stat = read_stat(pid, proc)
-    if stat is None or stat.comm not in SHELLS:
-        return StopTargets([pid])
-    programs: list[int] = []
-    shells = {pid}
-    for child in descendants(pid, proc):  # parents come first, so a child of a shell is known when it comes
-        if child.parent not in shells:
-            continue
-        if child.comm in SHELLS:
-            shells.add(child.pid)
-        else:
-            programs.append(child.pid)
-    written = {pipe for each in (*programs, *shells) for pipe in _pipes(each, (1, 2), proc)}
-    targets = [each for each in programs if not _pipes(each, (0,), proc) & written or catches(each, signo, proc)]
-    seen = frozenset((*programs, *shells))
-    if not targets:
-        return StopTargets([pid], seen=seen)
-    return StopTargets(targets, [shell for shell in sorted(shells) if catches(shell, signo, proc)], seen)
-
-
-def among_those_below(pid: int, others: Collection[int], seen: Container[int], proc: str = "/proc") -> set[int]:
-    """Those of ``others`` that are below ``pid``, with none but processes in ``seen`` between."""
-    return {other for other in others if pid in _above(other, seen, proc)}
-
-
-def _above(pid: int, seen: Container[int], proc: str) -> list[int]:
-    found = []
-    stat = read_stat(pid, proc)
-    while stat is not None and stat.parent in seen:
-        found.append(stat.parent)
-        stat = read_stat(stat.parent, proc)
-    return found
-
-
-def may_be_held(shell: int, programs: Iterable[int], proc: str = "/proc") -> bool:
-    """Whether a shell may be stopped (SIGSTOP) while ``programs`` below it end.
-
-    Not if :func:`reads`, nor if the shell above it has job control (``set -m``): that one would go on.
-    """
-    stat = read_stat(shell, proc)
-    above = stat and read_stat(stat.parent, proc)
-    if stat is None or (above is not None and above.comm in SHELLS and _group(shell) != _group(above.pid)):
-        return False
-    return not reads(shell, programs, proc)
-
-
-def reads(shell: int, programs: Iterable[int], proc: str = "/proc") -> bool:
-    """Whether a shell reads the output of ``programs``."""
-    written = {pipe for program in programs for pipe in _pipes(program, (1, 2), proc)}
-    return bool(written & _read_pipes(shell, proc))
-
-
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:  # it has ended
-        return 0
-
-
-def _read_pipes(pid: int, proc: str) -> set[str]:
-    """The pipes of which a process has the end for reading."""
-    found = set()
-    for fd in _listed(f"{proc}/{pid}/fd"):
-        link = f"{proc}/{pid}/fd/{fd}"
-        with contextlib.suppress(OSError):  # closed meanwhile
-            if os.lstat(link).st_mode & stat_module.S_IRUSR:  # the link's own mode is that of the descriptor
-                found.add(os.readlink(link))
-    return {name for name in found if name.startswith("pipe:")}
-
-
-def _listed(folder: str) -> list[str]:
+def listed(folder: str) -> list[str]:
+    """The names in a folder of a process; none when it has ended, or is another user's."""
     try:
         return os.listdir(folder)
-    except OSError:  # the process has ended, or is another user's
+    except OSError:
         return []
+
+
+def link_of(path: str) -> str:
+    """Where a link of a process leads; empty when it has ended, or is another user's."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def holders(pipes: Collection[str], proc: str = "/proc") -> list[Stat]:
@@ -263,17 +179,6 @@ def processor_time(pid: int, proc: str = "/proc") -> float:
     return max(ticks, used + waited)
 
 
-def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
-    """The pipes that a process has as these descriptors, by the names ``/proc/<pid>/fd`` gives them."""
-    found = set()
-    for fd in descriptors:
-        try:
-            found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
-        except OSError:
-            continue
-    return {name for name in found if name.startswith("pipe:")}
-
-
 def command_of(pid: int, proc: str = "/proc") -> str:
     """The beginning of a process's command line, for people; empty when it is gone."""
     words = words_of(pid, proc, _SHOWN)
@@ -305,35 +210,48 @@ def is_python(pid: int, proc: str = "/proc") -> bool:
 
 
 def passes(stat: Stat, proc: str = "/proc") -> bool:
-    """Whether a process is one of :data:`PASSING`; a script that was executed has its own name."""
-    return stat.comm in PASSING or _file_of(stat.pid, proc) in SHELLS
+    """Whether a process is a shell, or one of :data:`PASSING`."""
+    return stat.comm in PASSING or is_shell(stat, proc)
+
+
+def is_shell(stat: Stat, proc: str = "/proc") -> bool:
+    """Whether a process is a shell; a script that was executed by its path has its own name."""
+    if stat.comm in executables.SHELLS:
+        return True
+    file = _file_of(stat.pid, proc)
+    if file != "busybox":
+        return file in executables.SHELLS
+    words = [os.path.basename(word) for word in words_of(stat.pid, proc, _SHOWN)[:2]]  # which is many programs
+    return bool({*words[: 1 + (words[:1] == ["busybox"])]} & executables.SHELLS)
 
 
 def _file_of(pid: int, proc: str) -> str:
     """The name of the file that a process runs; empty when it is gone or another user's."""
+    return os.path.basename(link_of(f"{proc}/{pid}/exe"))
+
+
+def children_of(pid: int, proc: str = "/proc") -> list[Stat]:
+    """A process's children, zombies too; none when it is gone.
+
+    The kernel is asked for them; all processes are read where it doesn't tell (CONFIG_PROC_CHILDREN).
+    """
+    found: list[Stat | None] = []
     try:
-        return os.path.basename(os.readlink(f"{proc}/{pid}/exe"))
+        for thread in os.listdir(f"{proc}/{pid}/task"):
+            with open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
+                found += [read_stat(int(child), proc) for child in file.read().split()]
     except OSError:
-        return ""
-
-
-def children(pid: int, proc: str = "/proc") -> list[int]:
-    """The pids of a process's children; none when it is gone, or the kernel doesn't tell (CONFIG_PROC_CHILDREN)."""
-    found: list[int] = []
-    for thread in _listed(f"{proc}/{pid}/task"):
-        with contextlib.suppress(OSError), open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
-            found += map(int, file.read().split())
-    return found
+        found = [stat for stat in _all_stats(proc) if stat.parent == pid] if read_stat(pid, proc) else []
+    return [stat for stat in found if stat is not None]
 
 
 def behind(shell: int, proc: str = "/proc") -> Iterator[int]:
     """The programs that a shell runs, with shells and the like alone between."""
-    for child in children(shell, proc):
-        stat = read_stat(child, proc)
-        if stat is not None and passes(stat, proc):
-            yield from behind(child, proc)
-        elif stat is not None and stat.state not in "ZX":
-            yield child
+    for child in children_of(shell, proc):
+        if passes(child, proc):
+            yield from behind(child.pid, proc)
+        elif child.state not in "ZX":
+            yield child.pid
 
 
 _EXIT_INFO, _INFO_BYTES = 1 << 3, 64
@@ -360,8 +278,10 @@ _SHOWN = 400
 """Bytes of a command line that are read to be shown."""
 
 
-PASSING = SHELLS | {"uv", "timeout", "tini", "dumb-init", "time", "setsid"}
-"""Programs that run one other program, and end as it does, or shells."""
+PASSING = frozenset(
+    {"uv", "timeout", "tini", "dumb-init", "time", "setsid", "strace", "su", "runuser", "sudo", "script"}
+)
+"""Programs that run one other program, and end as it does."""
 
 
 def behind_shells(pid: int, ranks: Container[int], proc: str = "/proc") -> int:
@@ -394,7 +314,8 @@ def script_of(pid: int, proc: str = "/proc") -> str:
 
 def reads_a_pipe(pid: int, proc: str = "/proc") -> bool:
     """Whether a process has a pipe as its stdin, and it isn't ours: it reads what another one writes."""
-    return bool(_pipes(pid, (0,), proc) - _pipes(os.getpid(), (0,), proc))
+    stdin = link_of(f"{proc}/{pid}/fd/0")
+    return stdin.startswith("pipe:") and stdin != link_of(f"{proc}/{os.getpid()}/fd/0")
 
 
 def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
@@ -405,6 +326,11 @@ def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
 def ignores(pid: int, signo: int, proc: str = "/proc") -> bool:
     """Whether a process ignores ``signo``."""
     return _in_mask(pid, "SigIgn", signo, proc)
+
+
+def blocks(pid: int, signo: int, proc: str = "/proc") -> bool:
+    """Whether a process has blocked ``signo``, perhaps to wait for it."""
+    return _in_mask(pid, "SigBlk", signo, proc)
 
 
 def _in_mask(pid: int, mask: str, signo: int, proc: str) -> bool:
@@ -433,13 +359,6 @@ def ended_children() -> Iterator[tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
-
-
-def pass_on(pid: int, signo: int) -> None:
-    """Sends ``signo``, which ends nothing, to the program that ``pid`` runs, and to shells before it that catch it."""
-    targets = stop_targets(pid, signo)
-    for target in (*targets.programs, *targets.trapping):
-        send(target, signo)
 
 
 def send(pid: int, signo: int) -> bool:

@@ -18,6 +18,7 @@ from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.processes.shell_guard import ShellGuard
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import (
@@ -59,7 +60,7 @@ class HostProcesses:
         take_connection: Callable[[Connection, str], bool],
     ) -> None:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
-        self._once = SignalOnce(context.loop)
+        self._once = SignalOnce(context.loop, say=context.say, guard=ShellGuard(context.sidecars))
         self._others = ServicesAndLaunchers(self._once)
         self._ranks = Ranks(context, self._others, self._once, self._rank_ended)
         self.hidden = self._ranks.hidden
@@ -426,7 +427,7 @@ class HostProcesses:
         """
         left = [] if orphans and self._once.has_handled else self.left_running
         for pid in left:
-            self._once.send(pid, signal.SIGTERM, shells=True)
+            self._once.send(pid, signal.SIGTERM)
         return bool(left)
 
     def dismiss(self) -> None:

@@ -160,9 +160,9 @@ class ProgramsBelow:
 
     def _below(self, pid: int, launcher: str) -> Iterator[tuple[int, str]]:
         """The processes below ``pid``, each with the launcher that is above it."""
-        for child in tree.children(pid, self._proc):
-            yield child, launcher
-            yield from self._below(child, launcher or _launcher_of(child, self._proc))
+        for child in tree.children_of(pid, self._proc):
+            yield child.pid, launcher
+            yield from self._below(child.pid, launcher or _launcher_of(child.pid, self._proc))
 
     def close(self) -> None:
         """Ends all looks."""

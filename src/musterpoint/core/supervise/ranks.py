@@ -12,7 +12,8 @@ from musterpoint.core.diagnosis.facts import RankEnd
 from musterpoint.core.processes import raised_question, tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
-from musterpoint.core.processes.signal_once import SignalOnce
+from musterpoint.core.processes.shell_front import front_of
+from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.hidden_work import HiddenWork
@@ -282,7 +283,7 @@ class Ranks:
             self._by_pid.pop(rank.pid, None)
         signalled = rank.key in self._signalled
         aborted = None if signalled else self._abort_code(rank)
-        status = status if aborted is None else aborted
+        status = self._once.status_behind(rank.pid, status) if aborted is None else aborted
         self._cut_off |= status != 0
         oom = not signalled and self.oom_struck(status)
         first = self._pump.first_output(rank.number, rank.name)
@@ -337,7 +338,7 @@ class Ranks:
             if rank.still_below is not None:
                 self._will_fail(rank, rank.still_below)
                 continue
-            for pid in tree.stop_targets(rank.pid).programs:
+            for pid in front_of(rank.pid).programs:
                 raised_question.ask(pid)
             self._will_fail(rank, None)
 
@@ -500,7 +501,7 @@ class Ranks:
         """Sends SIGUSR1 or SIGUSR2 to the live ranks."""
         for key in self._expected:
             if key in self._ranks and self._ranks[key].pid:
-                tree.pass_on(self._ranks[key].pid, signo)
+                pass_on(self._ranks[key].pid, signo)
 
     def being_killed(self) -> None:
         """Everything is being killed: no end from now on is a failure, and orphans get no time."""

@@ -6,7 +6,7 @@ from typing import Callable
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.launch.plan import ProcessPlan, Role
 from musterpoint.core.processes import tree
-from musterpoint.core.processes.signal_once import SignalOnce
+from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 
 
 class ServiceOrLauncher(NamedTuple):
@@ -56,7 +56,7 @@ class ServicesAndLaunchers:
         """Sends SIGUSR1 or SIGUSR2 to the user's own services."""
         for pid, running in self._running.items():
             if running.is_users:
-                tree.pass_on(pid, signo)
+                pass_on(pid, signo)
 
     def end(self, session: int | None = None) -> int:
         """SIGTERM to services that end by themselves then; the most seconds that one of them may take for it.

@@ -126,6 +126,11 @@ SHELLS = {
     "that passes it on": "trap 'kill -TERM $child; wait $child; exit 7' TERM; \"$@\" & child=$!; wait $child; exit $?",
     "that passes it on to all": 'trap "trap - TERM; kill 0" EXIT; "$@"; exit $?',
     "that reads it": 'trap "sleep 0.2; echo cleaned" EXIT; while read -r line; do echo "$line"; done < <("$@")',
+    "that reads it without a trap": 'while read -r line; do echo "$line"; done < <("$@"); echo next',
+    "that asks for its code": '"$@"; echo "next $?"',
+    "that acts on an error": '"$@" || echo next; echo next',
+    "with a helper beside it": 'sleep 600 & "$@" & wait -n; kill $! %1; echo next',
+    "with a reader that the script waits for": '"$@" | cat; echo next',
     "in a shell": 'bash -c \'trap "echo cleaned" EXIT; "$@"; exit $?\' inner "$@"; exit $?',
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,25 +15,19 @@ from musterpoint.core.processes import tree
 
 from ...running import result_of
 
-Pipes = dict[tuple[int, int], int]
 
-
-def write_proc(root: Path, rows: list[tuple[int, str, str, int, int]], pipes: Pipes | None = None) -> str:
-    """A /proc of ``(pid, comm, state, parent, caught signals)`` and ``{(pid, descriptor): pipe}``."""
-    for pid, comm, state, parent, caught in rows:
+def write_proc(root: Path, rows: list[tuple[int, str, str, int]]) -> str:
+    """A /proc of ``(pid, comm, state, parent)``."""
+    for pid, comm, state, parent in rows:
         (root / str(pid)).mkdir()
         (root / str(pid) / "stat").write_text(f"{pid} ({comm}) {state} {parent} 1 1 0")
-        (root / str(pid) / "status").write_text(f"Name:\t{comm}\nSigCgt:\t{caught:016x}\n")
-        (root / str(pid) / "fd").mkdir()
-    for (pid, descriptor), pipe in (pipes or {}).items():
-        (root / str(pid) / "fd" / str(descriptor)).symlink_to(f"pipe:[{pipe}]")
     return str(root)
 
 
 def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
     proc = write_proc(tmp_path, [
-        (10, "python", "S", 1, 0), (11, "a) (b", "S", 10, 0), (12, "gone", "Z", 10, 0), (13, "deep", "R", 12, 0),
-        (14, "other", "S", 1, 0),
+        (10, "python", "S", 1), (11, "a) (b", "S", 10), (12, "gone", "Z", 10), (13, "deep", "R", 12),
+        (14, "other", "S", 1),
     ])  # fmt: skip
     assert sorted(stat.pid for stat in tree.descendants(10, proc)) == [11, 13]
     several = tree.descendants_of([10, 12, 14], proc)
@@ -41,45 +36,11 @@ def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-TERM = 1 << (signal.SIGTERM - 1)
-TARGETS = {
-    "a program": ([(10, "python", "S", 1, 0), (11, "worker", "S", 10, 0)], [10]),
-    "a shell around a program": ([(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0)], [11]),
-    "shells in shells": ([(10, "sh", "S", 1, 0), (11, "bash", "S", 10, 0), (12, "python", "S", 11, 0),
-                          (13, "worker", "S", 12, 0)], [12]),
-    "a shell with a trap": ([(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)], [11, 10]),
-    "a shell alone": ([(10, "bash", "S", 1, 0)], [10]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_stop_targets(name: str, tmp_path: Path) -> None:
-    rows, expected = TARGETS[name]
-    targets = tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows))
-    assert targets.programs + targets.trapping == expected
-
-
-PIPELINE = [(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0), (12, "cat", "S", 10, 0), (13, "tee", "S", 10, 0)]
-PIPELINES: dict[str, tuple[int, Pipes, list[int]]] = {
-    "what reads another's output ends with it": (0, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11]),
-    "also its errors, and the shell's own": (0, {(11, 2): 1, (12, 0): 1, (10, 1): 2, (13, 0): 2}, [11]),
-    "a pipe from outside is nobody's output": (0, {(11, 0): 9, (12, 0): 9, (13, 0): 9}, [11, 12, 13]),
-    "a reader that catches the signal gets it": (TERM, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11, 12]),
-}
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-def test_stop_targets_of_a_pipeline(name: str, tmp_path: Path) -> None:
-    caught, pipes, expected = PIPELINES[name]
-    rows = [(*row[:4], caught if row[0] == 12 else 0) for row in PIPELINE]
-    targets = tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows, pipes))
-    assert sorted(targets.programs) == expected
-    assert targets.seen == {10, 11, 12, 13}
-
-
-def test_a_trap_counts_for_its_own_signal(tmp_path: Path) -> None:
-    proc = write_proc(tmp_path, [(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)])
-    assert tree.stop_targets(10, signal.SIGUSR1, proc).trapping == []
+def test_a_zombie_tells_how_it_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        stat = tree.read_stat(child.pid)
+        assert stat is not None and (stat.state, os.waitstatus_to_exitcode(stat.status)) == ("Z", 7)
 
 
 def test_catches_reads_a_real_process() -> None:
@@ -203,43 +164,3 @@ def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
     while (stat := tree.read_stat(pid)) is not None and stat.state != "Z" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert stat is None or stat.state == "Z"
-
-
-PASSED = (
-    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [10]); "
-    "print('ready', flush=True); signal.sigwait([10]); sys.exit(7)"
-)
-
-
-@pytest.mark.parametrize("shell", [False, True])
-def test_a_signal_is_passed_on_to_the_program_past_the_shells_in_front_of_it(shell: bool) -> None:
-    program = [sys.executable, "-c", PASSED]
-    argv = ["sh", "-c", '"$@"; exit $?', "sh", *program] if shell else program
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    tree.pass_on(process.pid, signal.SIGUSR1)
-    process.communicate(timeout=500)
-    assert process.returncode == 7
-
-
-@pytest.mark.parametrize(
-    ("script", "held"),
-    [
-        ("echo ready; sleep 600; true", True),
-        ("sleep 600 & echo ready; wait", True),
-        ("while read -r line; do echo $line; done < <(echo ready; exec sleep 600)", False),
-        ("set -m; bash -c 'echo ready; sleep 600; true'; true", False),
-    ],
-)
-def test_a_shell_that_reads_or_is_watched_is_not_stopped(script: str, held: bool) -> None:
-    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        while not (programs := [stat for stat in tree.descendants(process.pid) if stat.comm == "sleep"]):
-            time.sleep(0.01)
-        (program,) = programs
-        shell = process.pid if "set -m" not in script else program.parent
-        assert tree.may_be_held(shell, [program.pid]) == held
-        tree.kill_below(process.pid)
-        process.kill()

@@ -14,12 +14,16 @@ from musterpoint.core.processes import tree
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
+from ...turning import turn_until
+
 
 class Bench:
     """Services and launchers that are real bench."""
 
     def __init__(self) -> None:
-        self.running = ServicesAndLaunchers(SignalOnce(Loop()))
+        self.loop = Loop()
+        self.once = SignalOnce(self.loop)
+        self.running = ServicesAndLaunchers(self.once)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.signalled: list[int] = []
 
@@ -37,7 +41,8 @@ class Bench:
         return out.readline()
 
     def ended(self, name: str) -> int:
-        return self.processes[name].wait(500)
+        turn_until(self.loop, lambda: self.processes[name].poll() is not None)
+        return self.processes[name].wait()
 
     def untouched(self, name: str) -> bool:
         """Whether no signal was sent to it."""
@@ -47,6 +52,8 @@ class Bench:
         for process in self.processes.values():
             process.kill()
             process.communicate()
+        self.once.close()
+        self.loop.close()
 
 
 @pytest.fixture
@@ -82,8 +89,8 @@ def test_each_is_signalled_once_and_past_its_shell(bench: Bench) -> None:
     bench.running.signal(signal.SIGTERM)
     assert bench.reads("ps") == b"told\n"
     bench.running.signal(signal.SIGTERM)
+    assert bench.ended("ps") == -signal.SIGTERM, "the line behind the program doesn't run"
     assert bench.reads("ps") == b""
-    assert bench.ended("ps") == 4
 
 
 def test_a_signal_that_is_passed_on_may_come_again(bench: Bench) -> None:

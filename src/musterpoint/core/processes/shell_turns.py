@@ -1,0 +1,243 @@
+"""Holds the shells in front of programs that were told to end, and lets them go on, told too, when those have ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from array import array
+from functools import partial
+from typing import Callable, Literal
+
+from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.posix import fcntl, termios
+from musterpoint.core.processes import shell_front, tree
+from musterpoint.core.processes.shell_front import Front, Turns
+from musterpoint.core.processes.shell_guard import ShellGuard
+
+BY_ITSELF = 2.0
+"""Seconds for who ends by itself when others have ended, and for a shell that makes no progress with its input."""
+_FIRST_LOOK, _LAST_LOOK = 0.01, 1.0
+"""Seconds between two looks at shells that are being stopped."""
+_READ_LOOK = 0.005
+"""Seconds between two looks whether a shell has read all."""
+CUT = "{}: its program was told to end, and the script ends with it: of the lines behind it only traps run"
+
+Way = Literal["signal", "go on", "signal when all is read", "signal if it is late"]
+"""How the turn of a process is."""
+
+
+class _Later:
+    """A process whose turn is when those ``before`` it have ended."""
+
+    def __init__(self, pid: int, signo: int, before: set[int], way: Way, pipes: list[int]) -> None:
+        self.pid, self.signo, self.before, self.way = pid, signo, before, way
+        self.pipes = pipes  # for writing, those that it reads: they have no end meanwhile
+        self.is_due = False
+        self.timer: Timer | None = None
+
+
+class ShellTurns:
+    """Gives the signal to whole fronts of programs (:mod:`musterpoint.core.processes.shell_front`).
+
+    ``watch`` lets :meth:`ended` be called when a process ends, and returns whether that is possible. ``tell`` sends the
+    signal. ``say`` tells people, once, that lines of a script don't run. ``guard`` lets held shells go on if we are
+    killed.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        watch: Callable[[int], bool],
+        tell: Callable[[int, int], None],
+        say: Callable[[str], None],
+        guard: ShellGuard | None,
+    ) -> None:
+        self._loop, self._watch, self._tell, self._say, self._guard = loop, watch, tell, say, guard
+        self._known: set[int] = set()
+        self._held: set[int] = set()
+        self._later: dict[int, _Later] = {}
+        self._roots: dict[int, int] = {}  # the signals of fronts that have shells which are being stopped
+        self._look: Timer | None = None
+        self._has_said = False
+        self.last_programs: dict[int, int] = {}
+        """By a front's root the program that was started last."""
+
+    def knows(self, pid: int) -> bool:
+        """Whether a process was met in a front with shells."""
+        return pid in self._known
+
+    def give(self, root: int, signo: int) -> list[int]:
+        """Gives ``signo`` to the front of ``root``; returns the pids of those that got it at once."""
+        front = shell_front.front_of(root)
+        if not front.parents:  # as nearly always, a program
+            self._tell(root, signo)
+            return [root]
+        if front.programs:
+            self.last_programs[root] = front.programs[-1]
+        if not all(map(self._watch, front.members())):  # nothing would tell of their ends: Linux before 5.3
+            self._known.update(front.members())
+            told = [*front.programs, *front.shells]
+            for pid in told:
+                self._tell(pid, signo)
+            return told
+        told = self._take(front, signo)
+        if self._held:
+            self._roots[root] = signo
+            self._look_later(_FIRST_LOOK)
+        return told
+
+    def _take(self, front: Front, signo: int, again: bool = False) -> list[int]:
+        """Stops the shells of a front, then gives everybody a turn. ``again``: only those that shells had just begun
+        when they were stopped.
+        """
+        met = {*self._known}
+
+        def joins(pid: int) -> bool:
+            return pid not in met and (not again or front.parents.get(pid) in self._held)
+
+        while fresh := [pid for pid in front.stoppable() if pid not in self._held and joins(pid)]:
+            stopped = [pid for pid in fresh if self._stop(pid)]
+            front = shell_front.front_of(front.root)
+            if stopped != fresh:
+                break  # they have ended, or are another user's
+        its = shell_front.turns(front, signo, self._held)
+        fresh = [pid for pid in its.turns if joins(pid)]
+        self._known.update(fresh)
+        for pid, later in self._later.items():
+            later.before |= its.before.get(pid, set()).intersection(fresh)
+        for pid in fresh:
+            self._watch(pid)
+            if its.turns[pid] != "now":
+                self._later[pid] = self._later_one(front, its, pid, signo)
+        told = [pid for pid in fresh if its.turns[pid] == "now"]
+        for pid in told:
+            self._tell(pid, signo)
+        for pid in reversed(fresh):
+            if pid in self._held and its.turns[pid] != "held":
+                self._go_on(pid)
+        self._next()
+        return told
+
+    def _later_one(self, front: Front, its: Turns, pid: int, signo: int) -> _Later:
+        turn, pipes = its.turns[pid], shell_front.open_again(its.pipes.get(pid, set()), front.members())
+        way: Way = "signal when all is read" if pipes else "signal if it is late"
+        if turn == "held" or (turn == "after" and pid in front.shells):
+            way = "signal"
+        elif turn == "continued":
+            way = "go on"
+            self._guarded(pid)
+        return _Later(pid, signo, its.before[pid], way, pipes)
+
+    def _guarded(self, pid: int) -> None:
+        if self._guard is not None:
+            self._guard.hold(pid)
+
+    def _stop(self, pid: int) -> bool:
+        self._guarded(pid)
+        if not tree.send(pid, signal.SIGSTOP):
+            return False
+        self._held.add(pid)
+        return True
+
+    def _go_on(self, pid: int) -> None:
+        self._held.discard(pid)
+        tree.send(pid, signal.SIGCONT)
+
+    def _look_later(self, seconds: float) -> None:
+        if self._look is None:
+            self._look = self._loop.call_later(seconds, partial(self._look_again, seconds))
+
+    def _look_again(self, seconds: float) -> None:
+        """Takes in what shells had begun when they were stopped; until all of them stand still."""
+        self._look = None
+        moving = any(not shell_front.is_stopped(pid) for pid in self._held)  # before the look: what came before counts
+        for root, signo in self._roots.items():
+            self._take(shell_front.front_of(root), signo, again=True)
+        if moving:
+            self._look_later(min(2 * seconds, _LAST_LOOK))
+        else:
+            self._roots.clear()
+
+    # -- their turns --
+
+    def ended(self, pid: int) -> None:
+        """A process that was watched has ended."""
+        self._held.discard(pid)
+        if (own := self._later.pop(pid, None)) is not None:
+            _forget(own)
+        for later in self._later.values():
+            later.before.discard(pid)
+        self._next()
+
+    def _next(self) -> None:
+        for later in [each for each in self._later.values() if not each.before and not each.is_due]:
+            later.is_due = True
+            if later.way == "signal when all is read":
+                self._see_whether_read(later, -1, False, 0.0)
+            elif later.way == "signal if it is late":
+                later.timer = self._loop.call_later(BY_ITSELF, partial(self._finish, later))
+            elif later.way == "go on":
+                self._let_go_on(later, _FIRST_LOOK)
+            else:
+                self._finish(later)
+
+    def _see_whether_read(self, later: _Later, unread: int, was_idle: bool, since: float) -> None:
+        """Looks in turns, as no event tells of it: a shell that reads waits in the end, and has nothing to read."""
+        found = sum(map(_unread, later.pipes))
+        is_idle = found == 0 and shell_front.is_idle(later.pid)
+        now = self._loop.clock()
+        since = now if found != unread else since
+        if (is_idle and was_idle) or now - since > BY_ITSELF:
+            self._finish(later)
+            return
+        again = partial(self._see_whether_read, later, found, is_idle, since)
+        later.timer = self._loop.call_later(_READ_LOOK, again)
+
+    def _let_go_on(self, later: _Later, seconds: float) -> None:
+        """Continues who stopped itself with its child, perhaps only now; until it has ended."""
+        if shell_front.is_stopped(later.pid):
+            tree.send(later.pid, signal.SIGCONT)
+        again = partial(self._let_go_on, later, min(2 * seconds, _LAST_LOOK))
+        later.timer = self._loop.call_later(seconds, again)
+
+    def _finish(self, later: _Later) -> None:
+        self._later.pop(later.pid, None)
+        name = tree.command_of(later.pid)
+        if name and later.way != "signal if it is late" and not self._has_said and _has_no_trap(later):
+            self._has_said = True
+            self._say(CUT.format(name))
+        self._tell(later.pid, later.signo)
+        if later.pid in self._held:
+            self._go_on(later.pid)
+        _forget(later)
+
+    def close(self) -> None:
+        """Ends all looks; those that are still held are told, and go on."""
+        if self._look is not None:
+            self._look.cancel()
+        for later in [*self._later.values()]:
+            if later.pid in self._held:
+                self._finish(later)
+            _forget(later)
+        self._later.clear()
+        if self._guard is not None:
+            self._guard.close()
+
+
+def _has_no_trap(later: _Later) -> bool:
+    return not tree.catches(later.pid, later.signo) and not tree.ignores(later.pid, later.signo)
+
+
+def _unread(pipe: int) -> int:
+    """Bytes that wait in a pipe."""
+    waiting = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0]
+
+
+def _forget(later: _Later) -> None:
+    if later.timer is not None:
+        later.timer.cancel()
+    for pipe in later.pipes:
+        os.close(pipe)
+    later.pipes = []

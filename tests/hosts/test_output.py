@@ -66,8 +66,50 @@ def test_lines_of_several_ranks_stay_whole(train) -> None:  # type: ignore[no-un
     expected = {f"{rank} {number} {str(rank) * 300}" for rank in range(4) for number in range(400)}
     lines = ran.stdout.decode().splitlines()
     assert sorted("".join(lines)) == sorted("".join(expected))
-    # a rank that isn't given the processor for 20 ms between its two writes has its line released
+    # a rank that isn't given the processor for 0.2 s between its two writes has its line released
     assert len(expected - set(lines)) < len(expected) / 4
+
+
+FAMILY = """
+import multiprocessing, os, subprocess, sys
+
+def speak(number):
+    for step in range(1000):
+        print("process", number, "step", step, "loss", 0.5, file=getattr(sys, os.environ["stream"]))
+
+if __name__ == "__main__":
+    how = os.environ["how"]
+    if how == "subprocess":
+        words = [sys.executable, "-c", "import sys, program; program.speak(int(sys.argv[1]))"]
+        children = [subprocess.Popen([*words, str(number)]) for number in range(4)]
+        sys.exit(any([child.wait() for child in children]))
+    context = multiprocessing.get_context(how)
+    children = [context.Process(target=speak, args=(number,)) for number in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver", "subprocess"])
+@pytest.mark.parametrize("given", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["", "as AWS's images"])
+def test_the_processes_of_a_rank_write_whole_lines(train, how: str, stream: str, given: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+    train.program(FAMILY)
+    ran = train.run(how=how, stream=stream, **given)
+    lines = getattr(ran, stream).decode().splitlines()
+    assert ran.returncode == 0
+    assert sorted(lines) == sorted(f"process {one} step {step} loss 0.5" for one in range(4) for step in range(1000))
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "ctypes.string_at(0)"])
+def test_the_last_line_before_a_crash_is_there(train, end: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(f"import ctypes, os\nprint('the last of', os.environ['RANK'], end='!\\n')\n{end}\n")
+    ran = train.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="25", MUSTER_ON_FAILURE="finish")
+    assert sorted(ran.stdout.decode().splitlines()) == sorted(f"the last of {rank}!" for rank in range(25))
 
 
 PREFIXES = {"rank": "[rank 1] ", "host": "[algo-1:1] ", "mpi": "[1,mpirank:1,algo-1]<stdout>:"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -72,6 +73,87 @@ def test_every_rank_is_told(train, signo: int, code: int, options: dict[str, str
     assert (outcome["code"], outcome["class"]) == (code, "done" if done else "stopped")
     assert (train.base / "output" / "success").exists() == done
     assert not (train.base / "output" / "failure").exists()
+
+
+INHERITS = """
+import os, signal, sys
+how, *words = sys.argv[1:]
+if how == "blocked":
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+for name in ("SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGCHLD") if how == "ignored" else ():
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+os.execvp(words[0], words)
+"""
+"""Becomes a program as some shells and schedulers start it."""
+HOW = ["blocked", "ignored"]
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("signo", "code", "heard"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 130, "SIGINT"),
+                         (signal.SIGUSR1, 0, "SIGUSR1")])  # fmt: skip
+def test_a_signal_is_heard_however_we_were_started(train, how: str, signo: int, code: int, heard: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES)
+    process = train.start(train.python, "-c", INHERITS, how, MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2", SAVES_ON=heard)
+    train.ready(process, "ready-0", "ready-1")
+    assert stop(train, process, signo) == code
+    assert all(train.left(f"checkpoint-{rank}") for rank in range(2))
+
+
+STATUS = """
+for line in open("/proc/self/status"):
+    if line.startswith(("SigBlk", "SigIgn")):
+        print(*line.split())
+"""
+
+
+def as_started(*words: str) -> list[str]:
+    """How a program finds its signals that these words start."""
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun"])
+@pytest.mark.parametrize("how", HOW)
+def test_ranks_have_their_signals_as_a_program_expects_them(train, how: str, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(STATUS)
+    ran = train.run(train.python, "-c", INHERITS, how, MUSTER_LAUNCHER=launcher)
+    assert ran.stdout.decode().splitlines() == as_started(train.python, "-c", STATUS)
+
+
+@pytest.mark.parametrize("launcher", ["script", "ranks"])
+def test_ranks_are_below_nohup_where_we_are(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(STATUS)
+    ran = train.run("nohup", MUSTER_LAUNCHER=launcher)
+    assert ran.stdout.decode().splitlines() == as_started("nohup", train.python, "-c", STATUS)
+
+
+ENTRIES = {
+    "launch": "{python} -m musterpoint launch {program}",
+    "torchrun": "{python} -m musterpoint torchrun {program}",
+    "local": "{python} -m musterpoint local --output {folder}/job {program}",
+    "train": "{python} -m musterpoint.cli.train",
+    "the container's train": "{root}/container/train",
+    "one file": "{python} -m musterpoint bundle -o launcher.py >/dev/null; {python} -IS launcher.py {program}",
+    "the driver": "SM_ENTRY_SCRIPT={program} {python} -m musterpoint.cli.driver",
+}
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_every_entry_ends_with_its_program(train, entry: str, how: str, root: Path) -> None:  # type: ignore[no-untyped-def]
+    train.program("import subprocess, sys\nsys.exit(subprocess.call(['sh', '-c', 'exit 7']))\n")
+    folder = train.base.parent
+    folder.joinpath("python3").symlink_to(train.python)
+    python = shlex.quote(train.python)
+    command = ENTRIES[entry].format(python=python, program=train.base / "code" / "program.py", folder=folder, root=root)
+    inside = [train.python, "-c", INHERITS, how, "sh", "-c", f"cd {folder}; {command}"]
+    environ = {**train.environ, "PATH": f"{folder}:{train.environ['PATH']}"}
+    process = subprocess.Popen(inside, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    train.started.append(process)
+    said = process.communicate(timeout=500)[1]
+    assert process.returncode == 7, said
 
 
 FLOODS = (

@@ -15,10 +15,12 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.posix import resource
 from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.read import masker_of_files
+from musterpoint.core.processes.received_signals import hear_all
 
 
 def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
     """The exit code of ``command``. An error is printed as one sentence on stderr and passed to ``report``."""
+    hear_all()
     try:
         return command()
     except MusterError as error:

@@ -37,6 +37,9 @@ def main() -> int:
         sys.stdout.write(HELP)
         return 0
     gc.disable()  # objects made by imports stay alive; searching them for garbage takes 3 ms
+    from musterpoint.core.processes.received_signals import hear_all
+
+    hear_all()
     from musterpoint.cli.job import Request, train
 
     gc.freeze()

@@ -70,7 +70,7 @@ def _start(argv: list[str]) -> int:
         os.setsid()
         for signo in _blocked():
             signal.signal(signo, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked())
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvp(argv[0], argv)
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())

@@ -1,9 +1,9 @@
 """The log pump: carries every byte the ranks write to our own stdout and stderr, untouched, in a thread of its own.
 
 Nothing is decoded, stripped or put in another order, because the platform's metric expressions run on this stream.
-One stream alone passes through as it comes. Between several, only whole lines are written; a line that isn't finished
-within :data:`HOLD_SECONDS` is written as it is. A slow reader of our output may block the thread; nothing else waits
-for it. Start it after the first spawns.
+One stream alone passes through as it comes. Between several, only whole lines are written, and what a progress bar ends
+with a carriage return; a line that isn't finished within :data:`HOLD_SECONDS` is written as it is. A slow reader of our
+output may block the thread; nothing else waits for it. Start it after the first spawns.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ from musterpoint.core.processes.streams import (
 )
 from musterpoint.core.processes.tail import SIZE
 
-HOLD_SECONDS = 0.02
-"""Seconds an unfinished line is held back while other streams may write."""
+HOLD_SECONDS = 0.2
+"""Seconds an unfinished line is held back while other streams may write, from its first byte on: on a busy machine its
+process may not be given a processor sooner.
+"""
+MESSAGE_SECONDS = 0.02
+"""Seconds a message of our own waits for the end of a line that has been begun."""
 BUFFER = 256 << 10
 MOST_MESSAGES = 1000
 """Messages of our own that wait for a blocked reader; older ones are dropped."""
@@ -67,6 +71,7 @@ class Pump:
         self._loop = Loop()
         self._loop.prepare_posts()
         self._flush_timer: Timer | None = None
+        self._message_timer: Timer | None = None
         self._thread: Thread | None = None
         self._over = False
         self.last_output = time.monotonic()
@@ -261,33 +266,36 @@ class Pump:
             stream.first_at = time.time()
         if read_ahead:
             for data in read_ahead:
-                self._forward(stream, memoryview(data), data.rfind(b"\n"))
+                self._forward(stream, memoryview(data), _end_of_lines(data, len(data)))
         elif count:
-            self._forward(stream, self._view[:count], self._buffer.rfind(b"\n", 0, count))
+            self._forward(stream, self._view[:count], _end_of_lines(self._buffer, count))
         else:
             self._close(stream)
             return False
         return True
 
-    def _forward(self, stream: Stream, data: memoryview, newline: int) -> None:
-        """Writes what may be written of ``data``; ``newline`` is where its last line end is, or -1."""
+    def _forward(self, stream: Stream, data: memoryview, end: int) -> None:
+        """Writes what may be written of ``data``, whose first ``end`` bytes are whole lines."""
         if stream.file is not None:
             stream.file.write(data)
         sink = stream.sink
         if sink is None:
             return
-        as_is = not stream.prefix and sink.streams == 1 and not (self._messages and sink is self._err)
-        held = len(data) - newline - 1 + (len(stream.unfinished) if newline < 0 else 0)
-        cut = len(data) if as_is or held > BUFFER else newline + 1
+        alone = not stream.prefix and sink.streams == 1
+        held = len(data) - end + (0 if end else len(stream.unfinished))
+        cut = len(data) if held > BUFFER or (alone and not self._messages) else end
         if cut:
             self._write(stream, sink, stream.unfinished, data[:cut])
             stream.unfinished, stream.unfinished_since = b"", 0.0
-        if cut < len(data):
-            stream.unfinished += bytes(data[cut:])
-            stream.unfinished_since = stream.unfinished_since or self.last_output
-            self._flush_later(stream.unfinished_since)
         if self._messages:
             self._write_messages()
+        if cut < len(data):
+            stream.unfinished += bytes(data[cut:])
+            if alone:
+                self._flush(stream)
+                return
+            stream.unfinished_since = stream.unfinished_since or self.last_output
+            self._flush_later(stream.unfinished_since)
 
     def _write(self, stream: Stream, sink: Sink, begun: bytes, data: Bytes) -> None:
         self.launcher_last = stream.rank is None
@@ -306,13 +314,12 @@ class Pump:
         )
         sink.last_stream = stream
 
-    def _flush_later(self, since: float | None = None) -> None:
+    def _flush_later(self, since: float) -> None:
         if self._flush_timer is None:
-            due = (self._loop.clock() if since is None else since) + HOLD_SECONDS
-            self._flush_timer = self._loop.call_at(due, self._flush_due)
+            self._flush_timer = self._loop.call_at(since + HOLD_SECONDS, self._flush_due)
 
     def _flush_due(self) -> None:
-        """Writes the lines that have been unfinished for too long, and the messages that waited for them."""
+        """Writes the lines that have been unfinished for too long."""
         self._flush_timer = None
         old = self._loop.clock() - HOLD_SECONDS
         waiting = [stream for stream in self._streams.values() if stream.unfinished]
@@ -322,7 +329,6 @@ class Pump:
                 self._flush(stream)
         if since := [stream.unfinished_since for stream in waiting if stream.unfinished]:
             self._flush_later(min(since))
-        self._write_messages(at_once=True)
 
     def _flush(self, stream: Stream) -> None:
         if stream.unfinished and stream.sink is not None:
@@ -334,11 +340,16 @@ class Pump:
         if not self._messages:
             return
         if self._err.mid_line and not at_once:
-            self._flush_later()
+            if self._message_timer is None:
+                self._message_timer = self._loop.call_later(MESSAGE_SECONDS, self._messages_due)
             return
         while self._messages:
             self.launcher_last = False
             self._err.write(b"\n" if self._err.mid_line else b"", self._messages.pop(0))
+
+    def _messages_due(self) -> None:
+        self._message_timer = None
+        self._write_messages(at_once=True)
 
     def _close(self, stream: Stream) -> None:
         self._flush(stream)
@@ -359,6 +370,12 @@ class Pump:
                 self._close(stream)
         self._write_messages(at_once=True)
         self._loop.stop()
+
+
+def _end_of_lines(data: bytes | mmap.mmap, count: int) -> int:
+    """How many of the first ``count`` bytes belong to lines that are over, or to what a carriage return ends."""
+    newline = data.rfind(b"\n", 0, count)
+    return max(newline, data.rfind(b"\r", newline + 1, count)) + 1
 
 
 def _block_signals() -> None:

@@ -12,6 +12,22 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 """Signals that ask for a stop."""
 PASSED_ON = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 """Signals for the user's program; we only pass them on."""
+_OF_CHILDREN = tuple(getattr(signal, name) for name in ("SIGCHLD",) if hasattr(signal, name))
+
+
+def hear_all() -> None:
+    """Takes back what this process has inherited of who started it: signals that are blocked, or ignored.
+
+    Each command calls it before anything else. A blocked signal would never be heard, and with SIGCHLD ignored no
+    child has a status. A shell ignores SIGINT for what it starts in the background; for an entry point that is a stop
+    as any other. Only ``nohup`` is respected.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        return
+    for signo in (*STOPPING, *_OF_CHILDREN):
+        if signal.getsignal(signo) is signal.SIG_IGN and not _unwanted(signo):
+            signal.signal(signo, signal.default_int_handler if signo == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _nothing(signo: int, frame: Any) -> None:
@@ -39,8 +55,8 @@ class Signals:
         # before the handlers, or what comes between would be swallowed
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._old: list[tuple[int, Any]] = []
-        for signo in (*STOPPING, *PASSED_ON, getattr(signal, "SIGCHLD", None)):
-            if signo is not None and not _unwanted(signo):
+        for signo in (*STOPPING, *PASSED_ON, *_OF_CHILDREN):
+            if not _unwanted(signo):
                 self._old.append((signo, signal.signal(signo, _nothing)))
         loop.watch(self._read, READ, self._wake)
 

@@ -18,6 +18,7 @@ Like the rank stub it imports nothing that Python hasn't loaded yet but ``_socke
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found,unused-ignore]
 import _socket
 import os
 import sys
@@ -85,6 +86,7 @@ def answer(line: str, stays: bool) -> None:
 
 
 def main() -> None:
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())  # mpirun's threads may block what ends this
     host, words = split(sys.argv[1:])
     stays = os.environ.get("MUSTER_AGENT_STAYS") == "1"
     session = os.environ.get("MUSTER_SESSION_NUMBER", "0")

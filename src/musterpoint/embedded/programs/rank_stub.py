@@ -182,7 +182,9 @@ def take_terminal(fd: int) -> None:
     os.dup2(fd, 0)
 
 
-SWALLOWED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
+SWALLOWED = [_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2]
+if _signal.getsignal(_signal.SIGHUP) == _signal.SIG_IGN:  # nohup is for the program, too
+    SWALLOWED.remove(_signal.SIGHUP)
 
 
 def watch(sock: _socket.socket, pid: int, wake: int) -> int:
@@ -258,9 +260,10 @@ def main() -> None:
         words.insert(int(at), f"{dashes}{flag}={local}")
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
-    for signo in SWALLOWED + (_signal.SIGCHLD,):
+    for signo in (*SWALLOWED, _signal.SIGCHLD):
         _signal.signal(signo, lambda *_: None)
     _signal.set_wakeup_fd(wake_write)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())  # a launcher's threads may block what its children inherit
     try:
         sock = connect(rank, local, world)
         environment = environment_of(rank, local)

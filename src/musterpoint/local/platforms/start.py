@@ -42,7 +42,7 @@ def main() -> None:
         signal.signal(handled, lambda signo, frame: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # one that comes now reaches every process
     pids = {_start(argv, environment, cwd) for argv, environment, cwd in json.loads(sys.argv[2])}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     code = 0
     while pids:
         select.select([wake], [], [])
@@ -67,7 +67,7 @@ def _start(argv: list[str], environment: dict[str, str], cwd: str) -> int:
     try:
         for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(signo, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(cwd)
         os.execvpe(argv[0], argv, {**os.environ, **environment})
     except OSError as error:

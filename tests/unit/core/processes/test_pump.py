@@ -184,6 +184,88 @@ def test_a_partial_line_waits_for_its_end_then_goes_as_it_is(out: Reader) -> Non
     assert finish(pump, out, first, second) == b"whole\nhalf"
 
 
+EVER = 10_000.0
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unfinished lines are held for ever, so what comes out wasn't waited for."""
+    monkeypatch.setattr("musterpoint.core.processes.pump.HOLD_SECONDS", EVER)
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("end", [b"\n", b"\r"], ids=["line end", "carriage return"])
+def test_a_held_piece_goes_out_with_its_end(out: Reader, end: bytes) -> None:
+    pump = shared(out, streams=2)
+    first, second = pump.open(0)[0], pump.open(1)[0]
+    os.write(first, b"half")
+    os.write(second, b"whole\n")
+    out.wait_for(b"whole\n")
+    os.write(first, b" done" + end + b"more")
+    out.wait_for(b"half done" + end)
+    assert out.data == b"whole\nhalf done" + end
+    assert finish(pump, out, first, second) == b"whole\nhalf done" + end + b"more"
+
+
+@pytest.mark.usefixtures("held")
+def test_a_progress_bar_is_shown_beside_other_ranks(out: Reader) -> None:
+    pump = shared(out, streams=2)
+    first, second = pump.open(0)[0], pump.open(1)[0]
+    for percent in range(5):
+        os.write(first, b"\r%d %%" % percent)
+    out.wait_for(b"\r3 %\r")
+    assert finish(pump, out, first, second) == b"\r0 %\r1 %\r2 %\r3 %\r4 %"
+
+
+def test_a_line_that_never_ends_is_held_from_its_first_byte_on(out: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("musterpoint.core.processes.pump.HOLD_SECONDS", 0.05)
+    pump = shared(out, streams=2)
+    first, second = pump.open(0)[0], pump.open(1)[0]
+    dots = 0
+
+    def shown_while_it_goes_on() -> bool:
+        nonlocal dots
+        os.write(first, b".")
+        dots += 1
+        return bool(out.data)
+
+    until(shown_while_it_goes_on, "dots")
+    assert finish(pump, out, first, second) == b"." * dots
+
+
+@pytest.mark.usefixtures("held")
+def test_messages_wait_no_longer_than_before_for_what_is_held(out: Reader) -> None:
+    pump = shared(out, streams=2)
+    first, second = pump.open(0)[0], pump.open(1)[0]
+    os.write(first, b"half")
+    os.write(second, b"whole\n")
+    out.wait_for(b"whole\n")
+    pump.write_message(b"musterpoint: one\n")
+    out.wait_for(b"one\n")
+    os.write(first, b" done\r")
+    out.wait_for(b"done\r")
+    pump.write_message(b"musterpoint: two\n")
+    out.wait_for(b"two\n")
+    os.write(first, b"more")
+    expected = b"whole\nmusterpoint: one\nhalf done\r\nmusterpoint: two\nmore"
+    assert finish(pump, out, first, second) == expected
+
+
+@pytest.mark.usefixtures("held")
+def test_one_stream_alone_is_never_held_beside_messages(out: Reader) -> None:
+    pump = shared(out)
+    end, _ = pump.open(0)
+    for number in range(50):
+        pump.write_message(b"musterpoint: %d\n" % number)
+        for text in (b"half %d" % number, b" done\nnext %d" % number, b" too %d\n" % number):
+            os.write(end, text)
+            out.wait_for(text.splitlines(keepends=True)[-1])
+    ours = b"musterpoint: "
+    text = finish(pump, out, end)
+    assert [line for line in text.splitlines() if ours in line] == [ours + b"%d" % number for number in range(50)]
+    assert text.count(b" done\n") == text.count(b" too") == 50
+
+
 def test_our_own_messages_stand_between_whole_lines(out: Reader) -> None:
     pump = shared(out)
     end, _ = pump.open(0)

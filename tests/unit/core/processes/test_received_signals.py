@@ -10,7 +10,7 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING, Signals
+from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING, Signals, hear_all
 
 CAUGHT = (*STOPPING, *PASSED_ON)
 
@@ -145,3 +145,44 @@ def test_none_is_lost_while_handlers_are_set_back(loop: Loop, monkeypatch: pytes
         set_handler(signal.SIGUSR1, before)
         os.close(read)
         os.close(write)
+
+
+@pytest.fixture
+def inherited() -> Iterator[None]:
+    """Signals as a test has set them, and after it as they were."""
+    before = {signo: signal.getsignal(signo) for signo in (*CAUGHT, signal.SIGCHLD, signal.SIGTSTP)}
+    yield
+    for signo, handler in before.items():
+        signal.signal(signo, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+@pytest.mark.usefixtures("inherited")
+def test_no_signal_stays_blocked() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    hear_all()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
+@pytest.mark.usefixtures("inherited")
+def test_what_was_ignored_is_heard_but_for_nohup() -> None:
+    for signo in (*STOPPING, signal.SIGCHLD, signal.SIGTSTP):
+        signal.signal(signo, signal.SIG_IGN)
+    hear_all()
+    assert {signo: signal.getsignal(signo) for signo in (*STOPPING, signal.SIGCHLD, signal.SIGTSTP)} == {
+        signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_IGN,
+        signal.SIGQUIT: signal.SIG_DFL, signal.SIGCHLD: signal.SIG_DFL, signal.SIGTSTP: signal.SIG_IGN,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("inherited")
+def test_what_is_handled_stays_so() -> None:
+    """A command may be called by a program of Python's."""
+
+    def handler(signo: int, frame: Any) -> None:
+        raise AssertionError(signo)
+
+    for signo in STOPPING:
+        signal.signal(signo, handler)
+    hear_all()
+    assert {signal.getsignal(signo) for signo in STOPPING} == {handler}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import sys
 
 import pytest
 
@@ -19,6 +20,7 @@ class Supervisor(Listening):
 
     def __init__(self) -> None:
         super().__init__()
+        self.before: list[str] = []
         self.asked: list[list[str]] = []
         self.connections: list[Connection] = []
 
@@ -32,7 +34,8 @@ class Supervisor(Listening):
             "MUSTER_SOCKET_TOKEN": self.control_socket.token,
             **environ,
         }  # fmt: skip
-        return subprocess.Popen([self.texts.path("launch_agent"), *words], env=environment, stderr=subprocess.PIPE)
+        command = [*self.before, self.texts.path("launch_agent"), *words]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
 
     def request(self) -> tuple[str, str, list[str]]:
         """Session, host and command of the agent that asked last."""
@@ -44,6 +47,12 @@ class Supervisor(Listening):
 
 
 supervisor = closing_fixture(Supervisor)
+
+BLOCKS = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def end(agent: subprocess.Popen[bytes]) -> tuple[int, str]:
@@ -132,3 +141,11 @@ def test_two_hundred_at_once(supervisor: Supervisor) -> None:
     for connection in supervisor.connections:
         connection.send("started")
     assert {end(agent) for agent in agents} == {(0, "")}
+
+
+def test_its_launcher_may_end_it_whatever_that_had_blocked(supervisor: Supervisor) -> None:
+    supervisor.before = [sys.executable, "-c", BLOCKS]
+    agent = supervisor.start("algo-2", "orted", MUSTER_AGENT_STAYS="1")
+    assert supervisor.request()[1:] == ("algo-2", ["orted"])
+    agent.terminate()
+    assert end(agent) == (-15, "")

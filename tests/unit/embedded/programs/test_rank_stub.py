@@ -131,6 +131,36 @@ def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -
     supervisor.release(stub)
 
 
+INHERITS = """
+import os, signal, sys
+how, *words = sys.argv[1:]
+if how == "blocked":
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+for signo in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP) if how == "ignored" else ():
+    signal.signal(signo, signal.SIG_IGN)
+os.execv(words[0], words)
+"""
+"""Becomes a program as a launcher starts it whose own signals are blocked or ignored."""
+
+
+@pytest.mark.parametrize(("how", "hangup"), [("blocked", 0), ("ignored", 1)])
+def test_it_hears_what_its_launcher_did_not(supervisor: Supervisor, how: str, hangup: int) -> None:
+    """Its program has no signal blocked, and ignores a hang-up only, as below nohup."""
+    wait, go = os.pipe()
+    program = f"import os; os.system('grep ^Sig /proc/self/status'); os.read({wait}, 1)"
+    words = [sys.executable, "-c", program]
+    stub = supervisor.start(*words, command=[sys.executable, "-c", INHERITS, how, *COMMAND], pass_fds=(wait,))
+    supervisor.wait_for("started")
+    stub.send_signal(signal.SIGTERM)
+    assert supervisor.wait_for("signal") == f"signal {int(signal.SIGTERM)}"
+    os.close(wait)
+    os.close(go)
+    assert supervisor.release(stub) == 0
+    said = dict(line.split(b":\t") for line in supervisor.output().splitlines())
+    assert (int(said[b"SigBlk"], 16), int(said[b"SigIgn"], 16) & 1 << signal.SIGHUP - 1) == (0, hangup)
+    assert not int(said[b"SigIgn"], 16) & (1 << signal.SIGTERM - 1 | 1 << signal.SIGCHLD - 1)
+
+
 def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
     stub = supervisor.start(sys.executable, "-c", "import time; time.sleep(60)")
     program = int(supervisor.wait_for("started").split()[1])

@@ -1,4 +1,5 @@
-"""Runs our tasks in the user's Python when it starts: those that the variable MUSTER_STARTUP names.
+"""Runs our tasks in the user's Python when it starts, those that the variable MUSTER_STARTUP names, and has it write
+whole lines.
 
 A task's ``CHANGED`` maps names of modules to functions that get the module once the program has imported it. Launchers
 put this directory first on PYTHONPATH. A ``sitecustomize`` of the image's or the user's own runs as well. Also read out
@@ -67,8 +68,24 @@ def behind() -> list[str]:
     return sys.path[entries.index(HERE) + 1 :] if HERE in entries else []
 
 
+def write_whole_lines(*streams: Any) -> None:
+    """Lets text wait for its line's end, which PYTHONUNBUFFERED sends piece by piece: ``print()`` writes each of its
+    words by itself, and processes that share a pipe would tear each other's lines.
+
+    What is written still goes out with its line, before a crash. Binary writes pass at once, as before; a terminal has
+    one reader, who may wait for a prompt.
+    """
+    for stream in streams:
+        try:
+            if stream.write_through and not stream.isatty():
+                stream.reconfigure(line_buffering=True, write_through=False)
+        except Exception:  # it is closed, something else's, or of an older Python
+            pass
+
+
 if MARK not in sys.modules:  # else another sitecustomize has called this one a second time
     sys.modules[MARK] = sys.modules[__name__]
+    write_whole_lines(sys.stdout, sys.stderr)
     for task in filter(None, os.environ.get(TASKS, "").split(",")):
         for changed, change in getattr(run(task, [os.path.dirname(HERE)], f"{MARK}: {task}"), "CHANGED", {}).items():
             CHANGES.setdefault(changed, []).append(change)

@@ -177,4 +177,5 @@ def test_a_start_after_one_that_does_not_answer_has_the_seat(hosts: Hosts, signu
     again = hosts.start(1, MUSTER_MAX_RESTARTS="1")
     hosts.runs(1, attempt=1)
     worker.kill()
+    finished(worker, 60)
     hosts.end(leader, again)

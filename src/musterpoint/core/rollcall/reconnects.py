@@ -137,13 +137,13 @@ class Reconnects:
             self._asked.add(call.name)
             self._context.log.record("asked-for-a-sign", host=call.name)
             call.state.beat()
-            loop, seconds = self._context.loop, self._context.timeouts.sign_of_life
-            loop.call_later(seconds, partial(self._check_answer, call, loop.clock()))
+            seconds, signs = self._context.timeouts.sign_of_life, call.state.session.signs
+            self._context.loop.call_later(seconds, partial(self._check_answer, call, signs))
 
-    def _check_answer(self, call: Call, asked_at: float) -> None:
+    def _check_answer(self, call: Call, signs: int) -> None:
         self._asked.discard(call.name)
         session = call.state.session
-        if session.state != OVER and session.received_at <= asked_at:
+        if session.state != OVER and session.signs == signs:
             self._channel.restarted(call.state)
 
     def _resume(self, link: Link, resume: Resume) -> None:

@@ -140,16 +140,16 @@ class Rejoin:
         elif ruled == "ask":
             self._context.log.record("asked-for-a-sign", host=call.name)
             earlier.state.beat()
-            asked = self._loop.clock()
-            self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, asked))
+            signs = earlier.state.session.signs
+            self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, signs))
         else:
             self._turn_away(link, call, TAKEN)
 
-    def _check_answer(self, link: Link, call: Call, asked: float) -> None:
+    def _check_answer(self, link: Link, call: Call, signs: int) -> None:
         if link not in self._callers:
             return
         earlier = self._earlier(call.name)
-        if Holder.of(earlier).lives and earlier.state.session.received_at > asked:
+        if Holder.of(earlier).lives and earlier.state.session.signs > signs:
             self._turn_away(link, call, taken_by(earlier))
         else:
             self._succeed(link, call, earlier)

@@ -1,7 +1,9 @@
-"""Malformed and hostile messages to the roll call and its channel: from strangers, from a member, from a leader.
+"""Malformed and hostile messages to the roll call and its channel: from strangers, from a member, from a leader; and
+hosts that are started a second time.
 
 What must hold: no host ends by an error that isn't its own, no bug of ours is met, nobody without a seat decides or
-learns anything, a member speaks for itself only, and log, timeline and answers stay small and printable.
+learns anything, a member speaks for itself only, and log, timeline and answers stay small and printable. Of two starts
+of a host the one that has the seat keeps it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, Callable, Iterator
 
 from fuzzers.findings import MOST_WRONG, Findings
 from fuzzers.topic_messages import example
-from musterpoint.base.errors import MusterError
+from musterpoint.base.errors import MusterError, RollCallError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
@@ -53,6 +55,9 @@ TIMEOUTS = Timeouts(
 )
 MEMBER_INPUTS = 40
 """Messages of one hostile member before the job is begun anew."""
+
+MOST_STARTS = 6
+"""Second starts of a host for each kind of job."""
 
 MEMBERS_OWN = ("failed", "stopping", "done", *FROM_WORKERS)
 
@@ -284,6 +289,31 @@ class Fuzzer:
                     self.blame(f"after strangers {host.me} did not muster ({host.error!r})", sent)
                 elif host.roster.master_address != "127.0.0.1":
                     self.blame(f"strangers chose the master address {host.roster.master_address}", sent)
+        for host in reversed(hosts):
+            host.leave()
+
+    def second_starts(self, count: int, secret: str, mustered: bool) -> None:
+        """A host's command is typed again, while the hosts gather or once the roster is out."""
+        port = free_port()
+        hosts = [Host(name, port, secret) for name in ("algo-1", "algo-2", *(("algo-3",) if mustered else ()))]
+        until = time.monotonic() + PATIENCE
+        while not any(event == "host-here" for event, _ in hosts[0].rows) and time.monotonic() < until:
+            hosts[0].settle()
+        for host in hosts if mustered else ():
+            host.gathered.wait(PATIENCE)
+        while count > 0:
+            group = [Host("algo-2", port, secret) for _ in range(min(count, self.draw.choice((1, 1, 2, 3))))]
+            count -= len(group)
+            self.tried += len(group)
+            for again in group:
+                if not again.gathered.wait(PATIENCE) or not isinstance(again.error, RollCallError):
+                    self.blame(f"a second start of algo-2 ended with {again.error!r}", (secret, mustered))
+                again.leave()
+        hosts += [] if mustered else [Host("algo-3", port, secret)]
+        for host in hosts:
+            if not host.gathered.wait(PATIENCE) or host.events:
+                self.blame(f"{host.me} heard {host.events[:2]} because of a second start", (secret, mustered))
+            self.check(host, (secret, mustered))
         for host in reversed(hosts):
             host.leave()
 
@@ -528,6 +558,7 @@ def fuzz(seed: int, inputs: int) -> Findings:
                 share = count // 4 + (number < count % 4)
                 if share:
                     fuzzer.strangers(share, secret, mustered)
+                    fuzzer.second_starts(min(share, MOST_STARTS), secret, mustered)
         else:
             run = fuzzer.member if part == "member" else fuzzer.leader
             while count > 0 and len(fuzzer.wrong) < MOST_WRONG:

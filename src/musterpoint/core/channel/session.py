@@ -58,8 +58,8 @@ class Session:
     """The state of one peer. Each method takes what happened and the time, and returns what to do.
 
     ``dials`` is true for the end that dials. ``most_silence``: seconds of silence after which the peer is lost.
-    ``received_at`` is when the last bytes came. ``closed``: the peer's side closed the last connection,
-    and the session has not been resumed since.
+    ``received_at`` is when the last bytes came, later by what :meth:`forgive` forgives; ``signs`` counts how often some
+    came. ``closed``: the peer's side closed the last connection, and the session has not been resumed since.
     """
 
     __slots__ = (
@@ -72,12 +72,14 @@ class Session:
         "_timeouts",
         "closed",
         "received_at",
+        "signs",
         "state",
     )
 
     def __init__(self, now: float, dials: bool, most_silence: float, timeouts: Timeouts) -> None:
         self.state: State = UP
         self.received_at = now
+        self.signs = 0
         self._dials = dials
         self._most_silence = most_silence
         self._timeouts = timeouts
@@ -89,6 +91,7 @@ class Session:
 
     def received(self, now: float) -> list[Action]:
         """Bytes came on the present connection."""
+        self.signs += 1
         if self.state == SILENT:
             return self.resumed(now)
         if self.state == UP:
@@ -118,6 +121,7 @@ class Session:
         """The session goes on, on a new connection or on the old one."""
         if self.state == OVER:
             return []
+        self.signs += 1
         late = not self._reported and self.state == SILENT
         actions: list[Action] = [Back(self._reported, late)] if self._reported or self.state != UP else []
         self.state = UP

@@ -5,8 +5,8 @@ in which no host may come back.
 
 Without a shared secret a seat goes to the caller from an address that its name resolves to. A caller from
 elsewhere (published ports, a sidecar, a second network card) gets it only if no matching one claims it in time, and
-only before the job runs. A seated caller that still answers keeps its seat when another process calls from the same
-address.
+only before the job runs. Secret or address show whose seat a caller may claim, not that the earlier start of its host
+is gone: a seated caller that still answers keeps its seat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Literal, Union
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.session import HostState
+from musterpoint.core.channel.session import OVER, HostState
 from musterpoint.core.rollcall.hello import Hello
 
 
@@ -89,27 +89,31 @@ _MOST_WAITING = 4
 class Claim(NamedTuple):
     """What is certain about a caller that claims a seat.
 
-    ``proved``: it knows the shared secret, which proves the seat. ``member``: it knows the secret, and where hosts have
-    no names, that proves no seat. ``itself``: it is the start that has the seat; nobody else knows its
+    ``proved``: it knows the shared secret. ``itself``: it is the start that has the seat; nobody else knows its
     incarnation, which is drawn at random. ``at_name``: it calls from an address that the host's name resolves to.
     ``at_holder``: from the address where the seat's holder, or last holder, called from.
     """
 
     proved: bool = False
-    member: bool = False
     itself: bool = False
     at_name: bool = False
     at_holder: bool = False
 
 
 class Holder(NamedTuple):
-    """Who has the seat, or had it. ``lives``: its session isn't over. ``at_name``: it called from an address of its
-    name. ``running``: the job has started with it.
+    """Who has the seat, or had it. ``lives``: its session isn't over. ``cut``: it has no connection, so it can't be
+    asked. ``at_name``: it called from an address of its name. ``running``: the job has started with it.
     """
 
     lives: bool
+    cut: bool = False
     at_name: bool = False
     running: bool = False
+
+    @classmethod
+    def of(cls, call: Call) -> Holder:
+        """The holder of a seat in a job that runs."""
+        return cls(call.state.session.state != OVER, cut=call.state.link is None, running=True)
 
 
 Ruling = Literal["seat", "ask", "wait", "refuse"]
@@ -120,17 +124,20 @@ before the job runs, and under ``warn``, for a limited time."""
 def ruling(claim: Claim, holder: Holder | None, check: Check) -> Ruling:
     """What becomes of a claim; ``holder`` is None for a seat that nobody had.
 
-    A session that isn't over ends only for a proof or for an address: the host's own, or the one its holder has.
+    A session that isn't over ends only for a proof or for an address (the host's own, or the one its holder has), and
+    while it has a connection only if the holder gives no sign of life: whoever types a host's command twice has the
+    secret, and the address, too.
     """
-    if claim.proved or claim.itself:
+    if claim.itself:
         return "seat"
-    if holder is None:
-        return "seat" if claim.at_name or check == "off" else "wait"
-    if not holder.lives:
-        return "seat" if claim.at_name or claim.at_holder or check == "off" else "wait"
+    if holder is None or not holder.lives:
+        known = claim.proved or claim.at_name or (claim.at_holder and holder is not None)
+        return "seat" if known or check == "off" else "wait"
+    if claim.proved and holder.cut:
+        return "seat"
     if claim.at_name and not holder.at_name and not holder.running:
         return "seat"
-    if claim.at_name or claim.at_holder or claim.member:
+    if claim.proved or claim.at_name or claim.at_holder:
         return "ask"
     return "wait" if holder.running and check != "off" else "refuse"
 
@@ -172,22 +179,22 @@ class Seats:
         """Whether ``name`` resolves to ``address``."""
         return address in self._addresses.get(name, ())
 
-    def _facts(self, call: Call, holder: Call | None, proved: bool, member: bool) -> Claim:
+    def _facts(self, call: Call, holder: Call | None, proved: bool) -> Claim:
         at = holder.address if holder is not None else self._earlier(call.name) if self._earlier is not None else ""
         itself = holder is not None and call.incarnation == holder.incarnation
-        return Claim(proved, member, itself, self.matches(call.name, call.address), at == call.address)
+        return Claim(proved, itself, self.matches(call.name, call.address), at == call.address)
 
-    def claim(self, call: Call, proved: bool = False, member: bool = False) -> list[Change]:
-        """``call`` claims its seat; ``proved`` and ``member`` as :class:`Claim` has them."""
+    def claim(self, call: Call, proved: bool = False) -> list[Change]:
+        """``call`` claims its seat; ``proved`` as :class:`Claim` has it."""
         holder = self.taken.get(call.name)
-        claim = self._facts(call, holder, proved, member)
+        claim = self._facts(call, holder, proved)
         if holder is not None:
             return self._contest(call, holder, claim)
         had = Holder(lives=False) if self._earlier is not None else None
         if ruling(claim, had, self._check) == "seat":
             return self._seat(call, None, claim)
         waiting = self.waiting.setdefault(call.name, [])
-        changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
+        changes: list[Change] = [TurnedAway(old, LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
         if len(waiting) >= _MOST_WAITING:
             return [*changes, TurnedAway(call, TAKEN)]
@@ -208,7 +215,7 @@ class Seats:
         """``call`` sent something: if it holds a contested seat, it keeps it."""
         if call.name not in self._newcomers or self.taken.get(call.name) is not call:
             return []
-        return [TurnedAway(self._newcomers.pop(call.name)[0], TAKEN)]
+        return [TurnedAway(self._newcomers.pop(call.name)[0], taken_by(call))]
 
     def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
         """``name`` resolves to ``addresses``; a waiting call from one of them takes the seat."""
@@ -263,14 +270,14 @@ class Seats:
         return self._replace(call, holder, False)
 
     def _seat_matching(self, call: Call, holder: Call | None) -> list[Change]:
-        changes: list[Change] = [TurnedAway(holder, _LATER)] if holder is not None else []
+        changes: list[Change] = [TurnedAway(holder, LATER)] if holder is not None else []
         self.taken[call.name] = call
         self._matched.add(call.name)
         changes.append(Seated(call))
         return changes + self._turn_waiting_away(call.name, call)
 
     def _replace(self, call: Call, holder: Call, matching: bool) -> list[Change]:
-        return self._seat_matching(call, holder) if matching else [TurnedAway(holder, _LATER), self._take(call)]
+        return self._seat_matching(call, holder) if matching else [TurnedAway(holder, LATER), self._take(call)]
 
     def _take(self, call: Call) -> Seated:
         self.taken[call.name] = call
@@ -282,8 +289,18 @@ class Seats:
 
 
 def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
-    return [] if rival is None else [TurnedAway(rival[0], _LATER)]
+    return [] if rival is None else [TurnedAway(rival[0], LATER)]
 
 
-_LATER = "a later start of this host took its seat"
+def taken_by(holder: Call) -> str:
+    """Why a caller that may claim the seat doesn't get it."""
+    return f"{TAKEN}: an earlier start of {holder.title} ({holder.address}), which answers"
+
+
+def already_started(holder: Call) -> str:
+    """The same where the job runs, and no host of it may come back."""
+    return f"this job has already started with an earlier start of {holder.name} ({holder.address})"
+
+
+LATER = "a later start of this host took its seat"
 TAKEN = "another process has the seat of this host"

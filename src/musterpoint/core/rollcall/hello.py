@@ -139,7 +139,7 @@ EXPANDED = (
 )
 """The usual reason for two hosts with one node rank."""
 PLACE_TAKEN = f"another host has this host's place; the log of the job's leader says which ({EXPANDED})"
-ALREADY_STARTED = "another host has this host's place, and the job has started; the log of the job's leader says which"
+STARTED_TWICE = "another process has this host's place; the log of the job's leader says which"
 TOO_MANY = "all hosts of the job are here already; the log of the job's leader says which"
 """Answers to callers without a proof, where the platform names no hosts: they learn no name, number or address."""
 _SAME_VERSION = "install the same version of musterpoint on all hosts"
@@ -163,12 +163,14 @@ def error_of(reason: str, usage: bool) -> type[RollCallError] | type[UsageError]
 class Refusal(NamedTuple):
     """``reason``: for the log, and for a caller that certainly is the host. ``claim``: the same for an unproved caller,
     without any text of its own; ``answer``: what that caller is sent. ``usage``: the hosts were started wrongly.
+    ``alone``: the host is one too many, so that the others lack nothing and go on.
     """
 
     reason: str
     claim: str
     answer: str = NO_SEAT
     usage: bool = False
+    alone: bool = False
 
 
 def validate(

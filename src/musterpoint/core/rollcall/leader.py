@@ -17,7 +17,7 @@ from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.session import HostState, Resume
-from musterpoint.core.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
+from musterpoint.core.rollcall.admission import LATER, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.core.rollcall.attendance import TO_OPEN, Attendance, ProgressPrinter
 from musterpoint.core.rollcall.callers import Callers
 from musterpoint.core.rollcall.hello import (
@@ -141,20 +141,20 @@ class LeaderCall:
     # hellos and seats
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        hello, refusal = self._placed(hello, proved)
+        hello, refusal = self._placed(hello, link.peer, proved)
         if refusal is not None:
             self._refuse(link, hello, proved, refusal)
             return
         self._claim(link, self._callers.take(link, hello), proved)
 
-    def _placed(self, hello: Hello, proved: bool) -> tuple[Hello, Refusal | None]:
+    def _placed(self, hello: Hello, address: str, proved: bool) -> tuple[Hello, Refusal | None]:
         """The caller with the seat that it claims, and why it is refused."""
         if self._places is None:
             return hello, validate(hello, self._me, self._offer, self._others, self._grouped, proved)
         refusal = (
             check_protocol(hello, self._me)
             or check_offer(hello, self._me, self._offer, True, proved)
-            or self._places.refusal(hello)
+            or self._places.refusal(hello, address)
         )
         if refusal is None:
             placed = self._places.place(hello, self._seats.taken)
@@ -162,8 +162,7 @@ class LeaderCall:
         return hello, refusal
 
     def _claim(self, link: Link, call: Call, proved: bool) -> None:
-        # a secret proves no place: another host may have been given the same one
-        changes = self._seats.claim(call, proved and self._places is None, member=proved)
+        changes = self._seats.claim(call, proved)
         if not any(change.call is call for change in changes if not isinstance(change, Contested)):
             link.send(wire.pack("wait"))
         self._apply(changes)
@@ -171,7 +170,9 @@ class LeaderCall:
             self._follower.follow(call.name)
 
     def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
-        """Refuses a caller; ends the roll call, too, if it certainly was the host: no other will take its seat."""
+        """Refuses a caller; ends the roll call, too, if it certainly was the host and nobody has its seat: no other
+        will take it.
+        """
         if self._places is not None:
             self._refuse_unplaced(link, proved, refusal)
             return
@@ -187,7 +188,7 @@ class LeaderCall:
             self._unanswered[hello.host] = link, refusal
             self._loop.call_later(self._timeouts.hello / 2, lambda: self._answer(hello.host))
         self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
-        if proved or (sure and hello.host not in self._seats.taken):
+        if sure and hello.host not in self._seats.taken:
             self._fail(refusal.reason, refusal.usage)
 
     def _answer(self, host: str) -> None:
@@ -199,14 +200,14 @@ class LeaderCall:
 
     def _refuse_unplaced(self, link: Link, proved: bool, refusal: Refusal) -> None:
         """Refuses a host where none has a name. Only one that knows the secret certainly is of this job, and ends the
-        roll call, too.
+        roll call, too, unless it is one too many.
         """
         self._listener.refuse(link, refusal.reason if proved else refusal.answer, usage=int(refusal.usage))
         if refusal.reason == ITSELF:
             return
         self._refused_stranger(refusal.claim, link.peer)
         # without a secret a host of this job that leads, too, has as much to say as one that takes a seat
-        if proved or (refusal.answer == PLACE_TAKEN and not self._settings.secret):
+        if not refusal.alone and (proved or (refusal.answer == PLACE_TAKEN and not self._settings.secret)):
             self._fail(refusal.reason, refusal.usage)
         else:
             self._tell_of_caller(link.peer, refusal.reason)
@@ -263,7 +264,7 @@ class LeaderCall:
 
     def _turn_away(self, link: Link, call: Call, why: str) -> None:
         holder = self._seats.taken.get(call.name)
-        if self._places is not None and why == TAKEN and holder is not None:
+        if self._places is not None and why != LATER and holder is not None:
             self._clash(self._places, link, call, holder)
         else:
             self._dismiss(link, call, why)
@@ -273,7 +274,7 @@ class LeaderCall:
         name; else that ends the roll call, if it certainly is a host of this job.
         """
         if places.by_rank:
-            refusal = places.taken(call.hello, call.address, f"{holder.title} ({holder.address})")
+            refusal = places.taken(call.hello, call.address, holder)
         else:
             refusal = places.too_many(call.hello)
             other = places.place(call.hello, self._seats.taken, apart=True)
@@ -283,11 +284,11 @@ class LeaderCall:
                 self._callers.replace(link, elsewhere)
                 self._claim(link, elsewhere, False)
                 return
-        if self._settings.secret:
-            self._dismiss(link, call, refusal.reason, refusal.usage)
+        proved = bool(self._settings.secret)
+        self._dismiss(link, call, refusal.reason if proved else refusal.answer, refusal.usage)
+        if proved and not refusal.alone:
             self._fail(refusal.reason, refusal.usage)
         else:
-            self._dismiss(link, call, refusal.answer, refusal.usage)
             self._refused_stranger(refusal.claim, call.address)
             self._tell_of_caller(call.address, refusal.reason)
 

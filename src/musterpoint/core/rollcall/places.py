@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Iterable, Mapping, Sequence
 
+from musterpoint.core.channel.dial import is_local
 from musterpoint.core.job.model import UnnamedHosts
-from musterpoint.core.rollcall.admission import Call
+from musterpoint.core.rollcall.admission import Call, already_started, taken_by
 from musterpoint.core.rollcall.hello import (
-    ALREADY_STARTED,
     ANOTHER_WAY,
     EXPANDED,
     ITSELF,
     PLACE_TAKEN,
+    STARTED_TWICE,
     TOO_MANY,
     Hello,
     Refusal,
@@ -38,8 +39,8 @@ class Places:
             f"node rank {place}" if self.by_rank else f"host {place + 1}" for place in range(unnamed.nnodes)
         )
 
-    def refusal(self, hello: Hello) -> Refusal | None:
-        """Why no seat can be ``hello``'s; None if one may be."""
+    def refusal(self, hello: Hello, address: str) -> Refusal | None:
+        """Why no seat can be ``hello``'s, which came from ``address``; None if one may be."""
         count, rank = self._sources.nnodes, self._sources.node_rank
         if hello.incarnation == self._incarnation:
             return Refusal(ITSELF, "is this host itself", ITSELF)
@@ -58,6 +59,8 @@ class Places:
                 f"{hello.name} has node rank {hello.place} ({rank}), and of {self._nnodes} hosts the last has "
                 f"{self._nnodes - 1}"
             )
+        if hello.place == 0 and hello.name == self._me and is_local(address):
+            return self._leads_already()
         if hello.place == 0:
             return _refusal(self.clash(hello.name, "", self._me, 0), PLACE_TAKEN)
         return None
@@ -83,9 +86,9 @@ class Places:
         label = again[0].name if again else free[0] if free else ""
         return hello._replace(host=label, place=self.labels.index(label)) if label else None
 
-    def find(self, hello: Hello, calls: Mapping[str, Call]) -> Call | None:
+    def find(self, hello: Hello, address: str, calls: Mapping[str, Call]) -> Call | None:
         """The call of the host that ``hello`` comes from, among those seated; None: of no such host."""
-        if self.refusal(hello) is not None:
+        if self.refusal(hello, address) is not None:
             return None
         for call in calls.values():
             if call.incarnation == hello.incarnation:
@@ -99,28 +102,38 @@ class Places:
         """``hello``'s host is one more than there are."""
         return _refusal(
             f"{hello.name} is one host too many: all {self._nnodes} hosts ({self._sources.nnodes}) are here", TOO_MANY
-        )
+        )._replace(alone=True)
 
     def late(self, hello: Hello, address: str, holder: Call | None) -> Refusal:
         """Why a host is refused that calls when the job has started; ``holder`` has its seat."""
-        refusal = self.refusal(hello)
+        refusal = self.refusal(hello, address)
         if refusal is not None:
             return refusal
         if holder is None:
-            return self.too_many(hello)
+            return self._leads_already() if hello.name == self._me else self.too_many(hello)
         if holder.title == hello.name:
-            return _refusal(
-                f"this job has already started with an earlier start of {holder.name}", ALREADY_STARTED, usage=False
-            )
-        return self.taken(hello, address, f"{holder.name} ({holder.address})")
+            return _started_twice(already_started(holder))
+        return self._clash(hello, address, holder.name, holder)
 
-    def taken(self, hello: Hello, address: str, holder: str) -> Refusal:
-        """Another host has the place of ``hello``'s."""
-        return _refusal(self.clash(hello.name, address, holder, hello.place), PLACE_TAKEN)
+    def taken(self, hello: Hello, address: str, holder: Call) -> Refusal:
+        """Why a host is refused before all are here: ``holder``, which answers, has the place of ``hello``'s."""
+        if (holder.title, holder.address) == (hello.name, address):
+            return _started_twice(taken_by(holder))
+        return self._clash(hello, address, holder.title, holder)
+
+    def _leads_already(self) -> Refusal:
+        return _started_twice(f"an earlier start of {self._me} leads this job already")
+
+    def _clash(self, hello: Hello, address: str, name: str, holder: Call) -> Refusal:
+        return _refusal(self.clash(hello.name, address, f"{name} ({holder.address})", hello.place), PLACE_TAKEN)
 
 
-def _refusal(reason: str, answer: str = ANOTHER_WAY, usage: bool = True) -> Refusal:
-    return Refusal(reason, "counts or ranks the hosts in another way", answer, usage)
+def _refusal(reason: str, answer: str = ANOTHER_WAY) -> Refusal:
+    return Refusal(reason, "counts or ranks the hosts in another way", answer, usage=True)
+
+
+def _started_twice(reason: str) -> Refusal:
+    return Refusal(reason, "is a second start of a host that is here", STARTED_TWICE, alone=True)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -187,7 +187,8 @@ def hold_rollcall_port(port: int, me: str, ports: Ports) -> None:
     """
     if not ports.hold(port):
         raise UsageError(
-            f"--rollcall-port {port}, {me}: {ports.who_has(port)}: give every host of this job another free port"
+            f"--rollcall-port {port}, {me}: {ports.who_has(port)}: give every host of this job another free port, "
+            "unless this host was started twice"
         )
 
 

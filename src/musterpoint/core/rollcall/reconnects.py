@@ -11,7 +11,7 @@ from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.session import OVER, Resume
 from musterpoint.core.channel.topics.attempts import Ready
-from musterpoint.core.rollcall.admission import Call, Claim, Holder, ruling
+from musterpoint.core.rollcall.admission import Call, Claim, Holder, already_started, ruling
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner
 from musterpoint.core.rollcall.places import Places
@@ -33,8 +33,8 @@ class Reconnects:
     platform doesn't name the hosts; ``rejoin`` makes what seats hosts that were started anew, where they may come back.
 
     Who may end a host's session is ruled as in the roll call
-    (:func:`musterpoint.core.rollcall.admission.ruling`): without a proof, the host is sent a beat first, and is given
-    up only if it doesn't answer, to a caller from its own address.
+    (:func:`musterpoint.core.rollcall.admission.ruling`): a host that has a connection is sent a beat first, and is
+    given up only if it doesn't answer.
     """
 
     def __init__(
@@ -96,18 +96,19 @@ class Reconnects:
             self._go_on(link, call, 0, [call.welcome(self._roster.me), *roster])
         elif self._rejoin is not None and self._roster.attempt < self._roster.max_restarts:
             self._rejoin.claim(link, hello, proved)
-        elif self._displace(call, Claim(proved, at_holder=link.peer == call.address)):
-            self._refuse(link, f"this job has already started with an earlier start of {hello.host}")
+        elif self._displace(link, call, proved):
+            self._refuse(link, already_started(call))
         else:
             self._refuse(link, NO_SEAT)
 
-    def _displace(self, call: Call, claim: Claim) -> bool:
+    def _displace(self, link: Link, call: Call, proved: bool) -> bool:
         """A caller claims to be the host of ``call``, started anew: its session ends, or it is asked for a sign.
 
         False: the caller is nobody.
         """
-        ruled = ruling(claim, Holder(call.state.session.state != OVER, running=True), "strict")
-        if ruled == "seat" and (claim.proved or claim.itself):
+        holder = Holder.of(call)
+        ruled = ruling(Claim(proved, at_holder=link.peer == call.address), holder, "strict")
+        if ruled == "seat" and holder.lives:
             self._channel.restarted(call.state)
         elif ruled == "ask":
             self._ask(call)
@@ -115,7 +116,7 @@ class Reconnects:
 
     def _unnamed(self, link: Link, hello: Hello, proved: bool, places: Places) -> None:
         """A hello of a host that the platform doesn't name: it may be one too many, or one started anew."""
-        call = places.find(hello, self._calls)
+        call = places.find(hello, link.peer, self._calls)
         ours = hello.protocol == wire.PROTOCOL and hello.offer.job == self._roster.job
         if ours and call is not None and hello.incarnation == call.incarnation:
             self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
@@ -124,26 +125,25 @@ class Reconnects:
             self._refuse(link, NO_SEAT)
             return
         refusal = places.late(hello, link.peer, call)
-        self._refuse(link, refusal.reason if proved else refusal.answer)
+        self._refuse(link, refusal.reason if proved else refusal.answer, usage=int(refusal.usage))
         if link.peer not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(link.peer)
             self._context.log.say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
-        if call is not None:
-            at_holder = link.peer == call.address
-            self._displace(call, Claim(proved and call.title == hello.name, member=proved, at_holder=at_holder))
+        if call is not None and call.title == hello.name:  # else it is another host, with a wrong node rank
+            self._displace(link, call, proved)
 
     def _ask(self, call: Call) -> None:
         if call.name not in self._asked and call.state.session.state != OVER:
             self._asked.add(call.name)
             self._context.log.record("asked-for-a-sign", host=call.name)
             call.state.beat()
-            loop, seconds = self._context.loop, self._context.timeouts.sign_of_life
-            loop.call_later(seconds, partial(self._check_answer, call, loop.clock()))
+            seconds, signs = self._context.timeouts.sign_of_life, call.state.session.signs
+            self._context.loop.call_later(seconds, partial(self._check_answer, call, signs))
 
-    def _check_answer(self, call: Call, asked_at: float) -> None:
+    def _check_answer(self, call: Call, signs: int) -> None:
         self._asked.discard(call.name)
         session = call.state.session
-        if session.state != OVER and session.received_at <= asked_at:
+        if session.state != OVER and session.signs == signs:
             self._channel.restarted(call.state)
 
     def _resume(self, link: Link, resume: Resume) -> None:

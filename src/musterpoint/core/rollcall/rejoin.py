@@ -15,7 +15,6 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.names import Answer, Follower, Names
-from musterpoint.core.channel.session import OVER
 from musterpoint.core.rollcall.admission import (
     TAKEN,
     Call,
@@ -27,6 +26,7 @@ from musterpoint.core.rollcall.admission import (
     Seated,
     Seats,
     ruling,
+    taken_by,
 )
 from musterpoint.core.rollcall.callers import Callers
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello, validate
@@ -93,7 +93,7 @@ class Rejoin:
         )
         self._check = check
         self._follower = Follower(context, names, self._resolved)
-        self._proved: set[Link] = set()
+        self._proved = bool(settings.secret)  # the listener lets nobody in without it
         self._callers = Callers(context, settings.silence_timeout, self._heard, self._ended, self._tick)
 
     def claim(self, link: Link, hello: Hello, proved: bool) -> None:
@@ -104,8 +104,6 @@ class Rejoin:
             self._listener.refuse(link, why)
             return
         call = self._callers.take(link, hello)
-        if proved:
-            self._proved.add(link)
         self._context.log.record("host-called-again", host=call.name, address=call.address)
         link.send(wire.pack("wait"))
         self._apply(self._seats.claim(call, proved))
@@ -135,35 +133,30 @@ class Rejoin:
     def _ask_earlier(self, link: Link, call: Call) -> None:
         """The seat is this call's, if the host's earlier session is over, or doesn't answer."""
         earlier = self._earlier(call.name)
-        lives = earlier.state.session.state != OVER
         at_name, at_holder = self._seats.matches(call.name, call.address), call.address == earlier.address
-        claim = Claim(link in self._proved, at_name=at_name, at_holder=at_holder)
-        ruled = ruling(claim, Holder(lives, running=True), self._check)
+        ruled = ruling(Claim(self._proved, at_name=at_name, at_holder=at_holder), Holder.of(earlier), self._check)
         if ruled == "seat":
-            if lives:
-                self._lose(earlier)
-            self._seat(link, call)
+            self._succeed(link, call, earlier)
         elif ruled == "ask":
             self._context.log.record("asked-for-a-sign", host=call.name)
             earlier.state.beat()
-            asked = self._loop.clock()
-            self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, asked))
+            signs = earlier.state.session.signs
+            self._loop.call_later(self._timeouts.sign_of_life, partial(self._check_answer, link, call, signs))
         else:
             self._turn_away(link, call, TAKEN)
 
-    def _check_answer(self, link: Link, call: Call, asked: float) -> None:
+    def _check_answer(self, link: Link, call: Call, signs: int) -> None:
         if link not in self._callers:
             return
         earlier = self._earlier(call.name)
-        session = earlier.state.session
-        if session.state != OVER and session.received_at > asked:
-            self._turn_away(link, call, TAKEN)
-            return
-        if session.state != OVER:
-            self._lose(earlier)
-        self._seat(link, call)
+        if Holder.of(earlier).lives and earlier.state.session.signs > signs:
+            self._turn_away(link, call, taken_by(earlier))
+        else:
+            self._succeed(link, call, earlier)
 
-    def _seat(self, link: Link, call: Call) -> None:
+    def _succeed(self, link: Link, call: Call, earlier: Call) -> None:
+        if Holder.of(earlier).lives:
+            self._lose(earlier)
         self._drop(link, call)
         link.set_limit(wire.MEMBER_LIMIT)
         link.send(call.welcome(self._members.roster.me))
@@ -175,7 +168,6 @@ class Rejoin:
 
     def _drop(self, link: Link, call: Call) -> None:
         self._callers.drop(link, call)
-        self._proved.discard(link)
         self._apply(self._seats.left(call))
 
     # connections of callers that wait

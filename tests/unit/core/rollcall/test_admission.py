@@ -105,9 +105,12 @@ HISTORIES: dict[str, tuple[Check, Steps, list[str]]] = {
         "warn", (*TAKEN, ("claim", "third host, 21 s"), ("claim", "new host, 24 s"), ("tick", 25.0)),
         ["host sits", ASKED, "third host, 21 s goes", "new host, 20 s goes", "new host, 24 s asks host",
          "new host, 24 s sits", "host goes"]),
-    "certainly a later start": (
-        "warn", (("claim", "host"), ("claim", "new host, 20 s", True)),
-        ["host sits", "new host, 20 s sits", "host goes"]),
+    "a proof is asked for no more than an address: the holder answers": (
+        "off", (("claim", "host", True), ("claim", "new stranger, 20 s", True), ("answered", "host"), ("tick", 99.0)),
+        ["host sits", "new stranger, 20 s asks host", "new stranger, 20 s goes"]),
+    "a proof is asked for no more than an address: the holder does not answer": (
+        "off", (("claim", "host", True), ("claim", "new stranger, 20 s", True), ("tick", 24.9), ("tick", 25.0)),
+        ["host sits", "new stranger, 20 s asks host", "new stranger, 20 s sits", "host goes"]),
     "certainly the same": (
         "warn", (("claim", "host"), ("claim", "host again, 20 s")),
         ["host sits", "host again, 20 s sits", "host goes"]),
@@ -184,22 +187,25 @@ def test_a_welcome_holds_what_a_host_needs_to_resume() -> None:
     assert message == {"t": "welcome", "host": "algo-1", "job": "job", "token": "t", "answer": "a"}
 
 
-CLAIMS = st.builds(Claim, *[st.booleans()] * 5)
+CLAIMS = st.builds(Claim, *[st.booleans()] * 4)
 CHECKS = st.sampled_from(["warn", "strict", "off"])
 
 
-@given(CLAIMS, st.none() | st.builds(Holder, st.booleans(), st.booleans(), st.booleans()), CHECKS)
+@given(CLAIMS, st.none() | st.builds(Holder, *[st.booleans()] * 4), CHECKS)
 def test_one_rule_for_every_claim(claim: Claim, holder: Holder | None, check: Check) -> None:
     ruled = ruling(claim, holder, check)
-    sure = claim.proved or claim.itself
-    known = sure or claim.member or claim.at_name or claim.at_holder
-    if holder is not None and holder.lives:
-        assert known or ruled in ("wait", "refuse"), "a session that isn't over ends for a proof or an address only"
-        assert sure or ruled != "seat" or (claim.at_name and not holder.at_name), "a holder is asked before"
-    elif check != "off" and not (sure or claim.at_name):
-        assert ruled == "wait" or (holder is not None and claim.at_holder), "nobody else has a seat at once"
-    if sure:
+    known = claim.proved or claim.itself or claim.at_name or claim.at_holder
+    if claim.itself:
         assert ruled == "seat"
+    elif holder is not None and holder.lives:
+        assert known or ruled in ("wait", "refuse"), "a session that isn't over ends for a proof or an address only"
+        gone = claim.proved and holder.cut
+        better = claim.at_name and not (holder.at_name or holder.running)
+        assert (ruled == "seat") == (gone or better), "who has a connection is asked before, whatever is proved"
+    elif claim.proved:
+        assert ruled == "seat"
+    elif check != "off" and not claim.at_name:
+        assert ruled == "wait" or (holder is not None and claim.at_holder), "nobody else has a seat at once"
 
 
 @given(CHECKS, st.lists(st.sampled_from([HERE, ELSEWHERE, "10.4.4.4"]), max_size=8), st.sampled_from([HERE, ELSEWHERE]))

@@ -19,7 +19,7 @@ from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
 from ...fixtures import closing_fixture
-from ...meeting import PATIENCE, TIMEOUTS, all_done, connect, free_port, gathered, replies
+from ...meeting import EVER, PATIENCE, TIMEOUTS, all_done, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
 SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
@@ -91,14 +91,44 @@ def test_others_are_refused_in_words_that_tell_nothing(start: Start, port: int, 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
 def test_a_host_started_anew_is_refused_and_the_old_one_lost(start: Start, cable: Any, secret: str) -> None:
-    """At once with a secret; else when the earlier one doesn't answer."""
-    hosts = gathered(start, 3, cable, secret=secret, timeouts=TIMEOUTS if secret else SHORT_ASK)
-    if not secret:
-        cable.freeze()
+    """When the earlier one doesn't answer."""
+    hosts = gathered(start, 3, cable, secret=secret, timeouts=SHORT_ASK)
+    cable.freeze()
     anew = start(2, 3, secret=secret)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
     for host in (hosts[0], hosts[2]):
         assert host.event(PeerLost).why == "it was started anew while the job ran"
+
+
+def test_with_a_secret_an_earlier_start_without_a_connection_is_lost_at_once(start: Start, cable: Any) -> None:
+    hosts = gathered(start, 3, cable, secret=SECRET, timeouts=TIMEOUTS._replace(sign_of_life=EVER))
+    cable.pull()
+    hosts[0].wait(lambda: "connection-ended" in hosts[0].moments)
+    assert "job has already started with an earlier start of algo-2" in str(start(2, 3, secret=SECRET).failed())
+    assert hosts[2].event(PeerLost).why == "it was started anew while the job ran"
+
+
+@pytest.mark.parametrize("secret", ["", SECRET])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_second_start_ends_nobodys_session_while_the_first_answers(start: Start, secret: str, is_done: bool) -> None:
+    """Also where the ranks of that host are done."""
+    leader, worker = hosts = gathered(start, 2, secret=secret, timeouts=SHORT_ASK)
+    if is_done:
+        worker.say("done", 0)
+        while leader.ask(lambda peers: peers._members["algo-2"].code) != 0:
+            pass
+    refused = start(2, 2, secret=secret).failed()
+    assert "this job has already started with an earlier start of algo-2 (127.0.0.1)" in str(refused)
+    leader.wait(lambda: "asked-for-a-sign" in leader.moments)
+    over = threading.Event()
+    leader.say("call_later", SHORT_ASK.sign_of_life, over.set)  # due after the leader has looked for an answer
+    assert over.wait(PATIENCE)
+    assert leader.events == worker.events == []
+    for host in hosts[: 1 if is_done else 2]:
+        host.say("done", 0)
+    for host in hosts:
+        host.event(AllDone)
+        assert not host.has(PeerLost)
 
 
 def test_a_process_beside_a_member_ends_nobodys_session_while_the_member_answers(start: Start, port: int) -> None:

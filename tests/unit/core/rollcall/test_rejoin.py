@@ -14,7 +14,7 @@ from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRe
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer
 
-from ...meeting import OFFER, SHORT_CUT, all_done, gathered
+from ...meeting import EVER, OFFER, SHORT_CUT, TIMEOUTS, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -70,9 +70,7 @@ def test_a_host_started_anew_has_its_seat_in_the_next_attempt(start: Start, cabl
     all_done((leader, again, other))
 
 
-def test_its_own_session_is_over_at_once_with_proof_and_else_when_it_does_not_answer(
-    start: Start, cable: Any, secret: str
-) -> None:
+def test_its_own_session_is_over_when_it_does_not_answer(start: Start, cable: Any, secret: str) -> None:
     """The leader has not seen yet that the host is gone."""
     leader, _lost, _other = trio(start, cable, secret=secret)
     cable.freeze()
@@ -81,12 +79,34 @@ def test_its_own_session_is_over_at_once_with_proof_and_else_when_it_does_not_an
     assert leader.event(PeerBack).host == "algo-2"
 
 
-def test_a_host_that_answers_keeps_its_seat(start: Start, cable: Any) -> None:
-    leader, worker, _other = trio(start, cable)
-    error = anew(start).failed()
-    assert "another process has the seat of this host" in str(error)
+def test_with_proof_nobody_is_asked_who_has_no_connection(start: Start, cable: Any) -> None:
+    """Its container was killed a moment ago."""
+    leader, _lost, _other = trio(start, cable, secret=SECRET, timeouts=TIMEOUTS._replace(sign_of_life=EVER))
+    cable.pull()
+    leader.wait(lambda: "connection-ended" in leader.moments)
+    anew(start, secret=SECRET)
+    assert leader.event(PeerLost).why == "it was started anew while the job ran"
+    assert leader.event(PeerBack).host == "algo-2"
+
+
+def test_a_host_that_answers_keeps_its_seat(start: Start, cable: Any, secret: str) -> None:
+    leader, worker, _other = trio(start, cable, secret=secret)
+    held = "another process has the seat of this host: an earlier start of algo-2 (127.0.0.1), which answers"
+    assert held in str(anew(start, secret=secret).failed())
     assert not leader.has(PeerLost)
     assert worker.events == []
+
+
+def test_one_that_waits_for_the_next_attempt_keeps_its_seat(start: Start, cable: Any, secret: str) -> None:
+    """The platform has started the host anew, and then it is started a second time."""
+    leader, _lost, other = trio(start, cable, secret=secret)
+    lose(cable, leader, other)
+    again = anew(start, secret=secret)
+    leader.event(PeerBack)
+    assert "another process has the seat of this host" in str(anew(start, secret=secret).failed())
+    leader.say("restart", NextAttempt(1, 7999, (SeatChange("algo-2", "127.0.0.1", ()),)))
+    assert again.gathered().attempt == 1
+    assert not leader.has(PeerLost)
 
 
 NO_NAME = {"algo-1": ("127.0.0.1",), "algo-2": ("127.9.9.9",), "algo-3": ("127.0.0.1",)}

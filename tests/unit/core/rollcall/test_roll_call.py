@@ -17,7 +17,7 @@ from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
 from musterpoint.core.rollcall.roster import Offer, Participant
 
 from ....ports import unheld
-from ...meeting import EVER, LONG_NOTICE, TIMEOUTS, all_done, gathered
+from ...meeting import EVER, LONG_NOTICE, OFFER, TIMEOUTS, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -265,8 +265,8 @@ def test_a_stop_before_the_roll_call(port: int) -> None:
 
 @pytest.mark.parametrize("secret", ["", SECRET])
 def test_a_restarted_host_takes_its_seat_again(start: Start, cable: Any, secret: str) -> None:
-    """At once with a secret; else when the earlier one doesn't answer."""
-    leader = start(1, 3, secret=secret, timeouts=TIMEOUTS._replace(sign_of_life=0.3 if not secret else EVER))
+    """When the earlier one doesn't answer."""
+    leader = start(1, 3, secret=secret, timeouts=TIMEOUTS._replace(sign_of_life=0.3))
     start(2, 3, port=cable.port, secret=secret)
     leader.wait(lambda: "host-here" in leader.moments)
     cable.freeze()
@@ -276,12 +276,34 @@ def test_a_restarted_host_takes_its_seat_again(start: Start, cable: Any, secret:
     assert late.gathered().seats == leader.gathered().seats
 
 
-def test_a_second_host_of_one_name_gets_no_seat_while_the_first_answers(start: Start) -> None:
-    leader, early = start(1, 3, timeouts=TIMEOUTS._replace(sign_of_life=EVER)), start(2, 3)
+@pytest.mark.parametrize("secret", ["", SECRET])
+@pytest.mark.parametrize(
+    ("offer", "said"),
+    [
+        (OFFER, "refused algo-2: another process has the seat of this host: an earlier start of algo-2 (127.0.0.1)"),
+        (OFFER._replace(launcher="ranks"), "refused algo-2: algo-2 would start the launcher ranks, algo-1 torchrun"),
+    ],
+    ids=["the same command", "another launcher"],
+)
+def test_a_second_start_gets_no_seat_while_the_first_answers(
+    start: Start, secret: str, offer: Offer, said: str
+) -> None:
+    leader = start(1, 3, secret=secret, timeouts=TIMEOUTS._replace(sign_of_life=EVER))
+    early = start(2, 3, secret=secret)
     leader.wait(lambda: "host-here" in leader.moments)
-    assert "refused algo-2: another process has the seat of this host" in str(start(2, 3).failed())
-    start(3, 3)
+    assert said in str(start(2, 3, secret=secret, offer=offer).failed())
+    start(3, 3, secret=secret)
     assert early.gathered().seats == leader.gathered().seats
+
+
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_of_two_starts_before_the_leader_one_has_the_seat(start: Start, secret: str) -> None:
+    starts = [start(2, 3, secret=secret) for _ in range(2)]
+    leader = start(1, 3, secret=secret)
+    leader.wait(lambda: any(host.error for host in starts))
+    start(3, 3, secret=secret)
+    (seated,) = (host for host in starts if not host.error)
+    assert seated.gathered().seats == leader.gathered().seats
 
 
 def test_no_port_for_the_framework_ends_it_for_everybody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

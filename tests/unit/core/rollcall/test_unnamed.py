@@ -13,12 +13,12 @@ from musterpoint.base.errors import RollCallError, StoppedEarly, UsageError
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import PeerLost
 from musterpoint.core.job.model import UnnamedHosts
-from musterpoint.core.rollcall.hello import EXPANDED, NO_SEAT, PLACE_TAKEN, TOO_MANY, Hello
+from musterpoint.core.rollcall.hello import EXPANDED, NO_SEAT, PLACE_TAKEN, STARTED_TWICE, TOO_MANY, Hello
 from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer
 
 from ....ports import free_port
-from ...meeting import LONG_NOTICE, OFFER, TIMEOUTS, Host, all_done, connect, read_to_end
+from ...meeting import EVER, LONG_NOTICE, OFFER, TIMEOUTS, Host, all_done, connect, read_to_end
 
 SECRET = "an example of a secret"
 SECRETS = pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
@@ -174,7 +174,10 @@ def test_a_host_too_many_is_refused_and_the_job_goes_on(begin: Begin, secret: st
     for host in hosts:
         host.gathered()
     said = clash("late (127.0.0.1)", 1, "first (127.0.0.1)")
-    assert (said if secret else PLACE_TAKEN) in str(begin("late", 2, 1, secret=secret).failed())
+    failure = begin("late", 2, 1, secret=secret).failed()
+    assert isinstance(failure, UsageError)
+    assert (said if secret else PLACE_TAKEN) in str(failure)
+    assert "asked-for-a-sign" not in hosts[0].moments
     hosts[0].wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in hosts[0].said)
     all_done(hosts)
 
@@ -187,6 +190,53 @@ def test_by_arrival_a_host_too_many_is_refused(begin: Begin) -> None:
     said = "three is one host too many: all 2 hosts (--nnodes) are here"
     leader = next(host for host in hosts if any("MUSTER_SECRET" in text for text in host.said))
     leader.wait(lambda: any(said in text for text in leader.said))
+
+
+@SECRETS
+@pytest.mark.parametrize("started", [False, True], ids=["before the roster", "after it"])
+@pytest.mark.parametrize("name", ["head", "first"])
+def test_a_second_start_of_a_host_is_refused_alone(begin: Begin, secret: str, started: bool, name: str) -> None:
+    hosts = [begin("head", 3, 0, secret=secret), begin("first", 3, 1, secret=secret)]
+    hosts[0].wait(lambda: "host-here" in hosts[0].moments)
+    if started:
+        hosts.append(begin("second", 3, 2, secret=secret))
+        hosts[0].gathered()
+    again = begin(name, 3, ("head", "first").index(name), secret=secret)
+    failure = str(again.failed())
+    if name == "head":  # it finds its port taken
+        said = "an earlier start of head leads this job already"
+        assert "can't be listened on" in failure
+    else:
+        held = "another process has the seat of this host: an earlier start of first (127.0.0.1), which answers"
+        said = "this job has already started with an earlier start of first (127.0.0.1)" if started else held
+        assert (said if secret else STARTED_TWICE) in failure
+        assert isinstance(again.error, RollCallError)
+    hosts[0].wait(lambda: f"warning: a caller at 127.0.0.1 was refused: {said}" in hosts[0].said)
+    if not started:
+        hosts.append(begin("second", 3, 2, secret=secret))
+    for host in hosts:
+        assert [seat.name for seat in host.gathered().seats] == ["head", "first", "second"]
+    all_done(hosts)
+
+
+def test_by_arrival_a_second_start_when_all_are_here_is_refused_alone(begin: Begin, cable: Any) -> None:
+    """It claims the seat of the first while the last host comes."""
+    times = TIMEOUTS._replace(sign_of_life=EVER)
+    leader = begin("head", 3, None, secret=SECRET, timeouts=times)
+    leader.wait(lambda: "rollcall-started" in leader.moments and bool(leader.said))
+    first = begin("first", 3, None, "elsewhere", port=cable.port, secret=SECRET, addresses=ELSEWHERE)
+    leader.wait(lambda: "host-here" in leader.moments)
+    cable.freeze()
+    again = begin("first", 3, None, secret=SECRET)
+    again.wait(lambda: any("waits" in text for text in again.said))
+    last = begin("second", 3, None, secret=SECRET)
+    leader.wait(lambda: leader.moments.count("host-here") == 2)
+    cable.plug()
+    assert "first is one host too many: all 3 hosts (--nnodes) are here" in str(again.failed())
+    hosts = [leader, first, last]
+    for host in hosts:
+        assert [seat.name for seat in host.gathered().seats] == ["head", "first", "second"]
+    all_done(hosts)
 
 
 @SECRETS

@@ -178,9 +178,29 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
 
 
 CLEAN = '[ ! -e "$SM_MODEL_DIR/checkpoint-0" ] || touch "$SM_MODEL_DIR/cleaned"'
+NEXT = 'touch "$SM_MODEL_DIR/next"'
 # timeout signals its child and then its group, which the child is in
 SHELLS = {
-    "without exec": "{run}\necho after\n",
+    "without exec": "{run}\n{next}\n",
+    "that asks for its code": "{run}; code=$?; {next}\n",
+    "that acts on its failure": "{run} || {next}; {next}\n",
+    "that goes on in either case": "if {run}; then {next}; else {next}; fi\n",
+    "in a loop over seeds": 'for seed in 1 2; do [ "$seed" = 1 ] || {next}; {run}; done\n',
+    "in a pipeline whose code counts": "{run} | cat; {next}\n",
+    "in a function in a subshell": "f() {{ ( {run}; {next} ); {next}; }}; f; {next}\n",
+    "in shells of three kinds": "bash -c 'sh -c \"{run}; exit 3\"; exit $?'; {next}\n",
+    "whose output is kept": "text=$({run}); {next}\n",
+    "whose output is read": "while read -r line; do echo $line; done < <({run}); {next}\n",
+    "whose output a loop reads that has more to do": "{run} | {{ while read -r line; do :; done; {next}; }}; {next}\n",
+    "that waits for its helper, too": "sleep 100 & helper=$!\n{run} & pid=$!\nwait -n; kill $helper $pid; wait; {next}\n",
+    "that looks after its helper": "sleep 100 & helper=$!\n{run} & pid=$!\nwhile kill -0 $pid 2>/dev/null; do\n"
+    "kill -0 $helper || {{ kill $pid; exit 3; }}; sleep 0.05; done; wait $pid; {next}\n",
+    "that reads a FIFO": "mkfifo fifo; cat fifo & {run} > fifo 2>&1; {next}\n",
+    "whose output goes into a FIFO": "mkfifo fifo; tee log < fifo & exec > fifo 2>&1; {run}; {next}\n",
+    "under another user's name": "su root -s /bin/bash -c '{run}; {next}'; {next}\n",
+    "as another user with a trap": "runuser -u root -- bash -c 'trap : EXIT; {run}; {next}'; {next}\n",
+    "under script": "script -qc '{run}; exit 3' /dev/null; {next}\n",
+    "with job control": "set -m; bash -c '{run}; {next}'; {next}\n",
     "with exec": "exec {run}\n",
     "with a trap": "trap 'kill $pid; wait $pid' TERM\n{run} & pid=$!\nwait $pid\n",
     "with a trap at its end": "trap '{clean}' EXIT\n{run}\n",
@@ -209,12 +229,14 @@ SHELLS = {
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
-    train.program("#!/bin/bash\n" + SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN), "run.sh")
+    text = SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN, next=NEXT)
+    train.program(f"#!/bin/bash\n{text}", "run.sh")
     process = train.start()
     train.ready(process, "ready-0")
     began = time.monotonic()
     assert stop(train, process, signal.SIGTERM) == 143
     assert train.left("checkpoint-0")
+    assert not train.left("next"), "a line behind the program ran"
     assert train.left("cleaned") == ("{clean}" in SHELLS[how]), "the cleanup comes behind the checkpoint"
     assert time.monotonic() - began < 60, "the stop's grace is for programs that need it"
 
@@ -225,13 +247,60 @@ FAILS = '[ "$RANK" = 0 ] || { until [ -e "$SM_MODEL_DIR/ready-0" ]; do sleep 0.1
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_when_another_rank_has_failed(train, how: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES, "saves.py")
-    script = SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN)
+    script = SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN, next=NEXT)
     train.program(f"#!/bin/bash\n{FAILS}\n{script}", "run.sh")
     process = train.start(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
     process.communicate(timeout=500)
     assert process.returncode == 7
-    assert train.left("checkpoint-0")
+    assert train.left("checkpoint-0") and not train.left("next")
     assert train.left("cleaned") == ("{clean}" in SHELLS[how])
+
+
+FEEDS = """
+import os, pathlib, signal, sys
+folder, told = pathlib.Path(os.environ["SM_MODEL_DIR"]), []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+(folder / "ready-0").touch()
+for number, line in enumerate(sys.stdin):
+    if told and number % 3 == 0:
+        break
+(folder / "checkpoint-0").touch()
+"""
+
+
+def test_a_program_that_a_shell_feeds_ends_its_batch(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(FEEDS, "feeds.py")
+    train.program(f"#!/bin/bash\nwhile :; do echo x; sleep 0.1; done | {train.python} feeds.py; {NEXT}\n", "run.sh")
+    process = train.start()
+    train.ready(process, "ready-0")
+    assert stop(train, process, signal.SIGTERM) == 143
+    assert train.left("checkpoint-0") and not train.left("next")
+
+
+def test_how_a_program_ended_is_told_though_its_shell_could_not_pass_it_on(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES.replace("sys.exit(0)", "raise OSError('no space left')"), "saves.py")
+    train.program(f"#!/bin/bash\n{train.python} saves.py\n{NEXT}\n", "run.sh")
+    process = train.start()
+    train.ready(process, "ready-0")
+    assert stop(train, process, signal.SIGTERM) == 143
+    outcome = json.loads((train.base / "output" / "outcome.json").read_text())
+    assert "OSError: no space left" in outcome["reason"]
+
+
+def test_no_shell_stays_stopped_when_we_are_killed(train, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES.replace("time.sleep(0.3)", "time.sleep(600)"), "saves.py")
+    pids = tmp_path / "pids"
+    inner = f"echo $$ >> {pids}; {train.python} saves.py; exit 3"
+    train.program(f"#!/bin/bash\necho $$ >> {pids}\nbash -c '{inner}'\n{NEXT}\n", "run.sh")
+    process = train.start()
+    train.ready(process, "ready-0")
+    shells = [int(pid) for pid in pids.read_text().split()]
+    process.send_signal(signal.SIGTERM)
+    eventually(lambda: all((stat := tree.read_stat(pid)) is not None and stat.state == "T" for pid in shells))
+    process.kill()
+    process.communicate(timeout=500)
+    eventually(lambda: all((stat := tree.read_stat(pid)) is None or stat.state in "ZX" for pid in shells))
+    assert not train.left("next")
 
 
 def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]

@@ -192,7 +192,8 @@ SHELLS = {
     "whose output is kept": "text=$({run}); {next}\n",
     "whose output is read": "while read -r line; do echo $line; done < <({run}); {next}\n",
     "whose output a loop reads that has more to do": "{run} | {{ while read -r line; do :; done; {next}; }}; {next}\n",
-    "that waits for its helper, too": "sleep 100 & helper=$!\n{run} & pid=$!\nwait -n; kill $helper $pid; wait; {next}\n",
+    "that waits for its helper, too": "sleep 100 & helper=$!\n{run} & pid=$!\n"
+    "wait -n; kill $helper $pid; wait; {next}\n",
     "that looks after its helper": "sleep 100 & helper=$!\n{run} & pid=$!\nwhile kill -0 $pid 2>/dev/null; do\n"
     "kill -0 $helper || {{ kill $pid; exit 3; }}; sleep 0.05; done; wait $pid; {next}\n",
     "that reads a FIFO": "mkfifo fifo; cat fifo & {run} > fifo 2>&1; {next}\n",

@@ -154,8 +154,16 @@ LANES = {
         (CORE + "supervise", CORE + "processes", CORE + "channel", CORE + "diagnosis", EMBEDDED + "programs/rank_stub"),
     ),
     "fuzz": Lane(
-        "fuzzers, generated models, hundreds of simulated hosts, culprits",
-        (CORE + "channel", CORE + "rollcall", CORE + "job", CORE + "code", "scripts/fuzz"),
+        "fuzzers, generated models, hundreds of simulated hosts, scripts that are told to stop, culprits",
+        (
+            CORE + "channel",
+            CORE + "rollcall",
+            CORE + "job",
+            CORE + "code",
+            CORE + "processes/shell",
+            CORE + "processes/signal_once",
+            "scripts/fuzz",
+        ),
         (Command(("scripts/fuzz", "--properties")),),
     ),
     "pythons": Lane(
@@ -255,7 +263,7 @@ ROWS = (
     Row("hosts/test_code.", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_code_index", "hosts", S3, also={SUITE: S3}),
     Row("hosts/test_data", "hosts", S3, also={SUITE: S3}),
-    Row("hosts/test_fuzz", "fuzz", limit=1200),
+    Row("hosts/test_fuzz", "fuzz", ("shells",), limit=1200),
     Row("hosts/test_gpu_script", "gpu", limit=2000),
     Row("hosts/test_kubernetes_files", "kubernetes", ("kubernetes",)),
     Row("hosts/test_platform_plugin", also={"hosts": ()}),

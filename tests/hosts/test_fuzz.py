@@ -16,6 +16,7 @@ ELSEWHERE = {
     "checkpoints_of_hosts",
     "served",
     "jobs_together",
+    "shells",
 }
 """Parts of which fewer inputs are played, here or in other tests, or that ``scripts/fuzz`` alone plays."""
 PARTS = sorted({path.stem for path in FUZZERS.glob("*.py") if "\ndef fuzz(" in path.read_text()} - ELSEWHERE)
@@ -29,6 +30,7 @@ PARTS = sorted({path.stem for path in FUZZERS.glob("*.py") if "\ndef fuzz(" in p
         ("checkpoints", "--inputs", "20"),
         ("checkpoints_of_hosts", "--inputs", "4"),
         ("jobs_together", "--inputs", "15"),
+        ("shells", "--inputs", "120"),
     ],
     ids=" ".join,
 )

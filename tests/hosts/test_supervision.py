@@ -201,6 +201,13 @@ SHELLS = {
     "under another user's name": "su root -s /bin/bash -c '{run}; {next}'; {next}\n",
     "as another user with a trap": "runuser -u root -- bash -c 'trap : EXIT; {run}; {next}'; {next}\n",
     "under script": "script -qc '{run}; exit 3' /dev/null; {next}\n",
+    "beside a shell that it could talk to": "coproc W {{ while read -r l; do :; done; }}; {run}; {next}\n",
+    "whose output a coprocess takes": "coproc W {{ cat > got; }}; {run} >&${{W[1]}}; {next}\n",
+    "that asks for something else meanwhile": "{run} & pid=$!; while kill -0 $pid 2>/dev/null; do\n"
+    "read -t 0.1 < <(sleep 1); done; {next}\n",
+    "below one that ignores the signal": "python3 -c 'import signal, sys, os; signal.signal(15, signal.SIG_IGN); '\\\n"
+    "'os.system(\"{run}\")'; {next}\n",
+    "in a namespace": "unshare -f {run}; {next}\n",
     "with job control": "set -m; bash -c '{run}; {next}'; {next}\n",
     "with exec": "exec {run}\n",
     "with a trap": "trap 'kill $pid; wait $pid' TERM\n{run} & pid=$!\nwait $pid\n",
@@ -278,9 +285,10 @@ def test_a_program_that_a_shell_feeds_ends_its_batch(train) -> None:  # type: ig
     assert train.left("checkpoint-0") and not train.left("next")
 
 
-def test_how_a_program_ended_is_told_though_its_shell_could_not_pass_it_on(train) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("then", ["", " 2>&1 | tee log", " & wait $!"])
+def test_how_a_program_ended_is_told_though_its_shell_could_not_pass_it_on(train, then: str) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES.replace("sys.exit(0)", "raise OSError('no space left')"), "saves.py")
-    train.program(f"#!/bin/bash\n{train.python} saves.py\n{NEXT}\n", "run.sh")
+    train.program(f"#!/bin/bash\n{train.python} saves.py{then}\n{NEXT}\n", "run.sh")
     process = train.start()
     train.ready(process, "ready-0")
     assert stop(train, process, signal.SIGTERM) == 143

@@ -177,7 +177,7 @@ def oom_kills(root: str = "/") -> int:
     """
     for path in _oom_counters(root):
         try:
-            with open(path) as file:
+            with open(path, encoding="utf-8") as file:
                 counts = dict(line.split()[:2] for line in file if len(line.split()) >= 2)
             return int(counts["oom_kill"])
         except (OSError, KeyError, ValueError):
@@ -189,7 +189,7 @@ def _oom_counters(root: str) -> list[str]:
     mount = os.path.join(root, "sys/fs/cgroup")
     paths: list[str] = []
     try:
-        with open(os.path.join(root, "proc/self/cgroup")) as file:
+        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]
     except OSError:
         groups = []

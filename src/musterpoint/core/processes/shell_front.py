@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import stat as stat_module
 from typing import Container, Iterable, Iterator, Literal
 
@@ -63,8 +64,11 @@ class Front(NamedTuple):
         return [pid for pid in self.shells if self.parents.get(pid) not in carriers]
 
 
-def front_of(root: int, proc: str = "/proc") -> Front:
-    """The front of the process ``root``: itself alone, where it is a program or has ended."""
+def front_of(root: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> Front:
+    """The front of the process ``root``: itself alone, where it is a program or has ended.
+
+    What a program has started is its own matter, unless it ignores ``signo``: then those are programs, too.
+    """
     stat = tree.read_stat(root, proc)
     front = Front(root, {}, [], {}, [])
     programs: list[Stat] = []
@@ -76,7 +80,8 @@ def front_of(root: int, proc: str = "/proc") -> Front:
             front.waiters[stat.pid] = stat.comm
         else:
             programs.append(stat)
-            continue
+            if not tree.ignores(stat.pid, signo, proc):
+                continue
         for child in tree.children_of(stat.pid, proc):
             if child.state not in "ZX" and child.pid not in front.parents:
                 front.parents[child.pid] = stat.pid
@@ -85,13 +90,13 @@ def front_of(root: int, proc: str = "/proc") -> Front:
     return front if todo else front._replace(programs=[root])
 
 
-Turn = Literal["now", "held", "input kept", "after", "continued"]
+Turn = Literal["now", "held", "reads", "after", "continued"]
 """When a process gets the signal.
 
-now: at once. held: it is stopped until those before it have ended. input kept: it is a shell that reads what those
-write, so it goes on, and what it reads has no end before it has read all. after: it goes on, and ends by itself when
-those have ended, or gets the signal a little later. continued: it never gets it, but may have stopped itself because
-its child was stopped.
+now: at once. held: it is stopped until those before it have ended. reads: likewise, but it goes on while there is
+something to read, and what it reads has no end before its turn. after: it goes on, and ends by itself when those before
+it have ended, or gets the signal a little later. continued: it never gets it, but may have stopped itself because its
+child was stopped.
 """
 
 
@@ -100,7 +105,7 @@ class Turns(NamedTuple):
 
     turns: dict[int, Turn]
     before: dict[int, set[int]]  # those that end before the turn of each comes that isn't told at once
-    pipes: dict[int, set[Pipe]]  # those that shells read which others of the front write
+    pipes: dict[int, set[Pipe]]  # those that shells read which programs of the front write
 
     def of(self, turn: Turn) -> list[int]:
         """The pids whose turn is this."""
@@ -115,9 +120,10 @@ def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -
     everyone = front.members()
     pipes = _Pipes(everyone, proc)
     readers = _only_readers(front, pipes, signo, proc)
-    reading = {pid: found for pid in front.shells if (found := pipes.between(everyone, pid))}
+    reading = {pid: found for pid in front.shells if (found := pipes.between(front.programs, pid))}
     now = {pid for pid in front.programs if pid not in readers}
-    now.update(pid for pid in front.leaves() if pid not in reading)
+    hearing = {pid for pid in front.shells if pipes.between(everyone, pid)}
+    now.update(pid for pid in front.leaves() if pid not in hearing)
     # who writes what one reads that is told now is told, too: held, it would starve that one
     while writing := {
         pid for pid in front.shells if pid not in now and any(pipes.between([pid], told) for told in now)
@@ -127,15 +133,14 @@ def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -
     for pid in everyone:
         if pid in now:
             its[pid] = "now"
-        elif pid in reading:
-            its[pid] = "input kept"
         elif pid in held:
-            its[pid] = "held"
+            its[pid] = "reads" if pid in reading else "held"
         elif pid not in front.waiters:
             its[pid] = "after"
         elif front.waiters[pid] in STOP_WITH_CHILD:
             its[pid] = "continued"
-    waited = {pid for pid in its if its[pid] != "continued" and not tree.ignores(pid, signo, proc)}
+    parents = {*front.parents.values()}.intersection(front.programs)
+    waited = {pid for pid in its if its[pid] != "continued" and (pid in parents or not tree.ignores(pid, signo, proc))}
     if not waited.intersection(front.programs):
         waited = {*its}  # all programs ignore it: their shells wait for them
     later = [pid for pid in front.shells if pid not in now]
@@ -144,8 +149,10 @@ def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -
         if pid not in now:
             # what reads from a shell that isn't told yet ends after that shell
             first = {other for other in front.below(pid) if not pipes.between(later, other)}
-            if pid in readers or pid in reading:
-                first |= {other for other in everyone if pipes.between([other], pid)}
+            if pid in readers or pid in hearing:  # not behind those that read its own words
+                first |= {
+                    other for other in everyone if pipes.between([other], pid) and not pipes.between([pid], other)
+                }
             before[pid] = first & waited - {pid}
     return Turns(its, before, reading)
 
@@ -224,7 +231,7 @@ def _carries_terminal(pid: int, proc: str) -> bool:
 
 def hearers(pid: int, signo: int, proc: str = "/proc") -> list[int]:
     """The pids that ``signo``, which ends nothing, is for: the programs that ``pid`` runs, and shells that catch it."""
-    front = front_of(pid, proc)
+    front = front_of(pid, signo, proc)
     told = turns(front, signo, (), proc).of("now")
     return [*told, *(shell for shell in front.shells if shell not in told and tree.catches(shell, signo, proc))]
 
@@ -235,9 +242,9 @@ def is_stopped(pid: int, proc: str = "/proc") -> bool:
     return stat is None or stat.state in "TtZX"
 
 
-def is_idle(shell: int, proc: str = "/proc") -> bool:
-    """Whether a shell sleeps and has nothing below it that it may wait for."""
-    if any(child.state not in "ZX" for child in tree.children_of(shell, proc)):
+def is_idle(shell: int, but: Container[int] = (), proc: str = "/proc") -> bool:
+    """Whether a shell sleeps, or stands still, and runs nothing, those ``but`` apart."""
+    if any(child.state not in "ZX" and child.pid not in but for child in tree.children_of(shell, proc)):
         return False
     stat = tree.read_stat(shell, proc)  # after its children: the end of one wakes it
     return stat is None or stat.state not in "RD"

@@ -27,6 +27,7 @@ class ShellGuard:
     def __init__(self, sidecars: Sidecars) -> None:
         self._sidecars = sidecars
         self._guard: Sidecar | None = None
+        self._known: set[int] = set()
         self._is_needed = os.getpid() != 1  # all processes of a container end with its PID 1
 
     def hold(self, pid: int) -> None:
@@ -37,7 +38,8 @@ class ShellGuard:
                 self._guard = self._sidecars.start(argv, {}, lambda _line: None, lambda _code: None, outlives=True)
             except (CannotStart, OSError):  # no room for a process: shells are held nevertheless
                 self._is_needed = False
-        if self._guard is not None:
+        if self._guard is not None and pid not in self._known:
+            self._known.add(pid)
             self._guard.send(str(pid))
 
     def close(self) -> None:

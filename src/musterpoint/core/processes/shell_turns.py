@@ -15,14 +15,14 @@ from musterpoint.core.processes.shell_front import Front, Turns
 from musterpoint.core.processes.shell_guard import ShellGuard
 
 BY_ITSELF = 2.0
-"""Seconds for who ends by itself when others have ended, and for a shell that makes no progress with its input."""
+"""Seconds for who ends by itself when others have ended."""
 _FIRST_LOOK, _LAST_LOOK = 0.01, 1.0
 """Seconds between two looks at shells that are being stopped."""
-_READ_LOOK = 0.005
-"""Seconds between two looks whether a shell has read all."""
+_READ_LOOK, _NO_PROGRESS = 0.005, 0.5
+"""Seconds between two looks at a shell that reads, and those after which it doesn't read what is there."""
 CUT = "{}: its program was told to end, and the script ends with it: of the lines behind it only traps run"
 
-Way = Literal["signal", "go on", "signal when all is read", "signal if it is late"]
+Way = Literal["signal", "go on", "read", "signal if it is late"]
 """How the turn of a process is."""
 
 
@@ -32,7 +32,7 @@ class _Later:
     def __init__(self, pid: int, signo: int, before: set[int], way: Way, pipes: list[int]) -> None:
         self.pid, self.signo, self.before, self.way = pid, signo, before, way
         self.pipes = pipes  # for writing, those that it reads: they have no end meanwhile
-        self.is_due = False
+        self.is_due = self.is_over = False
         self.timer: Timer | None = None
 
 
@@ -68,12 +68,10 @@ class ShellTurns:
 
     def give(self, root: int, signo: int) -> list[int]:
         """Gives ``signo`` to the front of ``root``; returns the pids of those that got it at once."""
-        front = shell_front.front_of(root)
+        front = shell_front.front_of(root, signo)
         if not front.parents:  # as nearly always, a program
             self._tell(root, signo)
             return [root]
-        if front.programs:
-            self.last_programs[root] = front.programs[-1]
         if not all(map(self._watch, front.members())):  # nothing would tell of their ends: Linux before 5.3
             self._known.update(front.members())
             told = [*front.programs, *front.shells]
@@ -81,6 +79,8 @@ class ShellTurns:
                 self._tell(pid, signo)
             return told
         told = self._take(front, signo)
+        if programs := [pid for pid in front.programs if pid in told]:
+            self.last_programs[root] = programs[-1]
         if self._held:
             self._roots[root] = signo
             self._look_later(_FIRST_LOOK)
@@ -97,7 +97,7 @@ class ShellTurns:
 
         while fresh := [pid for pid in front.stoppable() if pid not in self._held and joins(pid)]:
             stopped = [pid for pid in fresh if self._stop(pid)]
-            front = shell_front.front_of(front.root)
+            front = shell_front.front_of(front.root, signo)
             if stopped != fresh:
                 break  # they have ended, or are another user's
         its = shell_front.turns(front, signo, self._held)
@@ -108,19 +108,21 @@ class ShellTurns:
         for pid in fresh:
             self._watch(pid)
             if its.turns[pid] != "now":
-                self._later[pid] = self._later_one(front, its, pid, signo)
+                self._later[pid] = later = self._later_one(front, its, pid, signo)
+                if later.way == "read":
+                    self._let_read(later, 0, False, self._loop.clock())
         told = [pid for pid in fresh if its.turns[pid] == "now"]
         for pid in told:
             self._tell(pid, signo)
         for pid in reversed(fresh):
-            if pid in self._held and its.turns[pid] != "held":
+            if pid in self._held and (pid not in self._later or self._later[pid].way not in ("signal", "read")):
                 self._go_on(pid)
         self._next()
         return told
 
     def _later_one(self, front: Front, its: Turns, pid: int, signo: int) -> _Later:
         turn, pipes = its.turns[pid], shell_front.open_again(its.pipes.get(pid, set()), front.members())
-        way: Way = "signal when all is read" if pipes else "signal if it is late"
+        way: Way = "read" if pipes else "signal if it is late"
         if turn == "held" or (turn == "after" and pid in front.shells):
             way = "signal"
         elif turn == "continued":
@@ -152,7 +154,7 @@ class ShellTurns:
         self._look = None
         moving = any(not shell_front.is_stopped(pid) for pid in self._held)  # before the look: what came before counts
         for root, signo in self._roots.items():
-            self._take(shell_front.front_of(root), signo, again=True)
+            self._take(shell_front.front_of(root, signo), signo, again=True)
         if moving:
             self._look_later(min(2 * seconds, _LAST_LOOK))
         else:
@@ -172,25 +174,33 @@ class ShellTurns:
     def _next(self) -> None:
         for later in [each for each in self._later.values() if not each.before and not each.is_due]:
             later.is_due = True
-            if later.way == "signal when all is read":
-                self._see_whether_read(later, -1, False, 0.0)
-            elif later.way == "signal if it is late":
+            if later.way == "read":
+                continue  # it is looked at
+            if later.way == "signal if it is late":
                 later.timer = self._loop.call_later(BY_ITSELF, partial(self._finish, later))
             elif later.way == "go on":
                 self._let_go_on(later, _FIRST_LOOK)
             else:
                 self._finish(later)
 
-    def _see_whether_read(self, later: _Later, unread: int, was_idle: bool, since: float) -> None:
-        """Looks in turns, as no event tells of it: a shell that reads waits in the end, and has nothing to read."""
-        found = sum(map(_unread, later.pipes))
-        is_idle = found == 0 and shell_front.is_idle(later.pid)
-        now = self._loop.clock()
+    def _let_read(self, later: _Later, unread: int, was_idle: bool, since: float) -> None:
+        """Looks in turns at a shell that reads, as no event tells of it: it runs while there is something to read, and
+        is told when it is due and has read all. What it leaves unread isn't for it now.
+        """
+        pid, found, now = later.pid, sum(map(_unread, later.pipes)), self._loop.clock()
         since = now if found != unread else since
-        if (is_idle and was_idle) or now - since > BY_ITSELF:
-            self._finish(later)
-            return
-        again = partial(self._see_whether_read, later, found, is_idle, since)
+        is_idle = shell_front.is_idle(pid, self._known)
+        if pid in self._held:
+            if found and not later.is_over:
+                self._go_on(pid)
+                since = now
+            elif later.is_due:
+                self._finish(later)
+                return
+        elif is_idle and ((was_idle and not found) or now - since > _NO_PROGRESS):
+            later.is_over = found > 0
+            self._stop(pid)
+        again = partial(self._let_read, later, found, is_idle, since)
         later.timer = self._loop.call_later(_READ_LOOK, again)
 
     def _let_go_on(self, later: _Later, seconds: float) -> None:

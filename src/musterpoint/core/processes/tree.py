@@ -279,7 +279,7 @@ _SHOWN = 400
 
 
 PASSING = frozenset(
-    {"uv", "timeout", "tini", "dumb-init", "time", "setsid", "strace", "su", "runuser", "sudo", "script"}
+    {"uv", "unshare", "timeout", "tini", "dumb-init", "time", "setsid", "strace", "su", "runuser", "sudo", "script"}
 )
 """Programs that run one other program, and end as it does."""
 

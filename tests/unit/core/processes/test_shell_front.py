@@ -92,7 +92,15 @@ TURNS: dict[str, tuple[list[Row], dict[int, str]]] = {
     ),
     "a shell that reads a program": (
         [BASH, Row(11, "python", writes="a"), Row(12, "bash", reads="a"), Row(13, "date", 12)],
-        {10: "held", 11: "now", 12: "input kept", 13: "now"},
+        {10: "held", 11: "now", 12: "reads", 13: "now"},
+    ),
+    "a shell that something beside its program could talk to": (
+        [BASH._replace(reads="b", writes="a"), Row(11, "bash", reads="a", writes="b"), Row(12, "python")],
+        {10: "held", 11: "held", 12: "now"},
+    ),
+    "a program that ignores the signal, and one below it": (
+        [BASH, Row(11, "python", ignores=TERM), Row(12, "python", 11)],
+        {10: "held", 11: "now", 12: "now"},
     ),
     "a program that talks with its shell": (
         [BASH._replace(reads="b", writes="a"), Row(11, "python", reads="a", writes="b")],
@@ -105,7 +113,7 @@ TURNS: dict[str, tuple[list[Row], dict[int, str]]] = {
 def test_everybody_has_a_turn(name: str, tmp_path: Path) -> None:
     rows, expected = TURNS[name]
     proc = write_proc(tmp_path, rows)
-    front = shell_front.front_of(10, proc)
+    front = shell_front.front_of(10, signal.SIGTERM, proc)
     turns = shell_front.turns(front, signal.SIGTERM, front.stoppable(proc), proc)
     assert turns.turns == expected
     assert set(turns.before) == {pid for pid, turn in expected.items() if turn != "now"}
@@ -126,7 +134,10 @@ BEFORE: dict[str, tuple[list[Row], dict[int, set[int]]]] = {
         [BASH, Row(11, "python"), Row(12, "bash", ignores=TERM), Row(13, "sleep", 12, ignores=TERM)],
         {10: {11}, 12: set()},
     ),
-    "but for programs where all ignore it": (
+    "but for one that runs others": (
+        [BASH, Row(11, "python", ignores=TERM), Row(12, "python", 11)], {10: {11, 12}},
+    ),
+    "and for programs where all ignore it": (
         [BASH, Row(11, "python", ignores=TERM)], {10: {11}},
     ),
 }  # fmt: skip
@@ -136,15 +147,15 @@ BEFORE: dict[str, tuple[list[Row], dict[int, set[int]]]] = {
 def test_a_turn_is_behind_others(name: str, tmp_path: Path) -> None:
     rows, expected = BEFORE[name]
     proc = write_proc(tmp_path, rows)
-    front = shell_front.front_of(10, proc)
+    front = shell_front.front_of(10, signal.SIGTERM, proc)
     assert shell_front.turns(front, signal.SIGTERM, front.stoppable(proc), proc).before == expected
 
 
 def test_who_carries_a_terminal_must_run_and_so_must_the_shell_below(tmp_path: Path) -> None:
     proc = write_proc(tmp_path, [BASH, Row(11, "script"), Row(12, "sh", 11), Row(13, "python", 12)])
-    assert shell_front.front_of(10, proc).stoppable(proc) == [10, 12]
+    assert shell_front.front_of(10, signal.SIGTERM, proc).stoppable(proc) == [10, 12]
     (tmp_path / "11/fd/3").symlink_to("/dev/ptmx")
-    front = shell_front.front_of(10, proc)
+    front = shell_front.front_of(10, signal.SIGTERM, proc)
     assert front.stoppable(proc) == [10]
     assert shell_front.turns(front, signal.SIGTERM, [10], proc).turns[12] == "after"
 

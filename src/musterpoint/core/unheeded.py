@@ -46,6 +46,8 @@ INTERNAL = frozenset(
         "MUSTER_USER_CWD",
         "MUSTER_USER_PYTHONPATH",
         "MUSTER_USER_TMPDIR",
+        "MUSTER_USER_PATH",
+        "MUSTER_USER_LD_LIBRARY_PATH",
         # to what runs in the user's Python, and to programs of ours
         "MUSTER_AWS_REQUEST",
         "MUSTER_CACHE",

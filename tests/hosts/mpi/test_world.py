@@ -49,6 +49,8 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
         given = rank["environ"]
         assert {name: given.get(name) for name in VALUES | COLON} == VALUES | COLON
         assert given["SM_CURRENT_HOST"] == rank["host"]
+        assert given["PATH"] == job.environ["PATH"], "not mpirun's own folder first"
+        assert given.get("LD_LIBRARY_PATH", "") == job.environ.get("LD_LIBRARY_PATH", "")
         assert [name for name in given if name.startswith("MUSTER_") and name in LAUNCHERS] == []
     places = [[rank["environ"][name] for name in PLACE] for rank in ranks]
     assert places == [

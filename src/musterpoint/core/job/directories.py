@@ -22,6 +22,11 @@ SEEN_AS: Mapping[str, str] = {
     "model": "SM_MODEL_DIR", "output_data": "SM_OUTPUT_DATA_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
 }  # fmt: skip
 """The same fields, and the variables by which a rank knows them."""
+NAMED: Mapping[str, str] = {
+    **SEEN_AS, "output": "SM_OUTPUT_DIR", "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR", "input": "SM_INPUT_DIR",
+    "input_config": "SM_INPUT_CONFIG_DIR", "input_data": "SM_INPUT_DATA_DIR",
+}  # fmt: skip
+"""All directories that a variable names."""
 VARIABLES = ", ".join(SEEN_AS.values())
 
 
@@ -123,11 +128,13 @@ def _can_be_made(path: str) -> bool:
 
 
 def made(job: Job) -> tuple[Job, str]:
-    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing)."""
-    if platforms.load(job.platform).folder is None:
-        return job, ""
+    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing).
+
+    SageMaker makes its own; a container that a person has started has none of them, and its program saves its model at
+    the end.
+    """
     new, gone, why = [], {}, ""
-    for field in NAMES:
+    for field in NAMED:
         path = getattr(job.paths, field)
         try:
             if path and not os.path.isdir(path):
@@ -137,9 +144,10 @@ def made(job: Job) -> tuple[Job, str]:
             gone[field] = ""
             why = f"{error.filename or path}: {error.strerror}"
     if gone:
+        unset = ", ".join(NAMED[field] for field in gone)
         if is_own(job.paths.failure):
             gone.update(failure="", success="")
-        return job._replace(paths=job.paths._replace(**gone)), f"{VARIABLES} aren't all set: {why}"
+        return job._replace(paths=job.paths._replace(**gone)), f"not set: {unset} ({why})"
     own = os.path.join(os.sep, OWN, _folder(job.name), "")
     place = next((path[: path.index(own) + len(own) - 1] for path in new if own in path), "")
     if not place:

@@ -199,6 +199,8 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     environment["MUSTER_USER_CWD"] = plan.user_cwd
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
     environment.pop("PYTHONPATH", None)
+    for name in ("PATH", "LD_LIBRARY_PATH"):  # an mpirun that is called by its path puts its own folders first
+        environment[f"MUSTER_USER_{name}"] = environment.get(name, "")
     if plan.local_rank_at >= 0:
         environment["MUSTER_LOCAL_RANK_AT"] = f"{plan.local_rank_at}{plan.local_rank_flag}"
     if plan.cpu_sets:

@@ -246,10 +246,19 @@ def test_the_launchers_private_folder_is_not_the_programs(supervisor: Supervisor
     assert supervisor.output().decode().strip() == shown
 
 
+def test_where_programs_and_libraries_are_found_is_the_hosts_own(supervisor: Supervisor) -> None:
+    """mpirun's own folders come first in what it hands on."""
+    environ = {"PATH": "/usr/bin:/mine:/bin", "LD_LIBRARY_PATH": "/usr/lib"}
+    users = {"MUSTER_USER_PATH": "/mine:/bin:/usr/bin", "MUSTER_USER_LD_LIBRARY_PATH": ""}
+    stub = supervisor.start("/bin/sh", "-c", "echo $PATH ${LD_LIBRARY_PATH-unset}", **environ, **users)
+    supervisor.release(stub)
+    assert supervisor.output().decode().strip() == "/mine:/bin:/usr/bin unset"
+
+
 def test_nothing_of_ours_is_left_in_the_programs_environment(supervisor: Supervisor) -> None:
     ours = {
         "MUSTER_AGENT_STAYS": "1", "MUSTER_LOCAL_RANK_AT": "-1", "MUSTER_USER_CWD": "/", "MUSTER_USER_PYTHONPATH": "",
-        "MUSTER_USER_TMPDIR": "",
+        "MUSTER_USER_TMPDIR": "", "MUSTER_USER_PATH": os.environ["PATH"], "MUSTER_USER_LD_LIBRARY_PATH": "",
     }  # fmt: skip
     stub = supervisor.start("/bin/sh", "-c", "env", **ours)
     supervisor.release(stub)

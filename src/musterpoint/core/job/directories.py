@@ -13,6 +13,7 @@ from typing import Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.core.job import platforms
+from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job, Paths
 
 OWN = "muster-jobs"
@@ -134,8 +135,11 @@ def made(job: Job) -> tuple[Job, str]:
     the end.
     """
     new, gone, why = [], {}, ""
+    synced = bool(text_value(job.hyperparameters, "sagemaker_s3_output"))
     for field in NAMED:
         path = getattr(job.paths, field)
+        if synced and field == "output_intermediate":
+            continue  # its sync makes it: one that is there is the platform's to sync
         try:
             if path and not os.path.isdir(path):
                 os.makedirs(path, exist_ok=True)  # another host of the job may share the disk

@@ -299,7 +299,7 @@ def test_how_a_program_ended_is_told_though_its_shell_could_not_pass_it_on(train
 def test_no_shell_stays_stopped_when_we_are_killed(train, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     train.program(SAVES.replace("time.sleep(0.3)", "time.sleep(600)"), "saves.py")
     pids = tmp_path / "pids"
-    inner = f"echo $$ >> {pids}; {train.python} saves.py; exit 3"
+    inner = f"echo $$ >> {pids}; {train.python} saves.py & echo $! > {pids}-program; wait $!; exit 3"
     train.program(f"#!/bin/bash\necho $$ >> {pids}\nbash -c '{inner}'\n{NEXT}\n", "run.sh")
     process = train.start()
     train.ready(process, "ready-0")
@@ -310,6 +310,7 @@ def test_no_shell_stays_stopped_when_we_are_killed(train, tmp_path: Path) -> Non
     process.communicate(timeout=500)
     eventually(lambda: all((stat := tree.read_stat(pid)) is None or stat.state in "ZX" for pid in shells))
     assert not train.left("next")
+    tree.send(int(Path(f"{pids}-program").read_text()), signal.SIGKILL)  # it may go on, as nobody watches it now
 
 
 def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -116,7 +117,8 @@ def test_train_with_nothing_but_its_configuration(
         container.start()
     if stopped:
         for container in containers:
-            assert any(b"trained" in line for line in container.logs(stream=True, follow=True))
+            with contextlib.closing(container.logs(stream=True, follow=True)) as lines:
+                assert any(b"trained" in line for line in lines)
         containers[0].kill("SIGTERM")
     codes = [container.wait(timeout=500)["StatusCode"] for container in containers]
     logs = [container.logs().decode() for container in containers]

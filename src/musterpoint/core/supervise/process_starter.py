@@ -65,6 +65,9 @@ class ProcessStarter:
         if process.role == "launcher":
             temporary = self._temporary.path(session.environ)
             add_for_launcher(environment, session.plan, session.number, path("rank_stub"), temporary)
+            ranks = process._replace(environment=())  # a daemon's own folders aren't for its ranks
+            hosts = planned_environment(session.plan, ranks, session.environ, self._control_socket, path)
+            environment.update({f"MUSTER_USER_{name}": hosts.get(name, "") for name in OWN_PATHS})
         return environment
 
     def start(self, session: Session, process: ProcessPlan, alone: bool) -> int:
@@ -140,6 +143,10 @@ class ProcessStarter:
             _remove(folder)
 
 
+OWN_PATHS = ("PATH", "LD_LIBRARY_PATH")
+"""Variables that the stub sets back: an mpirun that is called by its path puts its own folders first."""
+
+
 class TemporaryDirectory:
     """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
 
@@ -199,8 +206,6 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     environment["MUSTER_USER_CWD"] = plan.user_cwd
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
     environment.pop("PYTHONPATH", None)
-    for name in ("PATH", "LD_LIBRARY_PATH"):  # an mpirun that is called by its path puts its own folders first
-        environment[f"MUSTER_USER_{name}"] = environment.get(name, "")
     if plan.local_rank_at >= 0:
         environment["MUSTER_LOCAL_RANK_AT"] = f"{plan.local_rank_at}{plan.local_rank_flag}"
     if plan.cpu_sets:

@@ -78,8 +78,7 @@ def test_what_a_launcher_carries() -> None:
         "PATH": "/bin", "TMPDIR": "/scratch/muster-1", "MUSTER_USER_TMPDIR": "/scratch", "MUSTER_STUB": "/proc/1/fd/6",
         "MUSTER_OUTER": "@control_socket",
         "MUSTER_SOCKET": "@control_socket", "MUSTER_SESSION_NUMBER": "3", "MUSTER_USER_CWD": "/code",
-        "MUSTER_USER_PYTHONPATH": "/code:/lib", "MUSTER_LOCAL_RANK_AT": "2--local_rank", "MUSTER_USER_PATH": "/bin",
-        "MUSTER_USER_LD_LIBRARY_PATH": "",
+        "MUSTER_USER_PYTHONPATH": "/code:/lib", "MUSTER_LOCAL_RANK_AT": "2--local_rank",
     }  # fmt: skip
 
 

@@ -152,7 +152,9 @@ class Manifest(NamedTuple):
         if version not in range(_OLDEST, VERSION + 1):
             raise StoreError(f"the manifest of the checkpoints is of version {version}, and this reads {VERSION}")
         try:
-            found = cls(parts=tuple(map(Part.of, content.pop("parts"))), **content)
+            if not (isinstance(parts := content.pop("parts"), list) and parts):
+                raise TypeError("parts: expected a list that isn't empty")
+            found = cls(parts=tuple(map(Part.of, parts)), **content)
             check_types(found, _MANIFEST)
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:

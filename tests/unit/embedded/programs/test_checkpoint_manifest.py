@@ -24,6 +24,14 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from places(each, (*above, name))
 
 
+@pytest.mark.parametrize("parts", ["", [], {}])
+def test_a_manifest_has_parts(parts: Any) -> None:
+    content = {**json.loads(WHOLE.encode()), "parts": parts}
+    del content["sha256"]
+    with pytest.raises(StoreError, match="parts"):
+        Manifest.decode(json.dumps({**content, "sha256": _digest(content)}).encode())
+
+
 @given(st.data())
 def test_any_field_may_be_anything(data: st.DataObject) -> None:
     content = json.loads(WHOLE.encode())

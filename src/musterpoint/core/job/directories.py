@@ -13,7 +13,6 @@ from typing import Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.core.job import platforms
-from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job, Paths
 
 OWN = "muster-jobs"
@@ -23,11 +22,6 @@ SEEN_AS: Mapping[str, str] = {
     "model": "SM_MODEL_DIR", "output_data": "SM_OUTPUT_DATA_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
 }  # fmt: skip
 """The same fields, and the variables by which a rank knows them."""
-NAMED: Mapping[str, str] = {
-    **SEEN_AS, "output": "SM_OUTPUT_DIR", "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR", "input": "SM_INPUT_DIR",
-    "input_config": "SM_INPUT_CONFIG_DIR", "input_data": "SM_INPUT_DATA_DIR",
-}  # fmt: skip
-"""All directories that a variable names."""
 VARIABLES = ", ".join(SEEN_AS.values())
 
 
@@ -129,17 +123,12 @@ def _can_be_made(path: str) -> bool:
 
 
 def made(job: Job) -> tuple[Job, str]:
-    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing).
-
-    SageMaker makes its own; a container that a person has started has none of them, and its program saves its model at
-    the end.
-    """
+    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing)."""
+    if platforms.load(job.platform).folder is None:
+        return job, ""
     new, gone, why = [], {}, ""
-    synced = bool(text_value(job.hyperparameters, "sagemaker_s3_output"))
-    for field in NAMED:
+    for field in NAMES:
         path = getattr(job.paths, field)
-        if synced and field == "output_intermediate":
-            continue  # its sync makes it: one that is there is the platform's to sync
         try:
             if path and not os.path.isdir(path):
                 os.makedirs(path, exist_ok=True)  # another host of the job may share the disk
@@ -148,10 +137,9 @@ def made(job: Job) -> tuple[Job, str]:
             gone[field] = ""
             why = f"{error.filename or path}: {error.strerror}"
     if gone:
-        unset = ", ".join(NAMED[field] for field in gone)
         if is_own(job.paths.failure):
             gone.update(failure="", success="")
-        return job._replace(paths=job.paths._replace(**gone)), f"not set: {unset} ({why})"
+        return job._replace(paths=job.paths._replace(**gone)), f"{VARIABLES} aren't all set: {why}"
     own = os.path.join(os.sep, OWN, _folder(job.name), "")
     place = next((path[: path.index(own) + len(own) - 1] for path in new if own in path), "")
     if not place:

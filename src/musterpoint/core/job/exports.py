@@ -12,13 +12,22 @@ from musterpoint.base import executables
 from musterpoint.base.executables import LONGEST_WORD, size_of
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import MASTER_PORT
-from musterpoint.core.job.directories import NAMED
 from musterpoint.core.job.distribution import enabled, groups_named
 from musterpoint.core.job.hyperparameters import hidden, passable, text_value, values
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.sagemaker_files import INPUT_DATA, RESOURCES
 
 _DEFAULT_GROUP = "homogeneousCluster"
+_DIRECTORIES = (
+    "MODEL",
+    "INPUT",
+    "INPUT_CONFIG",
+    "INPUT_DATA",
+    "OUTPUT",
+    "OUTPUT_DATA",
+    "OUTPUT_INTERMEDIATE",
+    "CHECKPOINT",
+)
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
@@ -60,9 +69,9 @@ def sagemaker_exports(
     named.update(each)
     for name, value in each:
         named.setdefault(_NOT_A_NAME.sub("_", name), value)
-    # without directories that the platform doesn't have, or that can't be made: scripts have defaults of their own
-    directories = {*NAMED.values(), "SM_OUTPUT_FAILURE"}
-    named = {name: value for name, value in named.items() if value or name not in directories}
+    if not job.paths.base:  # directories that the platform doesn't have: scripts have defaults of their own
+        directories = {f"SM_{name}_DIR" for name in _DIRECTORIES}.union({"SM_OUTPUT_FAILURE"})
+        named = {name: value for name, value in named.items() if value or name not in directories}
     exports = ((name, _spelled(value)) for name, value in sorted(named.items()) if name not in environ)
     return tuple((name, value) for name, value in exports if value is not None and _fits(name, value))
 

@@ -10,10 +10,9 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms
-from musterpoint.core.job.directories import NAMED, NAMES, made, with_directories
-from musterpoint.core.job.exports import sagemaker_exports
+from musterpoint.core.job.directories import NAMES, made, with_directories
 from musterpoint.core.job.model import Counted, EntryPoint, Job, Paths
-from musterpoint.core.job.opt_ml import BASE, paths_of
+from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.platform import Platform
 from musterpoint.core.job.toolkit_env import counted, has_variables, read_variables
 
@@ -173,23 +172,7 @@ def test_where_none_can_be_made_there_is_no_variable(work: Path) -> None:
     planned = job("plain")
     ready, said = made(planned._replace(paths=with_directories(planned, {}, str(work))))
     assert ready.paths == Paths()
-    assert said.startswith("not set: SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR (")
-
-
-def test_sagemaker_s_are_made_where_a_person_has_started_the_container(work: Path) -> None:
-    paths = paths_of(str(work / "opt/ml"))
-    ready, said = made(job("sagemaker", paths=paths))
-    assert (ready.paths, said) == (paths, "")
-    named = dict(sagemaker_exports(ready, {}))
-    assert {name for name in NAMED.values() if os.path.isdir(named[name])} == {*NAMED.values()}
-
-
-def test_what_can_t_be_made_of_sagemaker_s_is_no_variable(work: Path) -> None:
-    (work / "output").write_text("a file")
-    ready, said = made(job("sagemaker", paths=paths_of(str(work))))
-    gone = {"SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR", "SM_OUTPUT_INTERMEDIATE_DIR"}
-    assert said.startswith("not set: ") and all(name in said for name in gone)
-    assert {*NAMED.values()} - {name for name, _ in sagemaker_exports(ready, {})} == gone
+    assert said.startswith("SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR aren't all set: ")
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/b"])

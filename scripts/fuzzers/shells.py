@@ -25,6 +25,7 @@ PATIENCE = 60.0
 """Seconds for a start."""
 GRACE = 12
 """Seconds of the stop's grace. What must end ends in one or two."""
+NONE_UP = "no program came up"
 AT_ONCE = 2
 """Jobs beside each other."""
 
@@ -181,7 +182,7 @@ def run(folder: Path, words: list[str], environ: dict[str, str], rng: random.Ran
     while not any(folder.glob("UP_*")):
         if process.poll() is not None or time.monotonic() > until:
             _killed(folder)
-            return Ran(time.time(), set(), {}, log.read_text(errors="replace"), "no program came up")
+            return Ran(time.time(), set(), {}, log.read_text(errors="replace"), NONE_UP)
         time.sleep(0.01)
     time.sleep(rng.choice([0.0, 0.1, 0.4]))
     up = {path.name.partition("_")[2] for path in folder.glob("UP_*")}
@@ -278,7 +279,9 @@ def one(seed: int, folder: Path) -> list[str]:
     moment = rng.random()
     plain = run(first, words, environ, random.Random(moment), group=True)
     ours = run(second, [*muster, *how, script], environ, random.Random(moment), group=False)
-    found = worse(ours, plain) if plain.wrong != ours.wrong else []
+    if plain.wrong == ours.wrong == NONE_UP:
+        return []  # the script ends before it comes to a program
+    found = worse(ours, plain)
     if not found:
         return []
     scripts = "\n".join(f"--- {path.name}\n{path.read_text()}" for path in sorted(second.glob("script_*.sh")))

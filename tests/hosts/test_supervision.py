@@ -233,14 +233,20 @@ SHELLS = {
 }
 
 
+def started_by_a_script(train, text: str, program: str = SAVES) -> subprocess.Popen[bytes]:  # type: ignore[no-untyped-def]
+    """Starts a script whose ``{run}`` runs ``program``, and waits until that is ready."""
+    train.program(program, "saves.py")
+    text = text.format(run=f"{train.python} saves.py", clean=CLEAN, next=NEXT)
+    train.program(f"#!/bin/bash\n{text}", "run.sh")
+    process: subprocess.Popen[bytes] = train.start()
+    train.ready(process, "ready-0")
+    return process
+
+
 @pytest.mark.lane("suite")
 @pytest.mark.parametrize("how", SHELLS)
 def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES, "saves.py")
-    text = SHELLS[how].format(run=f"{train.python} saves.py", clean=CLEAN, next=NEXT)
-    train.program(f"#!/bin/bash\n{text}", "run.sh")
-    process = train.start()
-    train.ready(process, "ready-0")
+    process = started_by_a_script(train, SHELLS[how])
     began = time.monotonic()
     assert stop(train, process, signal.SIGTERM) == 143
     assert train.left("checkpoint-0")
@@ -277,32 +283,25 @@ for number, line in enumerate(sys.stdin):
 
 
 def test_a_program_that_a_shell_feeds_ends_its_batch(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(FEEDS, "feeds.py")
-    train.program(f"#!/bin/bash\nwhile :; do echo x; sleep 0.1; done | {train.python} feeds.py; {NEXT}\n", "run.sh")
-    process = train.start()
-    train.ready(process, "ready-0")
+    process = started_by_a_script(train, "while :; do echo x; sleep 0.1; done | {run}; {next}\n", FEEDS)
     assert stop(train, process, signal.SIGTERM) == 143
     assert train.left("checkpoint-0") and not train.left("next")
 
 
 @pytest.mark.parametrize("then", ["", " 2>&1 | tee log", " & wait $!"])
 def test_how_a_program_ended_is_told_though_its_shell_could_not_pass_it_on(train, then: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES.replace("sys.exit(0)", "raise OSError('no space left')"), "saves.py")
-    train.program(f"#!/bin/bash\n{train.python} saves.py{then}\n{NEXT}\n", "run.sh")
-    process = train.start()
-    train.ready(process, "ready-0")
+    fails = SAVES.replace("sys.exit(0)", "raise OSError('no space left')")
+    process = started_by_a_script(train, f"{{run}}{then}\n{{next}}\n", fails)
     assert stop(train, process, signal.SIGTERM) == 143
     outcome = json.loads((train.base / "output" / "outcome.json").read_text())
     assert "OSError: no space left" in outcome["reason"]
 
 
 def test_no_shell_stays_stopped_when_we_are_killed(train, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    train.program(SAVES.replace("time.sleep(0.3)", "time.sleep(600)"), "saves.py")
     pids = tmp_path / "pids"
-    inner = f"echo $$ >> {pids}; {train.python} saves.py & echo $! > {pids}-program; wait $!; exit 3"
-    train.program(f"#!/bin/bash\necho $$ >> {pids}\nbash -c '{inner}'\n{NEXT}\n", "run.sh")
-    process = train.start()
-    train.ready(process, "ready-0")
+    inner = f"echo $$ >> {pids}; {{run}} & echo $! > {pids}-program; wait $!; exit 3"
+    slow = SAVES.replace("time.sleep(0.3)", "time.sleep(600)")
+    process = started_by_a_script(train, f"echo $$ >> {pids}\nbash -c '{inner}'\n{{next}}\n", slow)
     shells = [int(pid) for pid in pids.read_text().split()]
     process.send_signal(signal.SIGTERM)
     eventually(lambda: all((stat := tree.read_stat(pid)) is not None and stat.state == "T" for pid in shells))

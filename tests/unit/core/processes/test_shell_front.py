@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from musterpoint.core.processes import shell_front
-from musterpoint.core.processes.shell_front import Front
+from musterpoint.core.processes.shell_front import Front, Turns
 from musterpoint.core.processes.signal_once import pass_on
 
 TERM = 1 << (signal.SIGTERM - 1)
@@ -68,11 +68,11 @@ TURNS: dict[str, tuple[list[Row], dict[int, str]]] = {
     "a tracer": ([Row(10, "strace", 1), Row(11, "python")], {11: "now"}),
     "what reads another's output ends with it": (
         [BASH, Row(11, "python", writes="a"), Row(12, "cat", reads="a", writes="b"), Row(13, "tee", reads="b")],
-        {10: "held", 11: "now", 12: "after", 13: "after"},
+        {10: "held", 11: "now", 12: "late", 13: "late"},
     ),
     "also the shell's own": (
         [BASH._replace(writes="a"), Row(11, "python", writes="a"), Row(12, "tee", reads="a")],
-        {10: "held", 11: "now", 12: "after"},
+        {10: "held", 11: "now", 12: "late"},
     ),
     "a pipe from outside is nobody's output": (
         [BASH, Row(11, "python", reads="o"), Row(12, "cat", reads="o")],
@@ -109,12 +109,17 @@ TURNS: dict[str, tuple[list[Row], dict[int, str]]] = {
 }  # fmt: skip
 
 
+def turns_at_a_stop(rows: list[Row], root: Path) -> Turns:
+    """The turns of the front of 10, all of whose shells are held that may be."""
+    proc = write_proc(root, rows)
+    front = shell_front.front_of(10, signal.SIGTERM, proc)
+    return shell_front.turns(front, signal.SIGTERM, front.stoppable(proc), proc)
+
+
 @pytest.mark.parametrize("name", TURNS)
 def test_everybody_has_a_turn(name: str, tmp_path: Path) -> None:
     rows, expected = TURNS[name]
-    proc = write_proc(tmp_path, rows)
-    front = shell_front.front_of(10, signal.SIGTERM, proc)
-    turns = shell_front.turns(front, signal.SIGTERM, front.stoppable(proc), proc)
+    turns = turns_at_a_stop(rows, tmp_path)
     assert turns.turns == expected
     assert set(turns.before) == {pid for pid, turn in expected.items() if turn != "now"}
 
@@ -146,9 +151,7 @@ BEFORE: dict[str, tuple[list[Row], dict[int, set[int]]]] = {
 @pytest.mark.parametrize("name", BEFORE)
 def test_a_turn_is_behind_others(name: str, tmp_path: Path) -> None:
     rows, expected = BEFORE[name]
-    proc = write_proc(tmp_path, rows)
-    front = shell_front.front_of(10, signal.SIGTERM, proc)
-    assert shell_front.turns(front, signal.SIGTERM, front.stoppable(proc), proc).before == expected
+    assert turns_at_a_stop(rows, tmp_path).before == expected
 
 
 def test_who_carries_a_terminal_must_run_and_so_must_the_shell_below(tmp_path: Path) -> None:

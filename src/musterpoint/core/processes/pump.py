@@ -373,7 +373,7 @@ class Pump:
 
 
 def _end_of_lines(data: bytes | mmap.mmap, count: int) -> int:
-    """How many of the first ``count`` bytes belong to lines that are over, or to what a carriage return ends."""
+    """Counts those of the first ``count`` bytes whose line is over, or that a carriage return ends."""
     newline = data.rfind(b"\n", 0, count)
     return max(newline, data.rfind(b"\r", newline + 1, count)) + 1
 

@@ -19,17 +19,19 @@ from musterpoint.core.processes.tree import Stat
 
 Pipe = tuple[int, int]
 """Device and inode of a pipe or a FIFO."""
+Place = tuple[int, int]
+"""Pid and descriptor by which a process has a pipe."""
 STOP_WITH_CHILD = frozenset({"su", "runuser", "sudo", "script"})
 """Those of :data:`tree.PASSING` that stop themselves when their child is stopped, and let it go on when they do."""
 
 
 class Front(NamedTuple):
-    """The processes from a rank's own down to its nearest programs, outer ones before inner ones.
+    """A rank's processes down to its nearest programs, outer ones first.
 
-    Zombies are left out. ``root``: the rank's process.
+    Zombies are left out.
     """
 
-    root: int
+    root: int  # the rank's own
     parents: dict[int, int]  # of each but the root
     shells: list[int]
     waiters: dict[int, str]  # by pid the names of those that run one program and end as it does
@@ -65,7 +67,7 @@ class Front(NamedTuple):
 
 
 def front_of(root: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> Front:
-    """The front of the process ``root``: itself alone, where it is a program or has ended.
+    """Finds the front of the process ``root``: itself alone, where it is a program or has ended.
 
     What a program has started is its own matter, unless it ignores ``signo``: then those are programs, too.
     """
@@ -90,22 +92,22 @@ def front_of(root: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> Fro
     return front if todo else front._replace(programs=[root])
 
 
-Turn = Literal["now", "held", "reads", "after", "continued"]
+Turn = Literal["now", "held", "reads", "after", "late", "continued"]
 """When a process gets the signal.
 
 now: at once. held: it is stopped until those before it have ended. reads: likewise, but it goes on while there is
-something to read, and what it reads has no end before its turn. after: it goes on, and ends by itself when those before
-it have ended, or gets the signal a little later. continued: it never gets it, but may have stopped itself because its
-child was stopped.
+something to read, and what it reads has no end before its turn. after: it goes on until those before it have ended.
+late: likewise, and then it has time to end by itself. continued: it never gets the signal, but may have stopped itself
+because its child was stopped.
 """
 
 
 class Turns(NamedTuple):
-    """Who of a front gets the signal when, outer ones first."""
+    """The turns of a front's processes, outer ones first."""
 
     turns: dict[int, Turn]
     before: dict[int, set[int]]  # those that end before the turn of each comes that isn't told at once
-    pipes: dict[int, set[Pipe]]  # those that shells read which programs of the front write
+    pipes: dict[int, list[Place]]  # of each shell that reads what programs write: those pipes' ends for writing
 
     def of(self, turn: Turn) -> list[int]:
         """The pids whose turn is this."""
@@ -113,14 +115,14 @@ class Turns(NamedTuple):
 
 
 def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -> Turns:
-    """Who of a front gets ``signo`` when. ``held``: those that are stopped already.
+    """Gives everybody of a front a turn for ``signo``. ``held``: those that are stopped already.
 
-    Waiters get none: some kill what they run, and all end as it does.
+    Waiters get no signal: some kill what they run, and all end as it does.
     """
     everyone = front.members()
     pipes = _Pipes(everyone, proc)
     readers = _only_readers(front, pipes, signo, proc)
-    reading = {pid: found for pid in front.shells if (found := pipes.between(front.programs, pid))}
+    reading = {pid: [*found.values()] for pid in front.shells if (found := pipes.between(front.programs, pid))}
     now = {pid for pid in front.programs if pid not in readers}
     hearing = {pid for pid in front.shells if pipes.between(everyone, pid)}
     now.update(pid for pid in front.leaves() if pid not in hearing)
@@ -136,7 +138,7 @@ def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -
         elif pid in held:
             its[pid] = "reads" if pid in reading else "held"
         elif pid not in front.waiters:
-            its[pid] = "after"
+            its[pid] = "after" if pid in front.shells else "late"
         elif front.waiters[pid] in STOP_WITH_CHILD:
             its[pid] = "continued"
     parents = {*front.parents.values()}.intersection(front.programs)
@@ -163,20 +165,23 @@ class _Pipes:
     def __init__(self, pids: list[int], proc: str) -> None:
         self._ends = {pid: pipe_ends(pid, proc) for pid in pids} if len(pids) > 1 else {}
 
-    def between(self, writers: Iterable[int], reader: int) -> set[Pipe]:
-        """Those that ``reader`` reads and one of the ``writers`` writes, itself apart."""
-        if not (read := self._ends[reader].reads if reader in self._ends else {}):
-            return set()
-        return {pipe for pid in writers if pid != reader and pid in self._ends for pipe in self._ends[pid].writes} & {
-            *read
+    def between(self, writers: Iterable[int], reader: int) -> dict[Pipe, Place]:
+        """Finds the pipes that ``reader`` reads and others of ``writers`` write, with a place of each for writing."""
+        read = self._ends[reader].reads if reader in self._ends else {}
+        return {
+            pipe: (pid, fd)
+            for pid in (writers if read else ())
+            if pid != reader and pid in self._ends
+            for pipe, fd in self._ends[pid].writes.items()
+            if pipe in read
         }
 
 
 def _only_readers(front: Front, pipes: _Pipes, signo: int, proc: str) -> set[int]:
-    """The programs that only read what others of the front write, as ``| tee`` does: they end after those.
+    """Finds the programs that only read what others write, as ``| tee`` does.
 
-    Signalled with them, they would take away the programs' stdout in the middle of a checkpoint. Who heeds the signal
-    gets it with the others.
+    They end after those. Signalled with them, they would take away the programs' stdout in the middle of a checkpoint.
+    Who heeds the signal gets it with the others.
     """
     possible = [
         pid
@@ -193,14 +198,17 @@ def _only_readers(front: Front, pipes: _Pipes, signo: int, proc: str) -> set[int
 
 
 class PipeEnds(NamedTuple):
-    """The ends of pipes and FIFOs that a process has open, with a descriptor of each."""
+    """A process's ends of pipes and FIFOs, with a descriptor of each."""
 
     reads: dict[Pipe, int]
     writes: dict[Pipe, int]
 
 
 def pipe_ends(pid: int, proc: str = "/proc") -> PipeEnds:
-    """The ends that a process has: stdin is for reading, however it was opened, stdout and stderr for writing."""
+    """Finds the ends that a process has open.
+
+    Stdin counts as one for reading, however it was opened, stdout and stderr as ones for writing.
+    """
     ends = PipeEnds({}, {})
     for fd in tree.listed(f"{proc}/{pid}/fd"):
         path = f"{proc}/{pid}/fd/{fd}"
@@ -213,37 +221,35 @@ def pipe_ends(pid: int, proc: str = "/proc") -> PipeEnds:
     return ends
 
 
-def open_again(pipes: Container[Pipe], pids: Iterable[int], proc: str = "/proc") -> list[int]:
-    """Descriptors for writing of those of ``pipes`` that one of ``pids`` writes, as far as they may be opened."""
-    found: dict[Pipe, int] = {}
-    for pid in pids:
-        for pipe, fd in pipe_ends(pid, proc).writes.items():
-            if pipe in pipes and pipe not in found:
-                with contextlib.suppress(OSError):  # another user's
-                    found[pipe] = os.open(f"{proc}/{pid}/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    return [*found.values()]
+def open_again(places: Iterable[Place], proc: str = "/proc") -> list[int]:
+    """Opens pipes for writing, as far as we may; returns our descriptors."""
+    found = []
+    for pid, fd in places:
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            found.append(os.open(f"{proc}/{pid}/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    return found
 
 
 def _carries_terminal(pid: int, proc: str) -> bool:
-    """Whether a process has the master's side of a terminal: it has to run, or what is behind it can't print."""
+    """Asks for the master's side of a terminal: who has it must run, or what is behind it can't print."""
     return any("ptmx" in tree.link_of(f"{proc}/{pid}/fd/{fd}") for fd in tree.listed(f"{proc}/{pid}/fd"))
 
 
 def hearers(pid: int, signo: int, proc: str = "/proc") -> list[int]:
-    """The pids that ``signo``, which ends nothing, is for: the programs that ``pid`` runs, and shells that catch it."""
+    """Finds whom ``signo``, which ends nothing, is for: programs that ``pid`` runs, and shells that catch it."""
     front = front_of(pid, signo, proc)
     told = turns(front, signo, (), proc).of("now")
     return [*told, *(shell for shell in front.shells if shell not in told and tree.catches(shell, signo, proc))]
 
 
 def is_stopped(pid: int, proc: str = "/proc") -> bool:
-    """Whether a process stands still by SIGSTOP, or has ended."""
+    """Says if a process stands still by SIGSTOP, or has ended."""
     stat = tree.read_stat(pid, proc)
     return stat is None or stat.state in "TtZX"
 
 
 def is_idle(shell: int, but: Container[int] = (), proc: str = "/proc") -> bool:
-    """Whether a shell sleeps, or stands still, and runs nothing, those ``but`` apart."""
+    """Says if a shell sleeps, or stands still, and runs nothing but those ``but``."""
     if any(child.state not in "ZX" and child.pid not in but for child in tree.children_of(shell, proc)):
         return False
     stat = tree.read_stat(shell, proc)  # after its children: the end of one wakes it

@@ -1,39 +1,62 @@
-"""Holds the shells in front of programs that were told to end, and lets them go on, told too, when those have ended."""
+"""Holds shells while their programs end, and gives them the signal then."""
 
 from __future__ import annotations
 
 import os
 import signal
-from array import array
+import sys
 from functools import partial
-from typing import Callable, Literal
+from typing import Callable
 
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.posix import fcntl, termios
 from musterpoint.core.processes import shell_front, tree
-from musterpoint.core.processes.shell_front import Front, Turns
+from musterpoint.core.processes.shell_front import Front, Turn, Turns
 from musterpoint.core.processes.shell_guard import ShellGuard
 
 BY_ITSELF = 2.0
 """Seconds for who ends by itself when others have ended."""
 _FIRST_LOOK, _LAST_LOOK = 0.01, 1.0
-"""Seconds between two looks at shells that are being stopped."""
+"""Seconds to a look at what no event tells of, and at most between two."""
 _READ_LOOK, _NO_PROGRESS = 0.005, 0.5
 """Seconds between two looks at a shell that reads, and those after which it doesn't read what is there."""
 CUT = "{}: its program was told to end, and the script ends with it: of the lines behind it only traps run"
 
-Way = Literal["signal", "go on", "read", "signal if it is late"]
-"""How the turn of a process is."""
+
+class Looks:
+    """Looks at what no event tells of: in turns, each after twice as long, while ``look`` returns True."""
+
+    def __init__(self, loop: Loop, look: Callable[[], bool]) -> None:
+        self._loop, self._look = loop, look
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Looks a little later, unless a look is due anyway."""
+        if self._timer is None:
+            self._later(_FIRST_LOOK)
+
+    def _later(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, partial(self._now, seconds))
+
+    def _now(self, seconds: float) -> None:
+        self._timer = None
+        if self._look():
+            self._later(min(2 * seconds, _LAST_LOOK))
+
+    def cancel(self) -> None:
+        """Ends the looks."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class _Later:
     """A process whose turn is when those ``before`` it have ended."""
 
-    def __init__(self, pid: int, signo: int, before: set[int], way: Way, pipes: list[int]) -> None:
-        self.pid, self.signo, self.before, self.way = pid, signo, before, way
+    def __init__(self, pid: int, signo: int, turn: Turn, before: set[int], pipes: list[int]) -> None:
+        self.pid, self.signo, self.turn, self.before = pid, signo, turn, before
         self.pipes = pipes  # for writing, those that it reads: they have no end meanwhile
         self.is_due = self.is_over = False
-        self.timer: Timer | None = None
+        self.timer: Timer | Looks | None = None
 
 
 class ShellTurns:
@@ -57,13 +80,13 @@ class ShellTurns:
         self._held: set[int] = set()
         self._later: dict[int, _Later] = {}
         self._roots: dict[int, int] = {}  # the signals of fronts that have shells which are being stopped
-        self._look: Timer | None = None
+        self._looks = Looks(loop, self._look_again)
         self._has_said = False
         self.last_programs: dict[int, int] = {}
         """By a front's root the program that was started last."""
 
     def knows(self, pid: int) -> bool:
-        """Whether a process was met in a front with shells."""
+        """Says if a process was met in a front with shells."""
         return pid in self._known
 
     def give(self, root: int, signo: int) -> list[int]:
@@ -83,7 +106,7 @@ class ShellTurns:
             self.last_programs[root] = programs[-1]
         if self._held:
             self._roots[root] = signo
-            self._look_later(_FIRST_LOOK)
+            self._looks.begin()
         return told
 
     def _take(self, front: Front, signo: int, again: bool = False) -> list[int]:
@@ -108,27 +131,26 @@ class ShellTurns:
         for pid in fresh:
             self._watch(pid)
             if its.turns[pid] != "now":
-                self._later[pid] = later = self._later_one(front, its, pid, signo)
-                if later.way == "read":
-                    self._let_read(later, 0, False, self._loop.clock())
+                self._wait(pid, signo, its)
         told = [pid for pid in fresh if its.turns[pid] == "now"]
         for pid in told:
             self._tell(pid, signo)
         for pid in reversed(fresh):
-            if pid in self._held and (pid not in self._later or self._later[pid].way not in ("signal", "read")):
+            if pid in self._held and (pid not in self._later or self._later[pid].turn not in ("held", "reads")):
                 self._go_on(pid)
         self._next()
         return told
 
-    def _later_one(self, front: Front, its: Turns, pid: int, signo: int) -> _Later:
-        turn, pipes = its.turns[pid], shell_front.open_again(its.pipes.get(pid, set()), front.members())
-        way: Way = "read" if pipes else "signal if it is late"
-        if turn == "held" or (turn == "after" and pid in front.shells):
-            way = "signal"
+    def _wait(self, pid: int, signo: int, its: Turns) -> None:
+        """Lets a process wait for its turn."""
+        turn, pipes = its.turns[pid], shell_front.open_again(its.pipes.get(pid, ()))
+        if turn == "reads" and not pipes:
+            turn = "late"  # what it reads will have an end
+        self._later[pid] = later = _Later(pid, signo, turn, its.before[pid], pipes)
+        if turn == "reads":
+            self._let_read(later, 0, False, self._loop.clock())
         elif turn == "continued":
-            way = "go on"
             self._guarded(pid)
-        return _Later(pid, signo, its.before[pid], way, pipes)
 
     def _guarded(self, pid: int) -> None:
         if self._guard is not None:
@@ -145,20 +167,14 @@ class ShellTurns:
         self._held.discard(pid)
         tree.send(pid, signal.SIGCONT)
 
-    def _look_later(self, seconds: float) -> None:
-        if self._look is None:
-            self._look = self._loop.call_later(seconds, partial(self._look_again, seconds))
-
-    def _look_again(self, seconds: float) -> None:
+    def _look_again(self) -> bool:
         """Takes in what shells had begun when they were stopped; until all of them stand still."""
-        self._look = None
         moving = any(not shell_front.is_stopped(pid) for pid in self._held)  # before the look: what came before counts
         for root, signo in self._roots.items():
             self._take(shell_front.front_of(root, signo), signo, again=True)
-        if moving:
-            self._look_later(min(2 * seconds, _LAST_LOOK))
-        else:
+        if not moving:
             self._roots.clear()
+        return moving
 
     # -- their turns --
 
@@ -174,12 +190,13 @@ class ShellTurns:
     def _next(self) -> None:
         for later in [each for each in self._later.values() if not each.before and not each.is_due]:
             later.is_due = True
-            if later.way == "read":
+            if later.turn == "reads":
                 continue  # it is looked at
-            if later.way == "signal if it is late":
+            if later.turn == "late":
                 later.timer = self._loop.call_later(BY_ITSELF, partial(self._finish, later))
-            elif later.way == "go on":
-                self._let_go_on(later, _FIRST_LOOK)
+            elif later.turn == "continued":
+                later.timer = looks = Looks(self._loop, partial(_let_go_on, later.pid))
+                looks.begin()
             else:
                 self._finish(later)
 
@@ -203,17 +220,10 @@ class ShellTurns:
         again = partial(self._let_read, later, found, is_idle, since)
         later.timer = self._loop.call_later(_READ_LOOK, again)
 
-    def _let_go_on(self, later: _Later, seconds: float) -> None:
-        """Continues who stopped itself with its child, perhaps only now; until it has ended."""
-        if shell_front.is_stopped(later.pid):
-            tree.send(later.pid, signal.SIGCONT)
-        again = partial(self._let_go_on, later, min(2 * seconds, _LAST_LOOK))
-        later.timer = self._loop.call_later(seconds, again)
-
     def _finish(self, later: _Later) -> None:
         self._later.pop(later.pid, None)
         name = tree.command_of(later.pid)
-        if name and later.way != "signal if it is late" and not self._has_said and _has_no_trap(later):
+        if name and later.turn != "late" and not self._has_said and _has_no_trap(later):
             self._has_said = True
             self._say(CUT.format(name))
         self._tell(later.pid, later.signo)
@@ -223,8 +233,7 @@ class ShellTurns:
 
     def close(self) -> None:
         """Ends all looks; those that are still held are told, and go on."""
-        if self._look is not None:
-            self._look.cancel()
+        self._looks.cancel()
         for later in [*self._later.values()]:
             if later.pid in self._held:
                 self._finish(later)
@@ -234,15 +243,20 @@ class ShellTurns:
             self._guard.close()
 
 
+def _let_go_on(pid: int) -> bool:
+    """Continues who stopped itself with its child, perhaps only now; it is looked at until it has ended."""
+    if shell_front.is_stopped(pid):
+        tree.send(pid, signal.SIGCONT)
+    return True
+
+
 def _has_no_trap(later: _Later) -> bool:
     return not tree.catches(later.pid, later.signo) and not tree.ignores(later.pid, later.signo)
 
 
 def _unread(pipe: int) -> int:
-    """Bytes that wait in a pipe."""
-    waiting = array("i", [0])
-    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
-    return waiting[0]
+    """Counts the bytes that wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _forget(later: _Later) -> None:

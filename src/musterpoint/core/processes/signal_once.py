@@ -12,12 +12,10 @@ from typing import Callable, Collection
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.core.processes import shell_front, tree
 from musterpoint.core.processes.shell_guard import ShellGuard
-from musterpoint.core.processes.shell_turns import ShellTurns
+from musterpoint.core.processes.shell_turns import Looks, ShellTurns
 
 HANDLED = 2.0
 """Seconds that the children of a launcher get which has handled the signal, and may have passed it on."""
-_FIRST_TURN, _LAST_TURN = 0.01, 1.0
-"""Seconds between two looks at copies of shells."""
 
 
 class SignalOnce:
@@ -47,12 +45,12 @@ class SignalOnce:
         self._met: set[int] = set()
         self._watched: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._copies: set[int] = set()
-        self._turn: Timer | None = None
+        self._copies: dict[int, int] = {}  # with their signals
+        self._looks = Looks(loop, self._look_at_copies)
         self._due: Timer | None = None
 
     def send(self, pid: int, signo: int) -> list[int]:
-        """Sends ``signo`` to the programs that ``pid`` runs, and to the shells in front of them when it is their turn.
+        """Sends ``signo`` to the programs that ``pid`` runs, and to the shells before them when it is their turn.
 
         Returns the pids of those that got it at once.
         """
@@ -68,8 +66,9 @@ class SignalOnce:
         return self._handled
 
     def status_behind(self, pid: int, status: int | None) -> int | None:
-        """How ``pid`` ended that had ``status``: as its last program did, where it is a shell that the signal ended
-        before it could say so.
+        """Returns the status of ``pid``, which ended with ``status``.
+
+        It is its last program's, where ``pid`` is a shell that the signal ended before it could pass that on.
         """
         signo = self._signalled.get(pid, 0)
         if status not in (-signo, 128 + signo):
@@ -84,21 +83,19 @@ class SignalOnce:
             self._ignoring.add(pid)
         self._handled |= tree.catches(pid, signo)
         if _is_copy_that_catches(pid, signo):
-            self._copies.add(pid)
+            self._copies[pid] = signo
+            self._looks.begin()
         tree.send(pid, signo)
-        if self._copies and self._turn is None:
-            self._look_again(signo, _FIRST_TURN)
 
-    def _look_again(self, signo: int, seconds: float) -> None:
-        """Signals copies of shells that have become programs, and looks again later while there are others."""
-        for pid in tuple(self._copies):
+    def _look_at_copies(self) -> bool:
+        """Signals copies of shells that have become programs; returns whether there are others."""
+        for pid, signo in [*self._copies.items()]:
             stat = tree.read_stat(pid)
             if stat is None or not stat.copy:
-                self._copies.discard(pid)
+                del self._copies[pid]
                 if stat is not None and not tree.ignores(pid, signo):
                     tree.send(pid, signo)
-        again = lambda: self._look_again(signo, min(2 * seconds, _LAST_TURN))  # noqa: E731
-        self._turn = self._loop.call_later(seconds, again) if self._copies else None
+        return bool(self._copies)
 
     # -- orphans --
 
@@ -170,7 +167,7 @@ class SignalOnce:
         self.on_end()
 
     def _status_of(self, pid: int) -> int | None:
-        """How a process ended, whose parent may have taken its status or not; a shell that is held doesn't."""
+        """Reads how a process ended, taken by its parent or not; a shell that is held doesn't take it."""
         told = tree.exit_status(self._watched[pid]) if pid in self._watched else None
         stat = tree.read_stat(pid)
         if told is None and stat is not None and stat.state == "Z":
@@ -184,9 +181,9 @@ class SignalOnce:
             os.close(descriptor)
 
     def close(self) -> None:
-        for timer in (self._turn, self._due):
-            if timer is not None:
-                timer.cancel()
+        self._looks.cancel()
+        if self._due is not None:
+            self._due.cancel()
         for pid in list(self._watched):
             self._forget(pid)
         self._orphans.clear()
@@ -199,6 +196,6 @@ def _is_copy_that_catches(pid: int, signo: int) -> bool:
 
 
 def pass_on(pid: int, signo: int) -> None:
-    """Sends ``signo``, which ends nothing, to the program that ``pid`` runs, and to shells before it that catch it."""
+    """Sends ``signo``, which ends nothing, to those whom it is for below ``pid``."""
     for hearer in shell_front.hearers(pid, signo):
         tree.send(hearer, signo)

@@ -44,7 +44,7 @@ def die_with_parent(parent: int) -> None:
 
 
 class Stat:
-    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent.
+    """A process as ``/proc/<pid>/stat`` has it: its name, state letter and parent.
 
     copy: it is a copy of its parent that has called no exec. started: clock ticks since the machine's start. status:
     how it has ended, if it is a zombie whose status we may see; as ``os.waitpid`` gives it.
@@ -132,7 +132,7 @@ def listed(folder: str) -> list[str]:
 
 
 def link_of(path: str) -> str:
-    """Where a link of a process leads; empty when it has ended, or is another user's."""
+    """Reads a link of a process; empty when it has ended, or is another user's."""
     try:
         return os.readlink(path)
     except OSError:
@@ -210,12 +210,12 @@ def is_python(pid: int, proc: str = "/proc") -> bool:
 
 
 def passes(stat: Stat, proc: str = "/proc") -> bool:
-    """Whether a process is a shell, or one of :data:`PASSING`."""
+    """Says if a process is a shell, or one of :data:`PASSING`."""
     return stat.comm in PASSING or is_shell(stat, proc)
 
 
 def is_shell(stat: Stat, proc: str = "/proc") -> bool:
-    """Whether a process is a shell; a script that was executed by its path has its own name."""
+    """Says if a process is a shell; a script that was executed by its path has its own name."""
     if stat.comm in executables.SHELLS:
         return True
     file = _file_of(stat.pid, proc)
@@ -329,7 +329,7 @@ def ignores(pid: int, signo: int, proc: str = "/proc") -> bool:
 
 
 def blocks(pid: int, signo: int, proc: str = "/proc") -> bool:
-    """Whether a process has blocked ``signo``, perhaps to wait for it."""
+    """Says if a process has blocked ``signo``, perhaps to wait for it."""
     return _in_mask(pid, "SigBlk", signo, proc)
 
 

@@ -101,8 +101,10 @@ class Claim(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who has the seat, or had it. ``lives``: its session isn't over. ``cut``: it has no connection, so it can't be
-    asked. ``at_name``: it called from an address of its name. ``running``: the job has started with it.
+    """The host that has the seat, or had it.
+
+    ``lives``: its session isn't over. ``cut``: it has no connection, so it can't be asked. ``at_name``: it called from
+    an address of its name. ``running``: the job has started with it.
     """
 
     lives: bool

@@ -1,9 +1,8 @@
-"""Runs our tasks in the user's Python when it starts, those that the variable MUSTER_STARTUP names, and has it write
-whole lines.
+"""Runs our tasks when the user's Python starts, and has it write whole lines.
 
-A task's ``CHANGED`` maps names of modules to functions that get the module once the program has imported it. Launchers
-put this directory first on PYTHONPATH. A ``sitecustomize`` of the image's or the user's own runs as well. Also read out
-of the one-file launcher's archive.
+The variable MUSTER_STARTUP names the tasks. A task's ``CHANGED`` maps names of modules to functions that get the module
+once the program has imported it. Launchers put this directory first on PYTHONPATH. A ``sitecustomize`` of the image's
+or the user's own runs as well. Also read out of the one-file launcher's archive.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import inspect
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from musterpoint.core.job.opt_ml import BASE
 
 _OF_PYTEST = {signal.SIGALRM}
 """The limit of a test's time."""
@@ -20,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 class State(NamedTuple):
     """Of this process. ``adopts``: whether orphans below it become its children. ``children``: the names, by pid, of
-    those that nobody has waited for.
+    those that nobody has waited for. ``platform``: whether this machine has the directory that makes it SageMaker's.
     """
 
     handlers: dict[int, object]
@@ -29,6 +32,7 @@ class State(NamedTuple):
     umask: int
     adopts: bool
     children: dict[int, str]
+    platform: bool
 
 
 def state() -> State:
@@ -41,6 +45,7 @@ def state() -> State:
         umask,
         _adopts(),
         children(),
+        os.path.lexists(BASE),
     )
 
 
@@ -63,6 +68,9 @@ def left_behind(before: State) -> list[str]:
     if now.adopts != before.adopts:
         found.append("this process adopts orphans" if now.adopts else "this process doesn't adopt orphans any more")
         adopt_orphans(before.adopts)
+    if now.platform and not before.platform:
+        found.append(f"{BASE} is there, perhaps of a test beside this one: give its job a SAGEMAKER_BASE_DIR")
+        shutil.rmtree(BASE, ignore_errors=True)
     new = now.children.keys() - before.children.keys()
     return [*found, *(f"a child that nobody waited for: {pid} ({now.children[pid]})" for pid in sorted(new))]
 

@@ -37,10 +37,7 @@ def name(train: Train, source: str, program: str = "train.py") -> None:
 
 def nothing_is_left(train: Train) -> None:
     assert list((train.base / "code").iterdir()) == []
-    assert sorted(path.name for path in train.base.iterdir()) in (
-        ["code", "input", "model"],
-        ["code", "input", "model", "output"],
-    )
+    assert sorted(path.name for path in train.base.iterdir()) == ["checkpoints", "code", "input", "model", "output"]
 
 
 @pytest.mark.lane("suite")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
+import sys
+import termios
 import threading
 import time
 from typing import Any, Callable, Iterable, Iterator
@@ -219,8 +222,10 @@ class Cable:
         self._do(self._pull)
 
     def freeze(self) -> None:
-        """Bytes and new connections stay where they are."""
+        """Bytes and new connections stay where they are; those that had been forwarded have arrived."""
         self._do(lambda: setattr(self, "_frozen", True))
+        while any(int.from_bytes(fcntl.ioctl(end, termios.TIOCOUTQ, bytes(4)), sys.byteorder) for end in self._ends):
+            time.sleep(0.001)
 
     def plug(self) -> None:
         """All is well again."""

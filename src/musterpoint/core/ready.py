@@ -90,12 +90,14 @@ def with_own_folder(runtime: Runtime, options: Settings, job: Job) -> tuple[Job,
 def understood(runtime: Runtime, request: Request, options: Settings, job: Job) -> Understood:
     """The request with the variables that the program will see, and the job with its directories."""
     runtime.watch_pid1(options.pid1_watch)
-    placed, said = made(job)
-    runtime.set_job(placed)
-    if said and runtime.leads:
+    placed = made(job)
+    runtime.set_job(placed.job)
+    said = placed.why or (placed.said if runtime.leads else "")
+    if said:
         runtime.console.say(said)
-    environ = user_environment(request.environ, options.python)
-    return Understood(request._replace(environ=environ), options, placed)
+    named = {name: value for name, value in request.environ.items() if name not in placed.unset}
+    environ = user_environment(named, options.python)
+    return Understood(request._replace(environ=environ), options, placed.job)
 
 
 class Prepared(NamedTuple):

@@ -12,17 +12,15 @@ from typing import Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
+from musterpoint.base.records import NamedTuple
 from musterpoint.core.job import platforms
+from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job, Paths
+from musterpoint.core.job.opt_ml import VARIABLES
 
 OWN = "muster-jobs"
 NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
 """The fields of :class:`Paths`, and the directories below the base."""
-SEEN_AS: Mapping[str, str] = {
-    "model": "SM_MODEL_DIR", "output_data": "SM_OUTPUT_DATA_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
-}  # fmt: skip
-"""The same fields, and the variables by which a rank knows them."""
-VARIABLES = ", ".join(SEEN_AS.values())
 
 
 def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
@@ -43,7 +41,7 @@ def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
 
 def as_ranks_see(paths: Paths, environ: Mapping[str, str], cwd: str) -> Paths:
     """``paths`` with the directories that ``environ`` names: a rank sees those, whoever has set the variables."""
-    named = {field: environ.get(variable, "") for field, variable in SEEN_AS.items()}
+    named = {field: environ.get(VARIABLES[field], "") for field in (*NAMES, "output", "output_intermediate")}
     return paths._replace(**{field: os.path.abspath(os.path.join(cwd, path)) for field, path in named.items() if path})
 
 
@@ -122,31 +120,66 @@ def _can_be_made(path: str) -> bool:
     return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
 
 
-def made(job: Job) -> tuple[Job, str]:
-    """``job`` with its directories made, without those that can't be; and what to say of it (empty: nothing)."""
-    if platforms.load(job.platform).folder is None:
-        return job, ""
-    new, gone, why = [], {}, ""
-    for field in NAMES:
+class Made(NamedTuple):
+    """The ``job`` with the directories that are there. ``unset`` are the variables of those that can't be made, and
+    ``why`` names them; ``said`` is for the leader to say (empty: nothing).
+    """
+
+    job: Job
+    said: str = ""
+    unset: tuple[str, ...] = ()
+    why: str = ""
+
+
+def made(job: Job) -> Made:
+    """``job`` with every directory made that a variable names, as far as they can be.
+
+    Platforms make SageMaker's; a container that a person starts has none of them, and its program saves at its end.
+    """
+    new, missing, why = [], [], ""
+    for field in _to_make(job):
         path = getattr(job.paths, field)
         try:
-            if path and not os.path.isdir(path):
+            if not os.path.isdir(path):
                 os.makedirs(path, exist_ok=True)  # another host of the job may share the disk
                 new.append(path)
         except OSError as error:
-            gone[field] = ""
+            missing.append(field)
             why = f"{error.filename or path}: {error.strerror}"
-    if gone:
-        if is_own(job.paths.failure):
-            gone.update(failure="", success="")
-        return job._replace(paths=job.paths._replace(**gone)), f"{VARIABLES} aren't all set: {why}"
+    gone = dict.fromkeys(missing, "")
+    if gone and is_own(job.paths.failure):
+        gone.update(failure="", success="")
+    if not os.path.isdir(job.paths.input_config):
+        gone["input_config"] = ""
+    job = job._replace(paths=job.paths._replace(**gone))
+    if not missing:
+        return Made(job, _said(job, new))
+    unset = tuple(VARIABLES[field] for field in missing)
+    return Made(job, unset=unset, why=f"not set: {', '.join(unset)} ({why})")
+
+
+def _to_make(job: Job) -> list[str]:
+    """The fields of the directories that are to be there: all, but for two whose being there says something.
+
+    That with the configuration would make the next job on this machine look like SageMaker's. That of intermediate
+    outputs, where a job names a place for them, says that the platform uploads it
+    (:mod:`musterpoint.core.outputs.sync`).
+    """
+    told = {"input_config"}
+    if text_value(job.hyperparameters, "sagemaker_s3_output"):
+        told.add("output_intermediate")
+    return [field for field in VARIABLES if getattr(job.paths, field) and field not in told]
+
+
+def _said(job: Job, new: list[str]) -> str:
     own = os.path.join(os.sep, OWN, _folder(job.name), "")
     place = next((path[: path.index(own) + len(own) - 1] for path in new if own in path), "")
     if not place:
-        return job, ""
+        return ""
     try:
         with open(os.path.join(os.path.dirname(place), ".gitignore"), "x", encoding="utf-8") as file:
             file.write("*\n")
     except OSError:
         pass  # it is there, or git will show the directory
-    return job, f"{place} is for what the program leaves ({VARIABLES}), and for reports"
+    variables = ", ".join(map(VARIABLES.__getitem__, NAMES))
+    return f"{place} is for what the program leaves ({variables}), and for reports"

@@ -15,19 +15,10 @@ from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.job.distribution import enabled, groups_named
 from musterpoint.core.job.hyperparameters import hidden, passable, text_value, values
 from musterpoint.core.job.model import Job
+from musterpoint.core.job.opt_ml import VARIABLES
 from musterpoint.core.job.sagemaker_files import INPUT_DATA, RESOURCES
 
 _DEFAULT_GROUP = "homogeneousCluster"
-_DIRECTORIES = (
-    "MODEL",
-    "INPUT",
-    "INPUT_CONFIG",
-    "INPUT_DATA",
-    "OUTPUT",
-    "OUTPUT_DATA",
-    "OUTPUT_INTERMEDIATE",
-    "CHECKPOINT",
-)
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
@@ -69,9 +60,8 @@ def sagemaker_exports(
     named.update(each)
     for name, value in each:
         named.setdefault(_NOT_A_NAME.sub("_", name), value)
-    if not job.paths.base:  # directories that the platform doesn't have: scripts have defaults of their own
-        directories = {f"SM_{name}_DIR" for name in _DIRECTORIES}.union({"SM_OUTPUT_FAILURE"})
-        named = {name: value for name, value in named.items() if value or name not in directories}
+    places = {*VARIABLES.values(), "SM_OUTPUT_FAILURE"}  # without those that aren't there: scripts have defaults
+    named = {name: value for name, value in named.items() if value or name not in places}
     exports = ((name, _spelled(value)) for name, value in sorted(named.items()) if name not in environ)
     return tuple((name, value) for name, value in exports if value is not None and _fits(name, value))
 

@@ -6,6 +6,12 @@ from typing import Mapping
 from musterpoint.core.job.model import Paths
 
 BASE = "/opt/ml"
+VARIABLES: Mapping[str, str] = {
+    "model": "SM_MODEL_DIR", "output": "SM_OUTPUT_DIR", "output_data": "SM_OUTPUT_DATA_DIR",
+    "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR", "checkpoints": "SM_CHECKPOINT_DIR",
+    "input": "SM_INPUT_DIR", "input_config": "SM_INPUT_CONFIG_DIR", "input_data": "SM_INPUT_DATA_DIR",
+}  # fmt: skip
+"""The fields of :class:`Paths` that are directories, and the variables by which ranks know them."""
 
 
 def base_of(environ: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from musterpoint.core.job import sagemaker_files
 from musterpoint.core.job.fields import count, mapping, parse, path
 from musterpoint.core.job.hyperparameters import from_value
 from musterpoint.core.job.model import Counted, EntryPoint, Job
-from musterpoint.core.job.opt_ml import base_of
+from musterpoint.core.job.opt_ml import VARIABLES, base_of
 
 _RESOURCES = {
     "hosts": "SM_HOSTS",
@@ -91,17 +91,7 @@ def _config(environ: Mapping[str, str]) -> sagemaker_files.Config:
 
 def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
     """``job`` with the program, arguments and directories that the variables give."""
-    directories = {
-        "model": "SM_MODEL_DIR",
-        "input": "SM_INPUT_DIR",
-        "input_config": "SM_INPUT_CONFIG_DIR",
-        "input_data": "SM_INPUT_DATA_DIR",
-        "output": "SM_OUTPUT_DIR",
-        "output_data": "SM_OUTPUT_DATA_DIR",
-        "output_intermediate": "SM_OUTPUT_INTERMEDIATE_DIR",
-        "checkpoints": "SM_CHECKPOINT_DIR",
-    }
-    paths = job.paths._replace(**{field: environ[name] for field, name in directories.items() if environ.get(name)})
+    paths = job.paths._replace(**{field: environ[name] for field, name in VARIABLES.items() if environ.get(name)})
     channels = tuple(
         channel._replace(path=environ.get(f"SM_CHANNEL_{channel.name.upper()}", channel.path))
         for channel in job.channels

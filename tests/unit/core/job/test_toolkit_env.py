@@ -11,8 +11,9 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms
 from musterpoint.core.job.directories import NAMES, made, with_directories
-from musterpoint.core.job.model import Counted, EntryPoint, Job, Paths
-from musterpoint.core.job.opt_ml import BASE
+from musterpoint.core.job.exports import sagemaker_exports
+from musterpoint.core.job.model import Counted, EntryPoint, Hyperparameter, Job, Paths
+from musterpoint.core.job.opt_ml import BASE, VARIABLES, paths_of
 from musterpoint.core.job.platform import Platform
 from musterpoint.core.job.toolkit_env import counted, has_variables, read_variables
 
@@ -142,12 +143,12 @@ def test_every_platform_has_them(platform: str, place: str, work: Path) -> None:
     planned = job(platform)
     planned = planned._replace(paths=with_directories(planned, {}, str(work)))
     assert os.listdir(work) == [], "muster plan makes nothing"
-    ready, said = made(planned)
+    ready, said, *_ = made(planned)
     folders = [getattr(ready.paths, field) for field in NAMES]
     assert folders == [str(work.parent / place / name) for name in NAMES.values()]
     assert all(map(os.path.isdir, folders))
     assert ("muster-jobs" in said) == ("muster-jobs" in place), "a directory in the user's own is made known"
-    assert made(planned) == (ready, ""), "once"
+    assert made(planned) == (ready, "", (), ""), "once"
 
 
 def test_machines_of_ones_own_keep_reports_apart_by_host(work: Path) -> None:
@@ -164,15 +165,47 @@ def test_what_the_platform_gives_stays(work: Path) -> None:
     assert with_directories(given, {}, str(work)).model == "/mnt/model"
     sagemaker = job("sagemaker")
     assert with_directories(sagemaker, {}, str(work)) == sagemaker.paths
-    assert made(sagemaker) == (sagemaker, "")
+    assert made(sagemaker) == (sagemaker, "", (), "")
 
 
 def test_where_none_can_be_made_there_is_no_variable(work: Path) -> None:
     (work / "muster-jobs").write_text("a file")
     planned = job("plain")
-    ready, said = made(planned._replace(paths=with_directories(planned, {}, str(work))))
-    assert ready.paths == Paths()
-    assert said.startswith("SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR aren't all set: ")
+    ready = made(planned._replace(paths=with_directories(planned, {}, str(work))))
+    assert ready.job.paths == Paths()
+    assert ready.unset == ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR", "SM_CHECKPOINT_DIR")
+    assert ready.why == f"not set: {', '.join(ready.unset)} ({work}/muster-jobs/my-job: Not a directory)"
+
+
+def test_sagemaker_s_are_made_where_a_person_has_started_the_container(work: Path) -> None:
+    """Not the one with the configuration: another job here would be read as SageMaker's."""
+    base = work / "opt/ml"
+    first = made(job("sagemaker", paths=paths_of(str(base))))
+    assert (first.said, first.why) == ("", "")
+    named = dict(sagemaker_exports(first.job, {}))
+    assert {name for name in VARIABLES.values() if os.path.isdir(named.get(name, ""))} == {*VARIABLES.values()} - {
+        "SM_INPUT_CONFIG_DIR"
+    }
+    assert "SM_INPUT_CONFIG_DIR" not in named
+    assert platforms.here({}, str(base)).name == "plain"
+    (base / "input/config").mkdir()
+    second = made(job("sagemaker", paths=paths_of(str(base))))
+    assert dict(sagemaker_exports(second.job, {}))["SM_INPUT_CONFIG_DIR"] == str(base / "input/config")
+
+
+def test_a_platform_s_sync_isn_t_pretended(work: Path) -> None:
+    outputs = (Hyperparameter("sagemaker_s3_output", "s3://bucket/here", '"s3://bucket/here"'),)
+    made(job("sagemaker", paths=paths_of(str(work)))._replace(hyperparameters=outputs))
+    assert sorted(os.listdir(work / "output")) == ["data"]
+
+
+def test_what_can_t_be_made_of_sagemaker_s_is_no_variable(work: Path) -> None:
+    (work / "output").write_text("a file")
+    (work / "input/config").mkdir(parents=True)
+    ready = made(job("sagemaker", paths=paths_of(str(work))))
+    gone = ("SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR", "SM_OUTPUT_INTERMEDIATE_DIR")
+    assert ready.unset == gone and ready.why.startswith(f"not set: {', '.join(gone)} (")
+    assert {*VARIABLES.values()} - {name for name, _ in sagemaker_exports(ready.job, {})} == {*gone}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/b"])

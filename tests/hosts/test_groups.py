@@ -97,6 +97,8 @@ def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
     codes, logs = cluster.run("fail", MUSTER_LAUNCHER="ranks")
     assert codes == dict.fromkeys(HOSTS, 9), logs
     assert "algo-1" in (cluster.base("algo-3") / "output" / "failure").read_text()
+    assert "the program of data on algo-1, exit code 9" in logs["algo-1"], "it is no rank of the group's"
+    assert not any("rank 2" in log for log in logs.values()), logs
 
 
 @pytest.mark.lane("suite")
@@ -110,3 +112,20 @@ def test_hosts_outside_are_waited_for_or_stopped(cluster: Cluster) -> None:
     assert "the data host is done" not in logs["algo-1"]
     assert "--outside stop" in logs["algo-1"]
     assert not os.path.exists(cluster.base("algo-1") / "output" / "failure")
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"MUSTER_GROUP": "train", "MUSTER_OUTSIDE": "stop"}, "give it one, such as the estimator's distribution={\""),
+        ({"MUSTER_OUTSIDE": "stop"}, "the job has no distribution, so its program runs on the hosts of all"),
+        ({"MUSTER_GROUP": "nosuch"}, 'instance group "nosuch", expected one of data, train'),
+    ],
+)
+def test_a_choice_that_can_t_have_an_effect_is_refused(cluster: Cluster, asked: dict[str, str], said: str) -> None:
+    """Servers would be ranks of the training."""
+    cluster.write({})
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", **asked)
+    assert codes == dict.fromkeys(HOSTS, 64), logs
+    assert all(said in log for log in logs.values()), logs

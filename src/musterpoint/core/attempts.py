@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint.base import settings, temporary
 from musterpoint.base.errors import LauncherError, MusterError
@@ -115,8 +115,20 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     several: Prefix = "rank" if show_ranks and plan is not None and plan.local_ranks > 1 else "none"
     first = plan.first_rank if plan is not None and plan.local_ranks else None
-    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir, first)
+    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir, first, job.outside)
     return Pump(output, streams=plan.local_ranks if plan else 1)
+
+
+def _as_service(record: Callable[..., None], name: str) -> Callable[..., None]:
+    """``record`` for a host outside the group: its program is no rank, though it is looked after as one."""
+
+    def add(event: str, **facts: Any) -> None:
+        if "rank" in facts and event.startswith("rank-"):
+            facts.update(name=name, rank=None)
+            event = f"service-{event.removeprefix('rank-')}"
+        record(event, **facts)
+
+    return add
 
 
 def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
@@ -126,7 +138,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
         pump,
         runtime.sidecars,
         lambda text: runtime.console.say(text, mask),
-        runtime.timeline.add,
+        _as_service(runtime.timeline.add, job.outside) if job.outside else runtime.timeline.add,
         job.current_host,
         mask,
         job.paths.code,
@@ -150,6 +162,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         debugged=bool(request.environ.get(settings.TERMINAL)),
         program=job.entry_point.program,
         once_per_host=platform.once_per_host if several else "--launcher script",
+        outside=job.outside,
     )
 
 

@@ -76,7 +76,8 @@ class JobFacts(NamedTuple):
     ``muster local`` plays it. ``channels``: names of its input channels. ``launcher``:
     what starts the ranks; ``ranks``: how many on this host. ``rank`` and ``local_rank``: the one that failed, where
     known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal. ``program``: its file.
-    ``once_per_host``: what starts it once per host.
+    ``once_per_host``: what starts it once per host. ``outside``: the name of this host's program where it is outside
+    the distribution group, and no rank.
     """
 
     missing_channel: Callable[[str, str, bool], str] = no_channels
@@ -90,6 +91,7 @@ class JobFacts(NamedTuple):
     debugged: bool = False
     program: str = ""
     once_per_host: str = "--launcher script"
+    outside: str = ""
 
 
 UNKNOWN = JobFacts()

@@ -56,8 +56,11 @@ def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     tails = (end.tail, end.stdout_tail)
     if end.aborted:
         tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
-    blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
-    failure = _of_program(blank, end, tails, context)
+    blank = Failure(context.host, 1, "user", "user", "", at=end.at)
+    outside = context.job.outside
+    if not outside:
+        blank = blank._replace(rank=end.rank, local_rank=end.local_rank)
+    failure = _of_program(blank, end, tails, context, outside and f"the program of {outside}")
     return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
 
 
@@ -115,8 +118,8 @@ def _of_program(
 ) -> Failure:
     """``blank`` with code, class, reason and signal of a program of the user's own that ended.
 
-    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name``: the service; empty
-    for a rank. If the rank is a launcher that names a failed rank of its own, that one is reported.
+    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name`` says who it is;
+    empty for a rank. If the rank is a launcher that names a failed rank of its own, that one is reported.
     """
     status, oom, mask = end.status, end.oom, context.mask
     tail = tails[0] or tails[1]

@@ -5,8 +5,9 @@ from typing import Any, Callable, Iterable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import LONGEST_NAME, host, host_list, mapping, shown, text, wrong
-from musterpoint.core.job.model import Distribution, InstanceGroup, Note
+from musterpoint.core.job.model import Distribution, InstanceGroup, Job, Note
 
 _ACCELERATED = r"(?:ml\.)?(?:p|g|gr|trn|inf|dl)[0-9]|local_gpu$"
 
@@ -125,6 +126,26 @@ def choose(cluster: Cluster, distribution: Distribution, asked: str = "") -> Cho
         "used, the only one with accelerators; the other hosts start the program once each (MUSTER_GROUP chooses)",
     )
     return Choice((chosen.name,), chosen.hosts, (note,))
+
+
+def check_choice(job: Job, settings: Settings) -> None:
+    """Refuses a choice of groups that can't have an effect.
+
+    Raises:
+        UsageError: the group isn't there, or the job has no distribution, so that its program runs on all hosts.
+    """
+    given = {"--group": settings.group, "--outside": settings.outside if settings.outside != "wait" else ""}
+    chosen = ", ".join(f"{flag} {value}" for flag, value in given.items() if value)
+    names = [group.name for group in job.groups]
+    if settings.group and settings.group not in names:
+        expected = f"expected one of {', '.join(names)}" if names else "and the job has no instance groups"
+        raise UsageError(f"--group (MUSTER_GROUP) names the instance group {shown(settings.group)}, {expected}")
+    if chosen and len(names) > 1 and job.distribution.kind == "none":
+        raise UsageError(
+            f"{chosen}: the job has no distribution, so its program runs on the hosts of all instance groups, "
+            f"{', '.join(names)}: give it one, such as the estimator's "
+            'distribution={"torch_distributed": {"enabled": True}}, which then runs on the group'
+        )
 
 
 def _named(cluster: Cluster, names: tuple[str, ...], source: str) -> Choice:

@@ -251,3 +251,8 @@ class Job(NamedTuple):
     def in_group(self) -> bool:
         """Whether this host takes part in the distribution."""
         return self.current_host in self.group_hosts
+
+    @property
+    def outside(self) -> str:
+        """The name of this host's program where it is outside the distribution group: its own group's; else empty."""
+        return "" if self.in_group else self.current_group or self.own_name

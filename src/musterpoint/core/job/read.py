@@ -14,6 +14,7 @@ from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
 from musterpoint.core.job.agreement import agreed
+from musterpoint.core.job.cluster import check_choice
 from musterpoint.core.job.directories import as_ranks_see, with_directories
 from musterpoint.core.job.fields import LARGEST_FILE, path, text
 from musterpoint.core.job.hyperparameters import to_arguments
@@ -55,6 +56,7 @@ def read_job(
             "image); on a machine of yours run `muster local PROGRAM`"
         )
     job = _read(platform, environ, settings, base, launched=bool(program))
+    check_choice(job, settings)
     if not program and platform.own_program is not None:
         job = platform.own_program(job, environ)
         return job._replace(paths=as_ranks_see(job.paths, environ, os.getcwd()))

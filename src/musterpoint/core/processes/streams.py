@@ -203,7 +203,8 @@ class OutputOptions(NamedTuple):
 
     ``prefix`` is what stands before each line. ``host`` is this host's name in it. ``log_ranks`` are the global ranks
     whose output is forwarded (None: all); that of a process without a rank always is. ``log_dir`` (empty: none) gets
-    one file per process; that of ``first_rank``, the first of this host, is locked against other jobs.
+    one file per process; that of ``first_rank``, the first of this host, is locked against other jobs. ``outside``: the
+    name of the program of a host outside the group, which is no rank.
     """
 
     prefix: Prefix = "none"
@@ -211,6 +212,7 @@ class OutputOptions(NamedTuple):
     log_ranks: Collection[int] | None = None
     log_dir: str = ""
     first_rank: int | None = None
+    outside: str = ""
 
 
 FORWARD_ALL = OutputOptions()
@@ -273,7 +275,9 @@ class Outlets:
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:
         """The stream out of the pipe ``fd`` of a process."""
         sink = self.of(rank)[1 if label == "stderr" else 0]
-        prefix = prefix_of(self._options.prefix, self._options.host, rank, name, label)
+        outside = self._options.outside
+        who = (None, outside) if outside else (rank, name)
+        prefix = prefix_of(self._options.prefix, self._options.host, *who, label)
         self._streams += 1
         return Stream(
             fd,
@@ -288,7 +292,9 @@ class Outlets:
     def _file(self, rank: int | None, name: str) -> Sink | None:
         if not self._options.log_dir:
             return None
-        file = f"rank-{rank}.log" if rank is not None else f"{name or 'process'}.log"
+        options = self._options
+        of_rank = f"{options.outside}-{options.host}.log" if options.outside else f"rank-{rank}.log"
+        file = of_rank if rank is not None else f"{name or 'process'}.log"
         path = os.path.join(self._options.log_dir, file)
         if path not in self._files:
             self._files[path] = log_file(path, lambda error: self._warn(error, path))

@@ -83,9 +83,10 @@ class HiddenWork:
         said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
         error, name = self._context.mask(said.partition("\n")[0]), self._context.mask(one.name)
         if one.status is not None:
-            error = how if error.startswith("rank ") else f"{error} ({how})"
+            error = how if error.startswith(("rank ", "the program of ")) else f"{error} ({how})"
         self._context.record("exception-hidden", rank=end.rank, error=error)
-        self.warnings.append(f"rank {end.rank} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
+        who = self._context.diagnosis.job.outside or f"rank {end.rank}"
+        self.warnings.append(f"{who} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
 
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""

@@ -119,7 +119,8 @@ def _spoilt(state: State, failure: Failure) -> Decision:
     """
     if failure.is_symptom or not state.stop_signal:
         return state, []
-    said = ev.Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
+    who = f"rank {failure.rank}" if failure.rank is not None else "the program"
+    said = ev.Say(f"warning: {who} failed while it was stopping: {first_line(failure)}")
     return state._replace(spoilt=state.spoilt or failure), [said]
 
 

@@ -104,6 +104,9 @@ def _first(moments: Sequence[Moment], host: Any, rank: Any) -> tuple[Moment, str
             )
         if rank is not None:
             continue
+        failed = facts.get("status") and not facts.get("signalled")
+        if moment.event == "service-ended" and failed and moment.host == host:
+            return moment, f"{facts.get('name')} on {host}", moment.host
         if moment.event == "rollcall-failed":
             return moment, f"the roll call on {moment.host}", ""
         if moment.event == "host-lost":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import re
@@ -117,8 +116,10 @@ def test_train_with_nothing_but_its_configuration(
         container.start()
     if stopped:
         for container in containers:
-            with contextlib.closing(container.logs(stream=True, follow=True)) as lines:
-                assert any(b"trained" in line for line in lines)
+            words = ["docker", "logs", "--follow", container.name]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as log:
+                assert log.stdout is not None and any(b"trained" in line for line in log.stdout)
+                log.kill()
         containers[0].kill("SIGTERM")
     codes = [container.wait(timeout=500)["StatusCode"] for container in containers]
     logs = [container.logs().decode() for container in containers]
@@ -149,3 +150,26 @@ def test_the_image_in_five_lines_saves_its_model(
     )  # fmt: skip
     assert container.wait(timeout=500)["StatusCode"] == 0, container.logs().decode()
     assert saved(engine, name, "/opt/ml/model/model.txt") == "trained as rank 0"
+
+
+def test_not_root_and_a_root_that_can_t_be_written_save_their_model(
+    saving: str, root: Path, tmp_path: Path, removed: Callable[[str], None]
+) -> None:  # fmt: skip
+    """The command of the documentation; ``/opt/ml`` is a person's directory with nothing but the configuration."""
+    page = (root / "docs/images.md").read_text()
+    found = re.search(r"## Not root, and a root that can't be written.*?```sh\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    config = tmp_path / "ml" / "input" / "config"
+    config.mkdir(parents=True)
+    words = {"sagemaker_program": json.dumps("train.py"), "sagemaker_submit_directory": json.dumps("/work")}
+    (config / "hyperparameters.json").write_text(json.dumps(words))
+    resources = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "eth0"}
+    (config / "resourceconfig.json").write_text(json.dumps(resources))
+    subprocess.run(["chown", "-R", "1000:1000", tmp_path / "ml"], check=True)
+    command = found[1].replace("musterpoint:torch", saving).replace("docker run", "docker run --rm")
+    done = subprocess.run(
+        ["bash", "-e", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "ml/model/model.txt").read_text() == "trained as rank 0"

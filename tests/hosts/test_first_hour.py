@@ -10,6 +10,8 @@ import pytest
 
 from musterpoint.local.process_hosts import can_have_own_tree
 
+from ..ports import free_port
+
 ENDS_EARLY = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -131,3 +133,24 @@ def test_too_few_file_descriptors(local) -> None:  # type: ignore[no-untyped-def
     assert done.returncode == 64, done.stderr
     assert "no file descriptor is left: this process may have 16 (ulimit -n)" in done.stderr
     assert "internal error" not in done.stderr
+
+
+@pytest.mark.lane("suite")
+def test_a_job_s_directory_has_the_hosts_of_its_last_start(local) -> None:  # type: ignore[no-untyped-def]
+    """Two starts of one name in one directory, the second of one host: its report has that host alone."""
+    program = local.program("import os, sys\nsys.exit(7 if os.environ.get('NODE_RANK') == '1' else 0)\n")
+    launch = [local.python, "-m", "musterpoint", "launch", "--job-name", "two", "--launcher", "script"]
+    hosts = ["--nnodes", "2", "--rollcall-leader", f"127.0.0.1:{free_port()}", "--node-rank"]
+    both = [
+        subprocess.Popen([*launch, *hosts, rank, program], env=local.environ, cwd=local.folder, stderr=subprocess.PIPE)
+        for rank in "01"
+    ]
+    assert [(process.communicate()[1], process.returncode)[1] for process in both] == [7, 7]
+    assert sorted(os.listdir(local.folder / "muster-jobs/two/hosts")) == ["node-rank-0", "node-rank-1"]
+    subprocess.run([*launch, program], env=local.environ, cwd=local.folder, check=True)
+    assert len(os.listdir(local.folder / "muster-jobs/two/hosts")) == 1
+    report = subprocess.run(
+        [local.python, "-m", "musterpoint", "report", "muster-jobs/two"], env=local.environ, cwd=local.folder,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "The job went well" in report.stdout and "node-rank" not in report.stdout, report.stdout

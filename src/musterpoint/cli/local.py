@@ -43,7 +43,7 @@ What you have seen:
    6. all hosts ended at once, with the same exit code: nobody waits for a timeout
    7. the reason names the error, the rank, the host and the line, as a platform would show it
    8. {output} has each host's log, and outcome.json for programs
-   9. muster report {output}/hosts/*   shows when what happened
+   9. muster report {output}   shows when what happened
   10. muster local --hosts 2 --slots 2 --launcher ranks YOUR.py   is the same with a script of yours
 """
 _READER = 5.0

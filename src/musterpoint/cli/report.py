@@ -21,7 +21,8 @@ from musterpoint.tools.viewer.text import to_text
 ABOUT = "Show the timeline of a finished job: where the time went, what failed first and who heard of it when."
 USAGE = "muster report [--all] [--html FILE] [--perfetto FILE] DIR [DIR...]"
 EXAMPLES = """
-DIR is what `muster local` left, or what the entry point left on a host (/opt/ml/output), one for each host.
+DIR is what a job left: muster-jobs/NAME of `muster local`, or of `muster launch` on machines of one's own; or what the
+entry point left on a platform's host (/opt/ml/output), one for each host. Of several starts the newest is shown.
 
 examples:
   muster report muster-jobs/train-2026-11-22-12-00-00-123            tables, in the terminal

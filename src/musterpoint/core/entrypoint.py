@@ -20,7 +20,7 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.core.attempts import Attempt, check_results
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.job.directories import is_own
+from musterpoint.core.job.directories import forget_others, is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.prepare import free_ports
@@ -118,6 +118,9 @@ def _run_job(
     hold_early(asked.job, asked.options, runtime.ports)
     prepared = refused(runtime, asked, wrong) if wrong is not None else prepare_this_host(runtime, asked, others)
     roster, peers = _call_the_roll(runtime, asked, prepared)
+    runtime.kept["start"] = roster.start
+    runtime.timeline.add("hosts-met", start=roster.start)
+    forget_others(asked.job)
     settled = prepared.asked.on(roster)
     if settled.job is not asked.job:
         runtime.set_job(settled.job)

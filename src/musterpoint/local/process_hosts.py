@@ -59,7 +59,7 @@ class ProcessHosts:
 
     @property
     def _hosts_file(self) -> str:
-        return os.path.join(self.layout.hosts, "hosts")
+        return self.layout.artifact("hosts-file")
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)

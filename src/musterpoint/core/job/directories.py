@@ -7,6 +7,7 @@ the reports get a directory, too: one for each host, since hosts may share the d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Mapping
 
@@ -21,6 +22,8 @@ from musterpoint.core.job.opt_ml import VARIABLES
 OWN = "muster-jobs"
 NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
 """The fields of :class:`Paths`, and the directories below the base."""
+REPORTS = ("failure", "success", "outcome.json", "timeline.json")
+"""All that a host leaves in its own directory."""
 
 
 def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
@@ -34,7 +37,7 @@ def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
     base = there if folder and _can_be_made(there) else own
     paths = job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
     if not folder and not paths.failure:
-        reports = os.path.join(base, "hosts", _folder(job.current_host))
+        reports = os.path.join(base, "hosts", _of_host(job, job.current_host))
         paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
     return paths
 
@@ -61,7 +64,7 @@ def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:
     several = len(job.hosts) > 1
     of_hosts = {place: fcntl.LOCK_SH}  # of one job, which may share the disk
     if job.unnamed is None or job.unnamed.node_rank == 0:
-        of_hosts[os.path.join(place, "hosts", _folder(job.current_host))] = fcntl.LOCK_EX
+        of_hosts[os.path.join(place, "hosts", _of_host(job, job.current_host))] = fcntl.LOCK_EX
     found, number = place, 1
     while True:
         try:
@@ -103,6 +106,34 @@ def lock(folders: Mapping[str, int]) -> tuple[int, ...]:
             raise
         return ()
     return tuple(found)
+
+
+def forget_others(job: Job) -> None:
+    """Removes the reports that hosts of earlier starts have left in the job's own directory, if this start has no such
+    hosts: nobody will write them anew.
+    """
+    if not is_own(job.paths.failure):
+        return
+    hosts = os.path.dirname(os.path.dirname(job.paths.failure))
+    own = {_of_host(job, host) for host in job.hosts}
+    for path in (entry.path for entry in os.scandir(hosts) if entry.is_dir(follow_symlinks=False)):
+        if os.path.basename(path) in own:
+            continue
+        try:
+            locks = lock({path: fcntl.LOCK_EX})
+            for name in REPORTS if locks else ():
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(path, name))
+            for fd in locks:
+                os.close(fd)
+            os.rmdir(path)
+        except OSError:
+            pass  # another job's, or something else is in it, too
+
+
+def _of_host(job: Job, host: str) -> str:
+    """The name of a host's directory: by its rank where the roll call names hosts. A machine may be called node-1."""
+    return _folder(host) if job.unnamed is None else f"node-rank-{job.hosts.index(host)}"
 
 
 def is_own(path: str) -> bool:

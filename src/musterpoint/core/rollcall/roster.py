@@ -118,6 +118,11 @@ class Roster(NamedTuple):
     max_restarts: int = 0
 
     @property
+    def start(self) -> str:
+        """The same on all hosts of a start of the job, and on those of no other: for reports."""
+        return self.session[:12]
+
+    @property
     def group(self) -> tuple[Seat, ...]:
         """The seats that take part in the distribution, in rank order."""
         return tuple(seat for seat in self.seats if seat.grouped)

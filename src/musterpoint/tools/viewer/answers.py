@@ -23,6 +23,7 @@ def answers(history: History, lanes: Sequence[Lane]) -> tuple[str, ...]:
         *startup(history, lanes),
         silence(history, lanes),
         *clocks(history),
+        other_starts(history),
     )
     return tuple(text for text in found if text)
 
@@ -192,6 +193,13 @@ def silence(history: History, lanes: Sequence[Lane]) -> str:
         f"The longest silence{_in(history, span.attempt)}: nothing was written on {host} for {took(span.seconds)}, "
         f"from {took(span.begin)} on."
     )
+
+
+def other_starts(history: History) -> str:
+    """Which directories are of other starts of the job."""
+    left_out = history.left_out
+    more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    return f"Left out, of another start of the job: {', '.join(left_out[:_NAMED])}{more}." if left_out else ""
 
 
 def clocks(history: History) -> Iterable[str]:

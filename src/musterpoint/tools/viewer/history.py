@@ -33,7 +33,8 @@ class History(NamedTuple):
     ``hosts``: in rank order. ``moments``: of all hosts and of the control plane, oldest first.
     ``outcome``: the fields of ``outcome.json`` (of ``job.json`` where that is lacking); empty: nothing is known.
     ``shifts``: seconds by which the clocks of hosts were put right. ``attempts``: how often all ranks were started.
-    ``faults``: what ended attempts, in their order. ``curves``: of the metrics that it printed.
+    ``faults``: what ended attempts, in their order. ``curves``: of the metrics that it printed. ``left_out``: the
+    directories of other starts of the job.
     """
 
     name: str
@@ -45,6 +46,7 @@ class History(NamedTuple):
     attempts: int
     faults: tuple[Fault, ...]
     curves: tuple[Curve, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -57,26 +59,27 @@ class History(NamedTuple):
 
 
 def read_history(paths: Sequence[str]) -> History:
-    """The history of one job: of what ``muster local`` left, or of hosts' output directories or timelines.
+    """The history of one start of a job: of the directory that it left, of hosts' output directories, or of timelines.
+    Of several starts it is the newest.
 
     Raises:
         UsageError: a path has no timeline, a timeline can't be read, none has an event, or two are of different jobs.
     """
     rows: list[dict[str, Any]] = []
     found_in: dict[str, str] = {}
-    folders: list[str] = []
     outcome: dict[str, Any] = {}
     name = ""
-    for path in paths:
-        file = _timeline_of(path)
-        folders.append(os.path.dirname(file))
-        found = _rows(file)
+    left = [_Left(place, file, _rows(file)) for path in paths for place, file in _timelines_of(path)]
+    chosen = _newest_start(left)
+    folders = [os.path.dirname(one.file) for one in chosen]
+    for path, file, found in chosen:
         _only_one_job(found, path, found_in)
         rows += found
         job = _fields(os.path.join(os.path.dirname(file), JOB))
         name = name or str(job.get("TrainingJobName", ""))
         for candidate in (os.path.join(os.path.dirname(file), OUTCOME), *_of_hosts(os.path.dirname(file), found)):
-            outcome = outcome or _fields(candidate)
+            other = _fields(candidate)
+            outcome = outcome or (other if _start_of(found) in ("", other.get("start", "")) else {})
         if not outcome and "ExitCode" in job:
             outcome = {"code": job["ExitCode"], "reason": job.get("FailureReason", "")}
     if not rows:
@@ -91,7 +94,43 @@ def read_history(paths: Sequence[str]) -> History:
     faults = faults_of(moments, outcome)
     curves = tuple(curve for folder in folders for curve in read_curves(folder, began))
     shown = printable(name, _LONGEST_NAME)
-    return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, curves)
+    left_out = tuple(one.path for one in left if one not in chosen)
+    return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, curves, left_out)
+
+
+class _Left(NamedTuple):
+    """A timeline in ``path``, and its ``rows``."""
+
+    path: str
+    file: str
+    rows: list[dict[str, Any]]
+
+    @property
+    def start(self) -> str:
+        return _start_of(self.rows)
+
+    @property
+    def began(self) -> float:
+        return min((row["at"] for row in self.rows), default=0.0)
+
+    @property
+    def ended(self) -> float:
+        return max((row["at"] for row in self.rows), default=0.0)
+
+
+def _start_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The start that a timeline tells of; empty: it got as far as no roll call."""
+    return next((str(row["start"]) for row in rows if row["event"] == "hosts-met" and "start" in row), "")
+
+
+def _newest_start(left: Sequence[_Left]) -> list[_Left]:
+    """What is of the newest start. A host that didn't get as far as a roll call is of the one that it ran beside."""
+    newest = max((one for one in left if one.start), key=lambda one: one.began, default=None)
+    if newest is None:
+        return [*left]
+    own = [one for one in left if one.start == newest.start]
+    began = min(one.began for one in own)
+    return [one for one in left if one.start == newest.start or (not one.start and one.ended >= began)]
 
 
 def _by_rank(moments: Sequence[Moment]) -> tuple[str, ...]:
@@ -145,13 +184,19 @@ def _event(row: Mapping[str, Any], shift: float) -> Event:
     return Event(row["at"] + shift, row["host"], row["event"], facts)
 
 
-def _timeline_of(path: str) -> str:
+def _timelines_of(path: str) -> list[tuple[str, str]]:
+    """The directories that ``path`` stands for, and their timelines: several for a job on machines of one's own."""
     if os.path.isfile(path):
-        return path
+        return [(path, path)]
     for place in _PLACES:
         file = os.path.join(path, place, TIMELINE)
         if os.path.isfile(file):
-            return file
+            return [(path, file)]
+    hosts = os.path.join(path, "hosts")
+    names = natural(os.listdir(hosts)) if os.path.isdir(hosts) else ()
+    found = [(os.path.join(hosts, name), os.path.join(hosts, name, TIMELINE)) for name in names]
+    if found := [one for one in found if os.path.isfile(one[1])]:
+        return found
     newest = newest_job(path)
     near = f"; the newest job in it is {newest}" if newest else ""
     raise UsageError(

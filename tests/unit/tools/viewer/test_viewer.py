@@ -338,3 +338,38 @@ def test_a_long_line_keeps_its_ends_and_extremes() -> None:
     assert len(kept) <= 400
     assert {points[0], points[-1], points[5_001], points[7_003]} <= {*kept}
     assert [*kept] == sorted(kept)
+
+
+def test_of_several_starts_the_newest_is_shown(tmp_path: Path) -> None:
+    """The directory of a job on machines of one's own, where hosts of an earlier start left theirs; one file names its
+    hosts."""
+    for host, start, at, code in (("a", "first", 100.0, 0), ("b", "first", 100.1, 0), ("a2", "second", 200.0, 7)):
+        rows = [
+            {"host": host, "at": at, "event": "entry-point-started", "version": "1"},
+            {"host": host, "at": at + 1, "event": "hosts-met", "start": start},
+            {"host": host, "at": at + 2, "event": "job-ended", "code": code},
+        ]
+        (tmp_path / "hosts" / host).mkdir(parents=True)
+        (tmp_path / "hosts" / host / "timeline.json").write_text(json.dumps(rows))
+        (tmp_path / "hosts" / host / "outcome.json").write_text(json.dumps({"code": code, "start": start}))
+    (tmp_path / "hosts" / "hosts-file").write_text("127.0.0.1 a\n")
+    each = [str(tmp_path / "hosts" / name) for name in ("a", "a2", "b")]
+    for found in (read_history([str(tmp_path)]), read_history(each)):
+        assert (found.hosts, found.outcome["code"]) == (("a2",), 7)
+        assert found.left_out == (each[0], each[2])
+        said = to_text(found, lanes_of(found))
+        assert f"Left out, of another start of the job: {each[0]}, {each[2]}." in said
+        assert "went well" not in said
+
+
+def test_a_host_that_met_nobody_is_of_the_start_that_it_ran_beside(tmp_path: Path) -> None:
+    for host, at, met in (("a", 100.0, True), ("late", 100.5, False), ("long-ago", 10.0, False)):
+        rows = [
+            {"host": host, "at": at, "event": "entry-point-started"},
+            {"host": host, "at": at + 3, "event": "job-ended"},
+        ]
+        rows += [{"host": host, "at": at + 1, "event": "hosts-met", "start": "x"}] if met else []
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "timeline.json").write_text(json.dumps(rows))
+    found = read_history([str(tmp_path / host) for host in ("a", "late", "long-ago")])
+    assert (found.hosts, found.left_out) == (("a", "late"), (str(tmp_path / "long-ago"),))

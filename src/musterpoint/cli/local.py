@@ -190,7 +190,7 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     from musterpoint.local.preview import preview_local  # 20 ms, for plans
 
     command, asked = read(flags, argv)
-    job = job_from(command, asked, os.getcwd(), environ)
+    job = job_from(command, asked, os.getcwd(), environ, flags.prog)
     backend, made = preview_local(
         job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
     )

@@ -182,8 +182,12 @@ def parsers() -> tuple[Parser, ...]:
     return (parser(),)
 
 
-def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
-    """The job that the command line and its file ask for; a UsageError names the option that is wrong."""
+def job_from(
+    command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str], prog: str = "muster local"
+) -> job.LocalJob:
+    """The job that the command line of ``prog`` and its file ask for; a UsageError names the option that is wrong."""
+    if not command.program:
+        raise UsageError(f"{prog}: no PROGRAM given; expected `{prog} [options] PROGRAM [ARGS...]`")
     try:
         return _job_from(command, asked, cwd, environ)
     except UsageError as error:
@@ -192,8 +196,6 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
 
 
 def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
-    if not command.program:
-        raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
     platform = played(asked.platform)
     if not command.module:
         job.refuse_notebook(command.program)

@@ -8,6 +8,7 @@ import re
 import textwrap
 from typing import Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
+from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, REMOVED, TO_MEET, Option, chosen, removed_flag, removed_options
 from musterpoint.core.launch.table import readers
@@ -16,15 +17,6 @@ from musterpoint.core.runtime import Request
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"
 """The prefix of our flags where all other flags are the program's."""
-
-
-OF_LOCAL = frozenset(
-    (
-        *("--image", "--stop-after", "--backend", "--env", "--host-slots", "--internet", "--debug", "--demo"),
-        *("--distribution", "--hyperparameters", "--source-dir", "--output", "--cpu-fallback"),
-    )
-)
-"""Options of ``muster local`` that no other command has."""
 
 
 class Command(NamedTuple):
@@ -161,14 +153,15 @@ class Parser(argparse.ArgumentParser):
         ours = f"--{flag.removeprefix(OWN_PREFIX)}"  # as flags are spelled where all others are the program's
         if gone := removed_flag(flag.removeprefix(OWN_PREFIX)):
             self.error(f"{flag} is gone: {gone}")
-        if "--hosts" in (flag, ours):
-            self.error(
-                f"unknown option {flag} (--hosts is of muster local; --nnodes counts hosts that are there already)"
-            )
         known = self._option_string_actions
-        if flag in OF_LOCAL and "--launcher" in known:
+        if "--hosts" in (flag, ours) and "--hosts" not in known:
+            self.error(
+                f"unknown option {flag} (it is of muster local and muster plan, which shows variables with --all; "
+                "--nnodes counts hosts that are there already)"
+            )
+        if flag in spellings.OF_LOCAL and "--launcher" in known:
             self.error(f"unknown option {flag} (it is of muster local)")
-        near = ours if ours in known else similar(flag, (SCRIPT_FLAG, *known))
+        near = ours if ours in known else spellings.meant(flag, known) or similar(flag, (SCRIPT_FLAG, *known))
         hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 

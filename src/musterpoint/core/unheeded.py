@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Collection, Iterator, Mapping, Sequence
 
-from musterpoint.base import settings
+from musterpoint.base import settings, spellings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
@@ -156,22 +156,33 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
 
 
 def behind_the_program(path: str, arguments: Sequence[str], known: Collection[str], command: str) -> list[str]:
-    """A line where ``arguments`` of the program at ``path`` are called like options of ours (``known``), which stand
-    before it in ``command``. It isn't said of a name that the program's own text has, nor where it is no file but a
-    command, such as torchrun.
+    """A line where ``arguments`` of the program at ``path`` are called like options of ours, or of torchrun: they stand
+    before it in ``command``, whose own flags are ``known``. It isn't said of a name that the program's own text has,
+    nor where it is no file but a command, such as torchrun.
     """
     if not os.path.isfile(path):
         return []
-    found = [word.partition("=")[0] for word in arguments if word.partition("=")[0] in known]
+    ours = {*known, *_FLAGS, *spellings.OF_LOCAL, *spellings.OF_TORCHRUN}
+    found = {word.partition("=")[0]: spellings.plain(word) for word in arguments}
+    found = {word: flag for word, flag in found.items() if flag in ours}
     text = small_text(path) if found else ""
-    meant = [flag for flag in dict.fromkeys(found) if flag not in text and f'"{flag[2:]}"' not in text]
+    names = {word: (word, flag, flag[2:], flag[2:].replace("-", "_")) for word, flag in found.items()}
+    meant = [word for word, (typed, flag, *bare) in names.items() if not _has(text, (typed, flag), bare)]
     if not meant:
         return []
-    program = os.path.basename(path)
+    program, first = os.path.basename(path), found[meant[0]]
+    here = first if first in known else spellings.meant(first, known)
+    line = f"{command} {here}" if (here and first != "--hosts") or first in known else f"muster local {first}"
     return [
         f"{', '.join(meant)} behind {program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
-        f"musterpoint stand before it: {command} {meant[0]} ... {program}"
+        f"musterpoint stand before it: {line} ... {program}"
     ]
+
+
+def _has(text: str, flags: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a program's text has one of ``flags``, or one of their ``names`` as a word in quotes."""
+    quoted = (f"{mark}{name}{mark}" for name in names for mark in "\"'")
+    return any(word in text for word in (*flags, *quoted))
 
 
 def platform_instead(launcher: str, reason: str) -> str:

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Any, Mapping, NamedTuple
 
+from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import removed_flag
 from musterpoint.base.untrusted import checked, read_regular
@@ -100,7 +101,7 @@ def _text(value: Any, where: str) -> str:
 def _near(flag: str, known: Mapping[str, bool]) -> str:
     if gone := removed_flag(flag):
         return f": it is gone: {gone}"
-    near = similar(flag, (*known, *OF_FILES))
+    near = spellings.meant(flag, (*known, *OF_FILES)) or similar(flag, (*known, *OF_FILES))
     return f": did you mean {near.removeprefix('--')}?" if near else ""
 
 

@@ -213,6 +213,9 @@ class Aws:
             found = StoreError(f"{where}: {brief(error)}; has this host a network?", passing=True)
             found.unreachable = isinstance(error, absent)
             return found
+        if not isinstance(error, (errors.BotoCoreError, OSError, ValueError)) and "Cancel" not in str(type(error)):
+            # the libraries fail by whatever an answer lacks that was cut off
+            return StoreError(f"{where}: the answer can't be read ({type(error).__name__}: {brief(error)})", passing=True)
         passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
             type(error)
         )
@@ -285,6 +288,7 @@ class S3Store(Store):
             whole = self._client.get_paginator("list_objects_v2")
             pages = whole.paginate(Bucket=self._bucket, Prefix=self._prefix + begin)
             for page in pages:
+                page["IsTruncated"]  # nothing else tells an empty list from an empty answer
                 for each in page.get("Contents", ()):
                     name = each["Key"][len(self._prefix) :]
                     if name and not name.endswith("/"):  # a console's mark of a folder
@@ -330,8 +334,18 @@ class S3Store(Store):
                     raise StoreError(f"it can't be deleted from {self.place}: {words}")
 
     def get(self, item: Item, path: str, on_bytes: OnBytes) -> None:
-        key, told = self._of(item.name), [self._listener(on_bytes, item)]
+        came, lock = 0, threading.Lock()
+
+        def count(amount: int) -> None:
+            nonlocal came
+            with lock:
+                came += amount
+            on_bytes(amount)
+
+        key, told = self._of(item.name), [self._listener(count, item)]
         self._transfer(lambda: self._manager.download(self._bucket, key, path, subscribers=told), item.name)
+        if item.size not in (UNKNOWN, came):  # a part that was cut off leaves a hole
+            raise StoreError(f"{self.place}: of {item.name} came {came:,} bytes of {item.size:,}", passing=True)
 
     def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
         key, told = self._prefix + name, [self._listener(on_bytes, None)]

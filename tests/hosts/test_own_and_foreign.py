@@ -117,8 +117,10 @@ def test_the_last_start_owns_the_place(job: Job, tmp_path: Path) -> None:
     assert not code and "from 3" in out, err
 
 
-def manifest(path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | None = None, link: str = "") -> bytes:
-    entry = [path, 4, hashlib.sha256(b"evil").hexdigest(), key, 0, True, link]
+def manifest(
+    path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | None = None, link: str = "", place: int = 0
+) -> bytes:
+    entry = [path, 4, hashlib.sha256(b"evil").hexdigest(), key, place, True, link]
     part = {
         "name": "a", "family": "a", "place": 0, "hosts": 1, "files": [entry], "needs": [], "marked": False,
         "texts": texts or {}, "attempt": 0, "found": False,
@@ -133,7 +135,9 @@ def manifest(path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | 
     [
         {"path": "../evil"}, {"path": "/tmp/evil"}, {"path": "a//b"}, {"path": ".muster-ck/own"}, {"path": "a\0b"},
         {"key": "../../victim"}, {"key": "files/../../victim"}, {"key": "manifests/000000000001.json"},
-        {"texts": {"../evil": "x"}}, {"link": "../victim"}, {"link": "/etc/passwd"}, {"path": "x" * 300},
+        {"key": "files/1/x/a"}, {"key": "files/0"}, {"place": 1}, {"texts": {"a": "evil"}},
+        {"texts": {"latest": "evil"}}, {"texts": {"../evil": "x"}},
+        {"link": "../victim"}, {"link": "/etc/passwd"}, {"path": "x" * 300},
     ],
 )  # fmt: skip
 def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, evil: dict[str, Any]) -> None:

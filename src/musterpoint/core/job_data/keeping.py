@@ -115,6 +115,7 @@ class Keeping:
             **self._target._asdict(),
             **self._share._asdict(),
             **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
+            "names": hosts,
             "directory": self._directory,
             "access": access_of(self._access),
             "attempt": attempt,

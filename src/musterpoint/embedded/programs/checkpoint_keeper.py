@@ -20,7 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from musterpoint.base.below import below, notes_of
-from musterpoint.base.untrusted import read_json
+from musterpoint.base.untrusted import printable, read_json
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
 from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
@@ -49,8 +49,8 @@ ATTEMPTS = "attempts"
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, owner, keep, marks, ranks, first, own, attempt, run,
-    began (by the system's clock, ns), told.
+    """``request``: directory, uri, access, place, hosts, names (of the hosts), job, owner, keep, marks, ranks, first,
+    own, attempt, run, began (by the system's clock, ns), told.
     """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -311,7 +311,7 @@ class Keeper:
             os.makedirs(held, exist_ok=True)
             for number, (path, facts) in enumerate(sorted(unit.files.items())):
                 known = self._known.get((path, facts.version))
-                if known is not None:
+                if known is not None and known.place == self._place:
                     entries.append(known._replace(everywhere=unit.everywhere))
                     continue
                 source, link = below(self._directory, path), os.path.join(held, str(number))
@@ -335,7 +335,8 @@ class Keeper:
                 entries.append(Entry(path, 0, "", "", self._place, unit.everywhere, target))
             sent = sum(file.size for file in outgoing)
             ours = (unit.name, unit.family, self._place, self._hosts, tuple(entries))
-            part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt, self._found[unit.name, unit.version])
+            texts = unit.texts if self._leads else {}
+            part = Part(*ours, unit.needs, unit.marked, texts, attempt, self._found[unit.name, unit.version])
             if not self._leads:
                 data = json.dumps(part.plain()).encode()
                 self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
@@ -393,18 +394,28 @@ class Keeper:
     # -- the first host: what is whole on all hosts --
 
     def _read_parts(self) -> None:
-        """What other hosts have told of. A part that can't be read is read again later."""
+        """What other hosts have told of. A part that can't be read is read again later; one that its host may not have
+        is refused.
+        """
         for (place, name), key in list(self._unread.items()):
             try:
+                if key.split("/")[:-1] != ["parts", str(place)]:
+                    raise ValueError(f"it is described by {key!r}")
                 data = self._shelf.store.read(key)
                 if data is not None:
+                    part = Part.of(read_json(data))
+                    if (part.name, part.place, part.hosts) != (name, place, self._hosts) or part.texts:
+                        raise ValueError(f"it is of host {part.place} of {part.hosts}, {part.name}, {part.texts}")
                     self._keys[place, name] = key
-                    self._gathering.add(Part.of(read_json(data))._replace(place=place, hosts=self._hosts))
+                    self._gathering.add(part)
+            except (ValueError, TypeError, KeyError) as error:
+                self._gathering.refused.add(place)
+                host = self._request["names"][place]
+                self._problem = f"{host}'s part of {name} is refused: {printable(str(error), 300)}"
+                emit(problem=self._problem)
             except (StoreError, OSError) as error:
                 self._failed(error)
                 return
-            except (ValueError, TypeError, KeyError) as error:
-                self._failed(StoreError(f"{key}: {error}"))
             del self._unread[place, name]
 
     def _settle_parts(self) -> None:

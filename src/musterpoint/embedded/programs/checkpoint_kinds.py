@@ -24,6 +24,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     join,
     link_version,
     numbers_of,
+    pointer,
 )
 from musterpoint.embedded.programs.file_changes import is_written
 
@@ -209,7 +210,7 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
         if latest != name and not lacks:  # an earlier one, or one that isn't done
             done = latest and numbers_of(latest) > numbers_of(name)
             unmarked = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
-        texts = {join(folder, "latest"): name}
+        texts = pointer(inner, "latest")
         units.append(Unit(inner, {**here, **shared}, lacks, unmarked, needs, has_mark=True, texts=texts))
     return units
 
@@ -237,9 +238,8 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
         unmarked = "" if index in files else f"{join(folder, index)} isn't here yet"
         lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else _why_not(look, its)
-        text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
-        needs, texts = tuple(join(folder, shard) for shard in shards), {join(folder, "checkpoint"): text}
-        unit = Unit(join(folder, prefix), its, lacks, unmarked, needs, has_mark=True, texts=texts)
+        needs, name = tuple(join(folder, shard) for shard in shards), join(folder, prefix)
+        unit = Unit(name, its, lacks, unmarked, needs, has_mark=True, texts=pointer(name, "checkpoint"))
         units.append(unit._replace(mark=join(folder, index)))
     return units
 
@@ -264,7 +264,6 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
         return []
     tag = (look.text(join(folder, "newest")) or "").strip()
     name = join(folder, tag)
-    mark = {join(folder, "newest"): f"{tag}\n"}
     if tag in look.below[folder]:
         unit = _unit(look, name)
     elif tag in files:
@@ -272,7 +271,7 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
         unit = Unit(name, its, _why_not(look, its), has_mark=True)
     else:
         return []
-    return [unit._replace(texts=mark)]
+    return [unit._replace(texts=pointer(name, "newest"))]
 
 
 # -- what the user says is whole --

@@ -24,6 +24,15 @@ TEMPORARY = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|o
 _RANK = re.compile(r"(rank|r|host|node|shard|proc)[-_]?\d+", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+")
 
+POINTERS = {
+    "latest": "{0}",
+    "newest": "{0}\n",
+    "checkpoint": 'model_checkpoint_path: "{0}"\nall_model_checkpoint_paths: "{0}"\n',
+}
+"""The small files by which kinds name their last checkpoint, with their texts: DeepSpeed's, smdistributed's and
+TensorFlow's.
+"""
+
 Version = tuple[int, int, int]
 LINK = -1
 """The size in the version of a link."""
@@ -103,6 +112,12 @@ def link_version(target: str) -> Version:
 
 def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def pointer(name: str, file: str) -> dict[str, str]:
+    """The path of one of :data:`POINTERS` that names the checkpoint ``name``, and its text."""
+    folder, _, last = name.rpartition("/")
+    return {join(folder, file): POINTERS[file].format(last)}
 
 
 def look_at(

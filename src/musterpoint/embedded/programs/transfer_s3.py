@@ -215,7 +215,8 @@ class Aws:
             return found
         if not isinstance(error, (errors.BotoCoreError, OSError, ValueError)) and "Cancel" not in str(type(error)):
             # the libraries fail by whatever an answer lacks that was cut off
-            return StoreError(f"{where}: the answer can't be read ({type(error).__name__}: {brief(error)})", passing=True)
+            what = f"{type(error).__name__}: {brief(error)}"
+            return StoreError(f"{where}: the answer can't be read ({what})", passing=True)
         passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
             type(error)
         )

@@ -6,6 +6,7 @@ Python without musterpoint, as a part of its programs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -14,6 +15,7 @@ RESERVED = ".muster-"
 """Begins the names of musterpoint's own files and folders; no name that others made may have such a part."""
 LONGEST_NAME, LONGEST_PATH = 255, 4000
 """Bytes of a part of a name, and of all of it."""
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -75,15 +77,82 @@ def leads_out(link: str, root: str) -> bool:
     return os.path.commonpath((top, os.path.realpath(link))) != top
 
 
-def notes_of(directory: str) -> str:
-    """The folder of musterpoint's own files about ``directory``, in the same file system.
+def notes_of(directory: str, make: bool = False) -> str:
+    """The folder of musterpoint's own files about ``directory``, in the same file system. ``make``: it is made, for
+    this user alone.
 
-    It is beside it, since a program may look whether there is anything in it; inside of it where it is a mount, or
-    nothing can be made beside it.
+    It is beside it, since a program may look whether there is anything in it; inside of it where it is a mount, where
+    nothing can be made beside it, or where a folder of that name isn't this user's alone, as in a directory that users
+    share.
+
+    Raises:
+        OSError: it can't be made.
     """
-    above, name = os.path.split(os.path.realpath(directory))
-    inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
-    return os.path.join(directory, f"{RESERVED}part") if inside else os.path.join(above, f"{RESERVED}{name}")
+    try:
+        fd = os.open(directory, _PLACE)
+    except OSError:
+        above, name = os.path.split(os.path.realpath(directory))
+        return os.path.join(above, f"{RESERVED}{name}")
+    try:
+        return _beside(directory, fd, make) or _inside(directory, fd, make)
+    finally:
+        os.close(fd)
+
+
+def _beside(directory: str, fd: int, make: bool) -> str:
+    """The folder beside the open ``directory``; empty: there can be none."""
+    path = _path_of(fd) or os.path.realpath(directory)
+    above, name = os.path.split(path)
+    folder = os.open("..", _PLACE, dir_fd=fd)
+    try:
+        here, there = os.fstat(fd), os.fstat(folder)
+        if here.st_dev != there.st_dev or not name or not os.path.samestat(here, os.stat(name, dir_fd=folder)):
+            return ""
+        name = f"{RESERVED}{name}"
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+        elif not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+            return ""
+        return os.path.join(above, name) if _is_ours(name, folder, make) else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(folder)
+
+
+def _is_ours(name: str, folder: int, make: bool) -> bool:
+    """Whether the notes ``name`` in a folder are this user's alone, or not there yet."""
+    try:
+        facts = os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return not make
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        return False
+    if make and facts.st_mode & 0o077:  # an earlier version let others read it
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            os.fchmod(fd, 0o700)
+        finally:
+            os.close(fd)
+    return True
+
+
+def _inside(directory: str, fd: int, make: bool) -> str:
+    name = f"{RESERVED}part"
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=fd)
+        os.close(os.open(name, _FOLDER, dir_fd=fd))  # a link isn't followed
+    return os.path.join(directory, name)
+
+
+def _path_of(fd: int) -> str:
+    """The path of an open folder, whatever has been renamed meanwhile; empty: the system doesn't tell."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
 
 
 class Below:

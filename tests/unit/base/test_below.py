@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterpoint.base.below import Below, ForeignName, below, link_target
+from musterpoint.base.below import Below, ForeignName, below, link_target, notes_of
 
 from ...examples import examples
 
@@ -66,3 +66,49 @@ def test_a_folder_that_another_host_of_the_disk_removes_is_made_again(
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
         Below(str(tmp_path / "root")).put(str(tmp_path / "gone"), "checkpoint-1/a.bin")
+
+
+def test_notes_are_beside_the_directory_and_this_users_alone(tmp_path: Path) -> None:
+    directory, beside = tmp_path / "ck", tmp_path / ".muster-ck"
+    directory.mkdir()
+    (tmp_path / "link").symlink_to(directory)
+    assert notes_of(str(directory)) == str(beside) and not beside.exists()
+    for mode in (None, 0o755):  # an earlier version let others read them
+        if mode is not None:
+            beside.chmod(mode)
+        assert notes_of(str(tmp_path / "link"), make=True) == str(beside)
+        assert beside.stat().st_mode & 0o777 == 0o700 and not list(directory.iterdir())
+
+
+@pytest.mark.parametrize("theirs", ["link", "file", "others may write", "another user"])
+def test_notes_that_others_have_made_are_left_alone(tmp_path: Path, theirs: str) -> None:
+    """As in /tmp, where everybody may make a folder of that name first."""
+    directory, beside, victim = tmp_path / "ck", tmp_path / ".muster-ck", tmp_path / "victim"
+    directory.mkdir()
+    victim.mkdir()
+    (victim / "precious").write_text("mine")
+    if theirs == "link":
+        beside.symlink_to(victim)
+    elif theirs == "file":
+        beside.touch()
+    else:
+        beside.mkdir()
+        if theirs == "another user":
+            if os.geteuid():
+                pytest.skip("only root can make a folder of another user")
+            os.chown(beside, 65534, 65534)
+        beside.chmod(0o777 if theirs == "others may write" else 0o700)
+    inside = str(directory / ".muster-part")
+    for make in (False, True):
+        assert notes_of(str(directory), make) == inside
+    assert os.stat(inside).st_mode & 0o777 == 0o700
+    assert (victim / "precious").read_text() == "mine" and os.listdir(victim) == ["precious"]
+
+
+def test_notes_inside_follow_no_link(tmp_path: Path) -> None:
+    directory = tmp_path / "ck"
+    directory.mkdir()
+    (tmp_path / ".muster-ck").touch()
+    (directory / ".muster-part").symlink_to(tmp_path)
+    with pytest.raises(OSError):
+        notes_of(str(directory), make=True)

@@ -80,7 +80,7 @@ class Keeper:
         self._leads = self._place == 0
         self._world = World(request["ranks"], request["first"], request["own"])
         self._shelf = Shelf(request["uri"], request["access"])
-        self._state = notes_of(self._directory)
+        self._state = notes_of(self._directory, make=True)
         self._own = owned(self._directory)
         self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._run = os.urandom(4).hex()

@@ -62,7 +62,7 @@ def write_owned(directory: str, job: str) -> None:
     """Writes down which files are there before the first start of ``job``, unless that was done: the user's own. They
     are others' too, where another job has had the directory before.
     """
-    store = DirectoryStore(notes_of(directory))
+    store = DirectoryStore(notes_of(directory, make=True))
     before = store.read(OWN)
     if before is not None and job_of(before) == job:
         return

@@ -589,7 +589,7 @@ class Target:
 
     def __init__(self, directory: str) -> None:
         os.makedirs(directory, exist_ok=True)
-        self.tree, folder = Below(directory), notes_of(directory)
+        self.tree, folder = Below(directory), notes_of(directory, make=True)
         self.parts = os.path.join(folder, "parts")
         shutil.rmtree(self.parts, ignore_errors=True)
         os.makedirs(self.parts)

@@ -84,7 +84,8 @@ class Keeping:
         grace: float,
         is_shared: bool,
     ) -> None:
-        self._runtime, self._target, self._directory, self._share = runtime, target, directory, share
+        self._runtime, self._target, self._share = runtime, target, share
+        self._directory = os.path.realpath(directory)  # a link that comes when the ranks run isn't followed
         self._access, self._grace, self._is_shared = access, grace, is_shared
         self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
         name = f"what keeps checkpoints at {target.uri}"

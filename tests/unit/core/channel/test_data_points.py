@@ -18,7 +18,8 @@ THERE = DataHere(0, "there", False, False, 3)
 GOOD: dict[str, Any] = {"t": "datahere", **THERE._asdict()}
 BAD = [
     {"t": "ask", "point": "data-0-there", "text": "no json"},
-    {"t": "ask", "point": "data-0-there", "text": "[" * 9000},
+    {"t": "ask", "point": "data-0-there", "text": '{"owner": "x"}'},
+    {"t": "ask", "point": "check", "text": "[" * 9000},
     {**GOOD, "owner": "x"},
     {**GOOD, "owner": 10**7},
     {**GOOD, "number": "x"},

@@ -4,6 +4,7 @@ A report and an answer are messages with a ``point``, and with typed fields: a h
 reports anything else is lost when that comes, whether or not the leader has come to that point.
 """
 
+import re
 from functools import partial
 from typing import Annotated, Any, Iterable
 
@@ -18,8 +19,14 @@ MOST_TEXT = 512 * 1024
 MOST_ANSWER = 8 * 1024 * 1024
 """Characters of an answer."""
 LONGEST_POINT = 64
+_POINT = re.compile(r"[a-z]+(-[0-9]+)?")
 _MOST_POINTS = 4096
 _MOST_OPEN = 16
+
+
+def is_point(text: Any) -> bool:
+    """Whether it names a point: a word, and perhaps a number."""
+    return isinstance(text, str) and len(text) <= LONGEST_POINT and _POINT.fullmatch(text) is not None
 
 
 def is_json(text: Any) -> bool:
@@ -33,17 +40,20 @@ def is_json(text: Any) -> bool:
     return True
 
 
+Point = Annotated[str, Which(is_point, "no name of a point")]
+
+
 class Ask(NamedTuple):
     """A host's report at ``point``, as JSON."""
 
-    point: Annotated[str, Text(LONGEST_POINT)]
+    point: Point
     text: Annotated[str, Which(is_json, f"no JSON of at most {MOST_TEXT} characters")]
 
 
 class Answer(NamedTuple):
     """What the leader has decided."""
 
-    point: Annotated[str, Text(LONGEST_POINT)]
+    point: Point
     text: Annotated[str, Text(MOST_ANSWER)]
 
 

@@ -178,14 +178,14 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
     as one ``.tar.gz`` of that name."""
     store, began = open_store(request["uri"], request["access"]), time.monotonic()
     until = None if request["seconds"] is None else began + request["seconds"]
-    directory, name = request["directory"], request["archive"]
+    directory, name, tree = request["directory"], request["archive"], Tree(request["directory"])
     with contextlib.ExitStack() as kept:
         if name:
             path = kept.enter_context(scratch(request["scratch"]))
             pack(directory, path, request["scratch"])
             files = [Outgoing(lambda: _opened(path), name, os.path.getsize(path))]
         elif request["names"]:
-            files = [_outgoing(Tree(directory), name, name) for name in request["names"]]
+            files = [_outgoing(tree, name, name, tree.facts(name)) for name in request["names"]]
         else:
             files = list(files_below(directory, note))
         totals = put_all(store, files, TERMS._replace(until=until))
@@ -214,8 +214,7 @@ def _opened(path: str) -> BinaryIO:
     return open(path, "rb")
 
 
-def _outgoing(tree: Tree, source: str, name: str) -> Outgoing:
-    facts = tree.facts(source)
+def _outgoing(tree: Tree, source: str, name: str, facts: os.stat_result | None) -> Outgoing:
     return Outgoing(lambda: tree.file(source), name, 0 if facts is None else facts.st_size)
 
 
@@ -240,16 +239,13 @@ def _files_of(
                 say(f"{tree.root}/{name} is left out: {why}")
                 continue
             source = tree.real(source)
-        is_folder = source == "." or tree.is_folder(source)
-        if not is_folder and _is_file(tree, source):
-            yield _outgoing(tree, source, name)
-        elif is_folder and source != "." and source not in (*above, folder):
+            if source == "." or (end := tree.facts(source)) is None:
+                continue
+            facts = end
+        if stat.S_ISREG(facts.st_mode):
+            yield _outgoing(tree, source, name, facts)
+        elif stat.S_ISDIR(facts.st_mode) and source not in (*above, folder):
             yield from _files_of(tree, source, name, (*above, folder), say)
-
-
-def _is_file(tree: Tree, name: str) -> bool:
-    facts = tree.facts(name)
-    return facts is not None and stat.S_ISREG(facts.st_mode)
 
 
 def _unnamable(name: str) -> str:

@@ -144,9 +144,10 @@ class Uploader:
         """
         found = dict[str, Version]()
         for path, facts in () if self._is_another() else self._tree.walk(private=PRIVATE):
-            if stat.S_ISLNK(facts.st_mode) and self._leads_out(path):
-                continue
-            if (version := self._version(path)) is not None:
+            version = version_of(facts) if stat.S_ISREG(facts.st_mode) else None
+            if stat.S_ISLNK(facts.st_mode) and not self._leads_out(path):
+                version = self._version(path)
+            if version is not None:
                 found[path] = version
         return found
 

@@ -109,12 +109,12 @@ def _beside(directory: str, fd: int, make: bool) -> str:
         here, there = os.fstat(fd), os.fstat(folder)
         if here.st_dev != there.st_dev or not name or not os.path.samestat(here, os.stat(name, dir_fd=folder)):
             return ""
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+            return ""
         name = f"{RESERVED}{name}"
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
-        elif not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
-            return ""
         return os.path.join(above, name) if _is_ours(name, folder, make) else ""
     except OSError:
         return ""

@@ -58,7 +58,7 @@ ALLOWED = {
     "embedded/programs/checkpoint_keeper.py": {
         "Keeper._upload": KEY,
         "Keeper._transfer": KEY,
-        "Keeper._hold": "a number as text",
+        "_held": "a number as text",
         "Keeper._on_uploaded": KEY,
     },
     "embedded/programs/checkpoint_kinds.py": {"units_of": NAMES},

@@ -72,12 +72,6 @@ def link_target(name: str, target: str) -> str:
     return end
 
 
-def leads_out(link: str, root: str) -> bool:
-    """Whether ``link`` leads out of the directory ``root``, whatever other links are on its way."""
-    top = os.path.realpath(root)
-    return os.path.commonpath((top, os.path.realpath(link))) != top
-
-
 def notes_of(directory: str, make: bool = False) -> str:
     """The folder of musterpoint's own files about ``directory``, in the same file system. ``make``: it is made, for
     this user alone.

@@ -325,7 +325,7 @@ class Keeper:
                 if known is not None and known.place == self._place:
                     entries.append(known._replace(everywhere=unit.everywhere))
                     continue
-                key, opens = f"{prefix}/{path}", self._hold(path, facts, held, str(number))
+                key, opens = f"{prefix}/{path}", _held(self._tree, path, facts, held, str(number))
                 with opens() as file:
                     _check_same(file, path, facts)
                     digest = digest_of(file)
@@ -355,18 +355,6 @@ class Keeper:
             self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))
         finally:
             shutil.rmtree(held, ignore_errors=True)
-
-    def _hold(self, path: str, facts: Facts, held: str, name: str) -> Callable[[], BinaryIO]:
-        """What opens a file: by another name of our own, where the file system knows that."""
-        try:
-            (self._tree if not facts.elsewhere else Tree("/")).link(
-                facts.elsewhere.lstrip("/") or path, os.path.join(held, name)
-            )
-        except FileNotFoundError:
-            raise
-        except OSError:
-            return partial(file_of, self._tree, path, facts)
-        return partial(Below(held).file, name)
 
     def _on_uploaded(self, unit: Unit, part: Part | None, sent: int, seconds: float, error: Any) -> None:
         self._uploading, self._look_at = None, 0.0
@@ -532,3 +520,18 @@ class _Taken(Exception):
 def _check_same(file: BinaryIO, name: str, facts: Facts) -> None:
     if version_of(os.fstat(file.fileno())) != facts.version:
         raise _Changed(name)
+
+
+def _held(tree: Tree, path: str, facts: Facts, folder: str, name: str) -> Callable[[], BinaryIO]:
+    """What opens a file: by another name, in a ``folder`` of our own, where the file system knows that."""
+    held = os.path.join(folder, name)
+    try:
+        if facts.elsewhere:
+            Tree("/").link(facts.elsewhere.lstrip("/"), held)
+        else:
+            tree.link(path, held)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return partial(file_of, tree, path, facts)
+    return partial(Below(folder).file, name)

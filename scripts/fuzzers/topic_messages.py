@@ -16,7 +16,7 @@ _OF_TYPES: dict[Any, Any] = {
     Failure: Failure("algo-1", 7, "user", "user", "boom", 1, 0, at=1.5).to_wire(),
     Position: [*Position(0, "place", "is in read", "train.py:41")],
 }
-_TEXTS = ("algo-1", "10.0.0.1", "")
+_TEXTS = ("algo-1", "10.0.0.1", "", "{}")
 """What fits where only some texts do."""
 
 

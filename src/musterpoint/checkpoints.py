@@ -40,7 +40,7 @@ def latest(directory: str = "") -> str | None:
     directory = directory or _directory()
     if not directory or not os.path.isdir(directory):
         return None
-    look = look_at(directory, _world(), said=_said(directory))
+    look = look_at(os.path.realpath(directory), _world(), said=_said(directory))
     found = newest_of(units_of(look))
     if not found:
         return None

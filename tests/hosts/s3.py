@@ -82,8 +82,9 @@ class S3:
 class Faulty:
     """A proxy in front of ``port``. Each request of an object takes the next of :attr:`faults`; without one it passes.
 
-    ``503``; ``403``; ``reset`` (in the middle of the body); ``cut`` (the body ends early, politely); ``slow`` (32 KiB,
-    then a wait of a second); ``stall`` (half of the body, then nothing until :meth:`close`). ``always`` stands for all.
+    ``503``; ``403``; ``reset`` (in the middle of the body); ``cut`` (the body ends early, politely); ``lost`` and
+    ``half`` (it has no or half a body, and headers only that tell the length of that); ``slow`` (32 KiB, then a wait of
+    a second); ``stall`` (half of the body, then nothing until :meth:`close`). ``always`` stands for all.
     What is uploaded is read whole, but with ``reset`` and ``stall``, where half of it is; ``slow`` waits a second
     before it is passed on. ``on_list`` is called when a bucket was listed, before the answer is passed on.
     """
@@ -128,6 +129,8 @@ class Faulty:
         answer, body = self._ask(request, port, None)
         if "list-type" in request.path and self.on_list is not None:
             self.on_list()
+        if self._lost(request, answer, body, fault):
+            return
         self._head(request, answer, {})
         self._body(request, body, fault)
 
@@ -145,8 +148,22 @@ class Faulty:
             self.stalled.set()
             self._over.wait(1.0)
         answer, body = self._ask(request, port, data)
+        if self._lost(request, answer, body, fault):
+            return
         self._head(request, answer, {"Content-Length": str(len(body))})
         request.wfile.write(body)
+
+    def _lost(
+        self, request: http.server.BaseHTTPRequestHandler, answer: http.client.HTTPResponse, body: bytes, fault: str
+    ) -> bool:
+        if fault not in ("lost", "half"):
+            return False
+        part = body[: len(body) // 2 if fault == "half" else 0]
+        request.send_response(answer.status)
+        request.send_header("Content-Length", str(len(part)))
+        request.end_headers()
+        request.wfile.write(part)
+        return True
 
     def _next(self, request: http.server.BaseHTTPRequestHandler, what: str) -> str:
         fault = self.faults.pop(0) if self.faults else self.always

@@ -73,6 +73,22 @@ def test_faults_of_the_network_pass(
     assert tree(tmp_path / "train") == tree(source)
 
 
+@pytest.mark.parametrize("fault", ["lost", "half"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_answer_that_is_cut_off_is_asked_for_again(
+    tmp_path: Path, reach: Access, bucket: str, faulty: Faulty, fault: str, at: int
+) -> None:
+    """The libraries fail by whatever it lacks: the number of an upload in parts, a part's tag, an object's size."""
+    source, through = tmp_path / "source", reach._replace(endpoint=faulty.url)
+    source.mkdir()
+    (source / "file").write_bytes(os.urandom(17 << 20))
+    faulty.faults = [*[""] * at, fault]
+    send(str(source), f"s3://{bucket}/data", through)
+    faulty.faults = [*[""] * at, fault]
+    bring(Channel("train", f"s3://{bucket}/data/"), str(tmp_path / "train"), through)
+    assert not faulty.faults and tree(tmp_path / "train") == tree(source)
+
+
 def test_a_store_that_throttles(tmp_path: Path, reach: Access, bucket: str, faulty: Faulty) -> None:
     """It refuses all that is asked at once, for longer than the SDK tries again: the list, then the files."""
     source, said = tmp_path / "source", list[str]()

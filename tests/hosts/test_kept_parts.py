@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import time
 import zipfile
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 
 from fuzzers.checkpoints_of_hosts import Host, links_of_two
+from musterpoint.core.data.mover import Access
+from musterpoint.core.data.moves import Target, restore
+from musterpoint.core.data.places import Share
 
 
 @contextlib.contextmanager
@@ -201,3 +205,59 @@ def test_what_only_one_host_has_from_before_the_job_is_no_checkpoint(tmp_path: P
         assert hosts[place].hear("checkpoint-uploaded")
         finish(hosts[::-1])
         assert (hosts[0].kept["newest"], hosts[0].kept["problem"]) == ("", ""), hosts[0].said
+
+
+EVIL = ["checkpoint-1/state-0", 4, hashlib.sha256(b"EVIL").hexdigest(), "files/1/x/evil", 1, True, "", 0]
+LIES: dict[str, dict[str, Any]] = {
+    "texts": {"texts": {"checkpoint-1/state-0": "EVIL"}},
+    "a text of its kind": {"texts": {"latest": "checkpoint-1"}},
+    "a place": {"files": [[*EVIL[:4], 0, *EVIL[5:]]]},
+    "a key": {"files": [[*EVIL[:3], "files/0/x/evil", *EVIL[4:]]]},
+    "a key above": {"files": [[*EVIL[:3], "files/1/../0/x", *EVIL[4:]]]},
+    "a part's place": {"place": 0, "files": []},
+    "hosts": {"hosts": 1, "place": 0, "files": []},
+    "a name": {"name": "checkpoint-2"},
+    "no part": {"files": None},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_host_that_lies_about_its_part_is_named_and_changes_nothing(tmp_path: Path, lie: str) -> None:
+    """The first host's file is restored as it was saved, or nothing is."""
+    ours, (incoming, outgoing) = links_of_two()
+    (tmp_path / "host0").mkdir()
+    asked = {"place": 0, "directory": str(tmp_path / "host0"), "uri": str(tmp_path / "place"), "keep": 3}
+    leader = Host({**asked, "operations": 0, "below": ""}, *ours)
+    try:
+        leader.tell("begin")
+        assert leader.hear("begin")
+        save(tmp_path, 0)
+        assert leader.hear("checkpoint-uploaded")
+        its = b"of 1"
+        files = [["checkpoint-1/state-1", 4, hashlib.sha256(its).hexdigest(), "files/1/x/state-1", 1, False, "", 0]]
+        part: dict[str, Any] = {
+            "name": "checkpoint-1", "family": "checkpoint-#", "place": 1, "hosts": 2, "files": files, "needs": [],
+            "marked": False, "texts": {}, "attempt": 0, "found": False, **LIES[lie],
+        }  # fmt: skip
+        contents = {"files/1/x/state-1": its, "files/1/x/evil": b"EVIL", "parts/1/x.json": json.dumps(part).encode()}
+        for name, content in contents.items():
+            (tmp_path / "place" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "place" / name).write_bytes(content)
+        for what, about in (("PartKept", ["checkpoint-1", "parts/1/x.json"]), ("NoMoreParts", ["", False])):
+            os.write(outgoing, json.dumps([what, about]).encode() + b"\n")
+            assert leader.hear(what)
+        finish([leader])
+        assert leader.kept["newest"] == ("" if LIES[lie] else "checkpoint-1"), leader.said
+        assert leader.kept["problem"].startswith("b's part of checkpoint-1 is refused: ") is bool(LIES[lie])
+    finally:
+        leader.kill()
+        leader.end()
+        os.close(incoming)
+        os.close(outgoing)
+    for place in (0, 1):
+        target, directory = Target(str(tmp_path / "place"), "j"), tmp_path / f"restored{place}"
+        found = restore(target, str(directory), Access(os.environ), Share(place, 2), say=lambda _: None)
+        assert found.number == (not LIES[lie])
+        if found.number:
+            assert (directory / "checkpoint-1" / f"state-{place}").read_text() == f"of {place}"

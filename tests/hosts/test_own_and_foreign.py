@@ -16,7 +16,8 @@ from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
 from musterpoint.core.data.mover import Access
-from musterpoint.core.data.moves import Target, restore, send
+from musterpoint.core.data.moves import Target, bring, restore, send
+from musterpoint.core.data.places import Channel
 
 from .test_checkpoints import Job, awaited
 
@@ -117,8 +118,10 @@ def test_the_last_start_owns_the_place(job: Job, tmp_path: Path) -> None:
     assert not code and "from 3" in out, err
 
 
-def manifest(path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | None = None, link: str = "") -> bytes:
-    entry = [path, 4, hashlib.sha256(b"evil").hexdigest(), key, 0, True, link]
+def manifest(
+    path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | None = None, link: str = "", place: int = 0
+) -> bytes:
+    entry = [path, 4, hashlib.sha256(b"evil").hexdigest(), key, place, True, link]
     part = {
         "name": "a", "family": "a", "place": 0, "hosts": 1, "files": [entry], "needs": [], "marked": False,
         "texts": texts or {}, "attempt": 0, "found": False,
@@ -133,7 +136,9 @@ def manifest(path: str = "a", key: str = "files/0/x/a", texts: dict[str, str] | 
     [
         {"path": "../evil"}, {"path": "/tmp/evil"}, {"path": "a//b"}, {"path": ".muster-ck/own"}, {"path": "a\0b"},
         {"key": "../../victim"}, {"key": "files/../../victim"}, {"key": "manifests/000000000001.json"},
-        {"texts": {"../evil": "x"}}, {"link": "../victim"}, {"link": "/etc/passwd"}, {"path": "x" * 300},
+        {"key": "files/1/x/a"}, {"key": "files/0"}, {"place": 1}, {"texts": {"a": "evil"}},
+        {"texts": {"latest": "evil"}}, {"texts": {"../evil": "x"}},
+        {"link": "../victim"}, {"link": "/etc/passwd"}, {"path": "x" * 300},
     ],
 )  # fmt: skip
 def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, evil: dict[str, Any]) -> None:
@@ -152,6 +157,24 @@ def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, evil: dict[str, An
     (place / "manifests" / "000000000001.json").write_bytes(manifest())
     restore(Target(str(place), "j"), str(directory), ACCESS, say=lambda _: None)
     assert (directory / "a").read_bytes() == b"evil"
+
+
+def test_notes_beside_a_directory_follow_no_link(tmp_path: Path) -> None:
+    """Anybody may have made one in a folder that users share."""
+    place, directory, victim = tmp_path / "place", tmp_path / "shared" / "ck", tmp_path / "victim"
+    for folder in (place / "manifests", place / "files/0/x", directory, victim / "parts", victim / "said"):
+        folder.mkdir(parents=True)
+    (place / "files/0/x/a").write_bytes(b"evil")
+    (place / "manifests" / "000000000001.json").write_bytes(manifest())
+    for name in ("own", "record", "parts/precious", "said/paths"):
+        (victim / name).write_text("mine")
+    for name in ("ck", "train"):
+        (directory.parent / f".muster-{name}").symlink_to(victim)
+    before = {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()}
+    restore(Target(str(place), "j"), str(directory), ACCESS, say=lambda _: None)
+    bring(Channel("train", str(place / "files")), str(directory.parent / "train"), ACCESS, say=lambda _: None)
+    assert (directory / "a").read_bytes() == (directory.parent / "train/0/x/a").read_bytes() == b"evil"
+    assert {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()} == before
 
 
 SENDS = """

@@ -1,8 +1,12 @@
-"""A name that others made becomes a path by :mod:`musterpoint.base.below` and by nothing else.
+"""A name that others made becomes a path by :mod:`musterpoint.base.below` and by nothing else, and by it alone a
+program opens what a job has written.
 
 Such a name is an object's key, an entry of a manifest, a member of an archive, a line of a record. The test knows no
 types: it finds every place that joins a path with anything but words of the program itself, numbers, and names that the
 same function has just got from the disk. Each of the others stands in a list, with the reason why its names are safe.
+
+So does each place of our programs that opens anything by its path: a job may put a link in the place of any folder of
+its own, whatever was looked at before.
 """
 
 from __future__ import annotations
@@ -54,25 +58,24 @@ ALLOWED = {
     "embedded/programs/checkpoint_keeper.py": {
         "Keeper._upload": KEY,
         "Keeper._transfer": KEY,
+        "_held": "a number as text",
         "Keeper._on_uploaded": KEY,
     },
     "embedded/programs/checkpoint_kinds.py": {"units_of": NAMES},
-    "embedded/programs/checkpoint_look.py": {"join": NAMES, "look_at": DISK},
+    "embedded/programs/checkpoint_look.py": {"join": NAMES},
+    "embedded/programs/checkpoint_manifest.py": {"Entry.check": KEY},
     "embedded/programs/checkpoint_restore.py": {
-        "write_owned": DISK,
-        "_bring": "a number; and a list of names, which is only compared with names of the disk",
-        "_move_away": DISK,
+        "_bring": "a number; and a list of names, which is only compared with names of the disk"
     },
     "embedded/programs/file_changes.py": {"DirectoryWatch._read": DISK},
-    "embedded/programs/mover.py": {"listed": KEY, "_files_of": DISK, "_left_out": KEY, "pack.member": DISK},
+    "embedded/programs/mover.py": {"listed": KEY, "_files_of": DISK, "pack": KEY},
     "embedded/programs/transfer.py": {
         "place_below": KEY,
         "DirectoryStore._inside": DISK,
         "DirectoryStore._new": "numbers",
     },
     "embedded/programs/transfer_s3.py": {"S3Store.explain": KEY},
-    "embedded/programs/uploader.py": {"Uploader._listing": DISK},
-    "local/results.py": {"describe": KEY, "write_archives": "words of the program's own", "_files": DISK},
+    "local/results.py": {"describe": KEY, "write_archives": "words of the program's own"},
     "serve/api.py": {"ControlClient.ask": KEY, "module": "paths of the caller's own"},
     "serve/dispatch.py": {"_signed": KEY},
     "serve/job_run.py": {"Relay.__init__": KEY},
@@ -93,6 +96,39 @@ ALLOWED = {
     "serve/state.py": {"key_of": KEY},
     "serve/training_job.py": {"TrainingJob._once": "a number"},
     "serve/training_request.py": {"output_uri": KEY},
+}
+
+
+OURS = "a file of our own: among notes, of a request, or one that this program has just made"
+STORE = "a place of a store, which the user named"
+KERNEL = "what the kernel tells, or gives"
+NAMES_ONLY = "nothing is read: folders are watched, by the names of what changes"
+OPENS = {
+    "checkpoint_restore": {"_bring": OURS, "sha256_of": OURS},
+    "checkpoint_sights": {"Sights._read": OURS, "Sights._write": OURS},
+    "file_changes": {"DirectoryWatch._add": NAMES_ONLY},
+    "mover": {"_opened": OURS, "pack": OURS},
+    "native_calls": {"Tracer._read": KERNEL, "code_of": KERNEL, "runs": KERNEL},
+    "pid1_tracer": {"Tracer._is_ours": KERNEL, "Tracer.seize": KERNEL},
+    "process_files": {"answers_of": OURS, "children_of": KERNEL, "poke": KERNEL, "read": KERNEL},
+    "process_stacks": {"Question._ask": OURS, "spent": KERNEL, "written": OURS},
+    "ray_node": {"tail": "a log of Ray's, which is printed", "write_agent_port": OURS},
+    "results": {"write_archives": OURS},
+    "registry": {"Texts._write": OURS, "Texts.hold": OURS},
+    "ssh_session": {"main": OURS},
+    "stack_sampler": {"_Flight._ask_thread": OURS, "_Flight.look": OURS, "_Returns.call": KERNEL, "main": OURS},
+    "transfer": {
+        "DirectoryStore._inside": STORE,
+        "DirectoryStore.get": STORE,
+        "DirectoryStore.open": STORE,
+        "DirectoryStore.put": STORE,
+        "DirectoryStore.write": STORE,
+        "FsspecStore.put": "the descriptor of an open file",
+        "Record.__init__": OURS,
+        "_copy": OURS,
+        "_placed": STORE,
+    },
+    "work_done": {"native_threads": KERNEL, "turns_of": KERNEL},
 }
 
 
@@ -172,6 +208,90 @@ def _from_disk(node: ast.AST) -> Iterator[str]:
             if isinstance(each, ast.Name):
                 yield each.id
                 yield f"{each.id}.name"
+
+
+READERS = (
+    "open", "io.open", "io.open_code", "io.FileIO", "os.open", "os.scandir", "os.listdir", "os.walk", "os.fwalk",
+    "os.link", "os.sendfile", "glob.glob", "glob.iglob", "shutil.copy", "shutil.copy2", "shutil.copyfile",
+    "shutil.copytree", "shutil.move", "shutil.make_archive", "tarfile.open", "tarfile.TarFile", "zipfile.ZipFile",
+    "gzip.open", "bz2.open", "lzma.open", "mmap.mmap",
+)  # fmt: skip
+"""Calls that take a path, and open it or what is in it."""
+METHODS = ("read_text", "read_bytes", "iterdir", "rglob", "put_file", "upload_file")
+"""Methods of libraries that do so; so does a tar file's ``add``."""
+DESCRIPTORS = ("os.dup(", "self.open(")
+"""Begins what is a descriptor, and no path."""
+
+
+def opens(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The functions that open something by its path, and the lines."""
+    for function, body in _functions(tree, "module"):
+        for node in body:
+            if not isinstance(node, ast.Call):
+                if isinstance(node, (ast.Import, ast.ImportFrom)) and _hides_a_reader(node):
+                    yield function, node.lineno
+                continue
+            called = ast.unparse(node.func)
+            first = ast.unparse(node.args[0]) if node.args else ""
+            is_tar = called.endswith(".add") and any(each.arg == "arcname" for each in node.keywords)
+            is_method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
+            if (called in READERS or is_method or is_tar) and not first.startswith(DESCRIPTORS):
+                yield function, node.lineno
+
+
+def _hides_a_reader(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether a reader gets another name by an import."""
+    if isinstance(node, ast.ImportFrom):
+        return any(f"{node.module}.{each.name}" in READERS for each in node.names)
+    return any(each.asname and f"{each.name}." in " ".join(READERS) for each in node.names)
+
+
+def test_a_program_opens_what_a_job_has_written_below_a_descriptor() -> None:
+    wrong, found = [], dict[str, set[str]]()
+    for path in sorted([*(SOURCE / "embedded" / "programs").glob("*.py"), *(SOURCE / each for each in ALSO)]):
+        for function, line in opens(ast.parse(path.read_text(encoding="utf-8"))):
+            found.setdefault(path.stem, set()).add(function)
+            if function not in OPENS.get(path.stem, {}):
+                wrong.append(f"{path.name}:{line}: {function}")
+    assert not wrong, f"use musterpoint.base.below, or say in OPENS why a job can't have written it: {wrong}"
+    gone = [f"{name}: {function}" for name in OPENS for function in OPENS[name] if function not in found.get(name, ())]
+    assert not gone, f"nothing is opened there any more: {gone}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(path, 'rb')",
+        "open(below(root, name))",
+        "open(tree.path(name), 'rb')",
+        "os.open(path, os.O_RDONLY | os.O_NOFOLLOW)",
+        "os.open(os.path.realpath(path), 0)",
+        "list(os.walk(directory))",
+        "os.scandir(os.path.join(root, folder))",
+        "os.link(os.path.realpath(source), link)",
+        "archive.add(os.path.join(root, name), arcname=name)",
+        "tarfile.open(path)",
+        "shutil.copyfile(path, other)",
+        "Path(path).read_bytes()",
+        "filesystem.put_file(path, name)",
+    ],
+)
+def test_an_open_by_path_is_found(text: str) -> None:
+    assert list(opens(ast.parse(f"class A:\n    def put(self, directory, name):\n        return {text}"))) == [
+        ("A.put", 3)
+    ]
+
+
+@pytest.mark.parametrize("text", ["from os import open", "from shutil import copyfile as c", "import os as o"])
+def test_another_name_of_a_reader_is_found(text: str) -> None:
+    assert list(opens(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["tree.open(name)", "tree.file(name)", "tree.walk()", "open(os.dup(fd), 'rb')", "names.add(x)"]
+)
+def test_an_open_below_a_descriptor_is_fine(text: str) -> None:
+    assert not list(opens(ast.parse(text)))
 
 
 def test_no_other_join_makes_a_path_of_a_foreign_name() -> None:

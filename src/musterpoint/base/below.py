@@ -6,14 +6,17 @@ Python without musterpoint, as a part of its programs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from typing import Any, BinaryIO, Iterator
 
 RESERVED = ".muster-"
 """Begins the names of musterpoint's own files and folders; no name that others made may have such a part."""
 LONGEST_NAME, LONGEST_PATH = 255, 4000
 """Bytes of a part of a name, and of all of it."""
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -69,21 +72,82 @@ def link_target(name: str, target: str) -> str:
     return end
 
 
-def leads_out(link: str, root: str) -> bool:
-    """Whether ``link`` leads out of the directory ``root``, whatever other links are on its way."""
-    top = os.path.realpath(root)
-    return os.path.commonpath((top, os.path.realpath(link))) != top
+def notes_of(directory: str, make: bool = False) -> str:
+    """The folder of musterpoint's own files about ``directory``, in the same file system. ``make``: it is made, for
+    this user alone.
 
+    It is beside it, since a program may look whether there is anything in it; inside of it where it is a mount, where
+    nothing can be made beside it, or where a folder of that name isn't this user's alone, as in a directory that users
+    share.
 
-def notes_of(directory: str) -> str:
-    """The folder of musterpoint's own files about ``directory``, in the same file system.
-
-    It is beside it, since a program may look whether there is anything in it; inside of it where it is a mount, or
-    nothing can be made beside it.
+    Raises:
+        OSError: it can't be made.
     """
-    above, name = os.path.split(os.path.realpath(directory))
-    inside = os.path.ismount(directory) or not os.access(above, os.W_OK | os.X_OK)
-    return os.path.join(directory, f"{RESERVED}part") if inside else os.path.join(above, f"{RESERVED}{name}")
+    try:
+        fd = os.open(directory, _PLACE)
+    except OSError:
+        above, name = os.path.split(os.path.realpath(directory))
+        return os.path.join(above, f"{RESERVED}{name}")
+    try:
+        return _beside(directory, fd, make) or _inside(directory, fd, make)
+    finally:
+        os.close(fd)
+
+
+def _beside(directory: str, fd: int, make: bool) -> str:
+    """The folder beside the open ``directory``; empty: there can be none."""
+    path = _path_of(fd) or os.path.realpath(directory)
+    above, name = os.path.split(path)
+    folder = os.open("..", _PLACE, dir_fd=fd)
+    try:
+        here, there = os.fstat(fd), os.fstat(folder)
+        if here.st_dev != there.st_dev or not name or not os.path.samestat(here, os.stat(name, dir_fd=folder)):
+            return ""
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+            return ""
+        name = f"{RESERVED}{name}"
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+        return os.path.join(above, name) if _is_ours(name, folder, make) else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(folder)
+
+
+def _is_ours(name: str, folder: int, make: bool) -> bool:
+    """Whether the notes ``name`` in a folder are this user's alone, or not there yet."""
+    try:
+        facts = os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return not make
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        return False
+    if make and facts.st_mode & 0o077:  # an earlier version let others read it
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            os.fchmod(fd, 0o700)
+        finally:
+            os.close(fd)
+    return True
+
+
+def _inside(directory: str, fd: int, make: bool) -> str:
+    name = f"{RESERVED}part"
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=fd)
+        os.close(os.open(name, _FOLDER, dir_fd=fd))  # a link isn't followed
+    return os.path.join(directory, name)
+
+
+def _path_of(fd: int) -> str:
+    """The path of an open folder, whatever has been renamed meanwhile; empty: the system doesn't tell."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
 
 
 class Below:
@@ -95,8 +159,50 @@ class Below:
     def __init__(self, root: str) -> None:
         self.root = root
 
+    def open_root(self) -> int:
+        """A descriptor of ``root``."""
+        return os.open(self.root, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
+
     def path(self, name: str) -> str:
         return below(self.root, name)
+
+    def listing(self, folder: str = "") -> list[tuple[str, os.stat_result]]:
+        """The names below the root of what is in a folder, in their order, with facts; those of a link are its own."""
+        found = []
+        with _Opened(self, f"{folder}/-" if folder else "-") as (fd, _), os.scandir(fd) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    found.append((name, entry.stat(follow_symlinks=False)))
+        return sorted(found, key=lambda each: each[0])
+
+    def walk(self, folder: str = "", private: str = RESERVED) -> Iterator[tuple[str, os.stat_result]]:
+        """All that is below a folder, each folder before what is in it. What is musterpoint's own is left out, as are
+        folders whose names begin with ``private``.
+        """
+        try:
+            found = self.listing(folder)
+        except (OSError, ForeignName):  # removed meanwhile, a link now, too deep, or closed to us
+            return
+        for name, facts in found:
+            last, is_folder = os.path.basename(name), stat.S_ISDIR(facts.st_mode)
+            if last.startswith(RESERVED) or (is_folder and last.startswith(private)):
+                continue
+            yield name, facts
+            if is_folder:
+                yield from self.walk(name, private)
+
+    def real(self, name: str) -> str:
+        """The name of what is at ``name`` where links are followed: to be opened by, as no link is followed then. ``.``
+        is the directory itself.
+
+        Raises:
+            ForeignName: it leads out of the directory.
+        """
+        end = os.path.relpath(os.path.realpath(self.path(name)), os.path.realpath(self.root))
+        if end.split("/")[0] == "..":
+            raise ForeignName(f"{name!r} leads out of the directory")
+        return end
 
     def facts(self, name: str) -> os.stat_result | None:
         """The facts of a file, of a link its own; None: there is nothing."""
@@ -112,17 +218,49 @@ class Below:
         return facts is not None and stat.S_ISDIR(facts.st_mode)
 
     def open(self, name: str) -> int:
-        """A descriptor that reads the file."""
+        """A descriptor that reads the regular file."""
         with _Opened(self, name) as (folder, leaf):
-            return os.open(leaf, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            if not stat.S_ISREG(os.lstat(leaf, dir_fd=folder).st_mode):  # opening a device may do something
+                raise OSError(errno.EINVAL, "it is no regular file", self.path(name))
+            fd = os.open(leaf, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "it is no regular file any more", self.path(name))
+        return fd
+
+    def file(self, name: str) -> BinaryIO:
+        """The regular file, to be read."""
+        return open(self.open(name), "rb")
 
     def read(self, name: str, most: int) -> bytes | None:
         """The first ``most`` bytes of a regular file; None: there is none."""
         facts = self.facts(name)
         if facts is None or not stat.S_ISREG(facts.st_mode):
             return None
-        with open(self.open(name), "rb") as file:
+        with self.file(name) as file:
             return file.read(most)
+
+    def link(self, name: str, path: str) -> None:
+        """Gives a file another name, at ``path`` in the same file system."""
+        with _Opened(self, name) as (folder, leaf):
+            os.link(leaf, path, src_dir_fd=folder, follow_symlinks=False)
+
+    def pack(self, name: str, archive: Any, member: str, target: str = "") -> None:
+        """Puts a file, folder or link into a tar archive as ``member``. ``target``: the link's there, else its own."""
+        facts = self.facts(name)
+        if facts is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path(name))
+        if stat.S_ISREG(facts.st_mode):
+            with self.file(name) as file:
+                archive.addfile(archive.gettarinfo(arcname=member, fileobj=file), file)
+            return
+        info = archive.tarinfo(member)
+        info.mode, info.mtime = stat.S_IMODE(facts.st_mode), int(facts.st_mtime)
+        info.uid, info.gid = facts.st_uid, facts.st_gid
+        info.type, info.linkname = b"5", ""  # a folder, as tar has it
+        if stat.S_ISLNK(facts.st_mode):
+            info.type, info.linkname = b"2", target or self.target(name) or ""
+        archive.addfile(info)
 
     def target(self, name: str) -> str | None:
         """The target of a link; None: there is no link."""
@@ -156,21 +294,46 @@ class Below:
         except (FileNotFoundError, NotADirectoryError):
             pass
 
+    def remove_folder(self, name: str) -> None:
+        """Removes an empty folder."""
+        with _Opened(self, name) as (folder, leaf):
+            os.rmdir(leaf, dir_fd=folder)
+
+
+class Tree(Below):
+    """What a job writes. ``root`` is a real path, as it was before the job: no link on the way to it is followed, so
+    that a folder which the job makes one of is none any more.
+    """
+
+    def open_root(self) -> int:
+        fd = os.open("/", _PLACE)
+        for part in filter(None, self.root.split("/")):
+            above = fd
+            try:
+                fd = os.open(part, _PLACE | getattr(os, "O_NOFOLLOW", 0), dir_fd=above)
+            finally:
+                os.close(above)
+        try:
+            return os.open(".", _FOLDER, dir_fd=fd)
+        finally:
+            os.close(fd)
+
 
 class _Opened:
     """The folder in which a name is, as a descriptor, and the name's last part."""
 
     def __init__(self, below: Below, name: str, make: bool = False) -> None:
-        self._root, self._parts, self._make, self._fd = below.root, parts_of(name), make, -1
+        self._below, self._parts, self._make, self._fd = below, parts_of(name), make, -1
 
     def __enter__(self) -> tuple[int, str]:
         *folders, leaf = self._parts
+        root = self._below.root
         if self._make:
-            os.makedirs(self._root, exist_ok=True)
-        self._fd = os.open(self._root, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
+            os.makedirs(root, exist_ok=True)
+        self._fd = self._below.open_root()
         try:
             for at, part in enumerate(folders):
-                self._enter(part, os.path.join(self._root, *folders[: at + 1]))
+                self._enter(part, os.path.join(root, *folders[: at + 1]))
         except BaseException:
             os.close(self._fd)
             raise

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import filecmp
 import json
 import os
 import re
+import stat
 import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, below
+from musterpoint.base.below import Below, Tree
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
@@ -29,6 +29,8 @@ FinalStatus = Literal["Completed", "Failed", "Stopped"]
 Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
 
 REASON_LENGTH = 1024
+PIECE = 1 << 20
+"""Bytes of files that are compared at a time."""
 
 
 class HostEnd(NamedTuple):
@@ -196,7 +198,7 @@ def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
 
 def has_model(layout: Layout, hosts: tuple[str, ...]) -> bool:
     """Whether a host has left anything for the model's archive."""
-    return any(True for host in hosts for _ in _files(layout.tree(host), ARTIFACTS["model.tar.gz"]))
+    return any(True for host in hosts for _ in _files(_tree(layout, host), ARTIFACTS["model.tar.gz"]))
 
 
 def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
@@ -204,18 +206,19 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
     warnings = []
     for name, directory in ARTIFACTS.items():
         path = layout.artifact(name)
-        kept: dict[str, tuple[str, str]] = {}
+        kept: dict[str, tuple[str, Tree]] = {}
         try:
             with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
                 for host in hosts:
-                    tree = Below(layout.tree(host))
+                    tree = _tree(layout, host)
                     if tree.facts(directory) is not None and not tree.is_folder(directory):
                         warnings.append(f"{name}: {directory} of {host} is left out: it is no folder any more")
-                    for member, file in _files(layout.tree(host), directory):
+                    for file, _ in _files(tree, directory):
+                        member = file.removeprefix(f"{directory}/")
                         if member not in kept:
-                            kept[member] = (host, file)
-                            warnings += _add(tar, name, host, member, file)
-                        elif not _same(kept[member][1], file):
+                            kept[member] = (host, tree)
+                            warnings += _add(tar, name, host, member, tree, file)
+                        elif not _same(kept[member][1], tree, file):
                             one = kept[member][0]
                             warnings.append(
                                 f"{name}: {one} and {host} both left {member}, and not the same; kept {one}'s"
@@ -229,10 +232,10 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
     return warnings
 
 
-def _add(tar: tarfile.TarFile, name: str, host: str, member: str, file: str) -> list[str]:
+def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
     """Puts ``file`` into the archive; a sentence where it can't be read. An OSError: the archive can't be written."""
     try:
-        tar.add(file, member, recursive=False)
+        tree.pack(file, tar, member)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
@@ -257,28 +260,33 @@ def write_timeline(
     return write_file(directory, TIMELINE, f"[\n{text}\n]\n".encode())
 
 
-def _files(tree: str, name: str) -> Iterator[tuple[str, str]]:
-    """Every directory, file and link below the folder ``name`` of a host's tree: its name in the archive, and its path.
-    What a host has put in the folder's place isn't followed.
+def _tree(layout: Layout, host: str) -> Tree:
+    return Tree(os.path.realpath(layout.tree(host)))
+
+
+def _files(tree: Tree, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every folder, file and link below a ``folder`` of a host's tree. What a host has put in the folder's place isn't
+    followed.
     """
-    directory = below(tree, name)
-    if not Below(tree).is_folder(name):
-        return
-    for parent, directories, files in os.walk(directory):
-        directories.sort()
-        for name in sorted(directories + files):
-            path = os.path.join(parent, name)
-            if os.path.isdir(path) or os.path.isfile(path) or os.path.islink(path):
-                yield os.path.relpath(path, directory), path
+    for file, facts in tree.walk(folder):
+        if stat.S_ISDIR(facts.st_mode) or stat.S_ISREG(facts.st_mode) or stat.S_ISLNK(facts.st_mode):
+            yield file, facts
 
 
-def _same(one: str, other: str) -> bool:
-    if os.path.isdir(one) and os.path.isdir(other):
+def _same(one: Tree, other: Tree, file: str) -> bool:
+    """Whether two hosts have left the same: a folder, a link to the same, or a file with the same content."""
+    if one.is_folder(file) and other.is_folder(file):
         return True
+    if (target := one.target(file)) is not None:
+        return other.target(file) == target
     try:
-        return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
+        with one.file(file) as first, other.file(file) as second:
+            while (piece := first.read(PIECE)) == second.read(PIECE):
+                if not piece:
+                    return True
     except OSError:
-        return False
+        pass
+    return False
 
 
 def _json(layout: Layout, host: str, name: str) -> Any:

@@ -68,7 +68,7 @@ class Transfers:
         """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
         followed: it leads to this machine's files, not to the job's.
         """
-        folder = below(place, name)
+        folder = below(os.path.realpath(place), name)
         if not Below(place).is_folder(name):
             print(f"{name} below /opt/ml isn't sent to {uri}: the job has no folder there any more", flush=True)
         elif moves.has_files(folder):

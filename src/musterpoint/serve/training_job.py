@@ -271,7 +271,7 @@ class Checkpoints:
         """Puts what there is into the host's tree at ``place``, and begins to send what changes there."""
         if not self._uri:
             return
-        folder = below(place, requested.in_tree(requested.checkpoint_path(self._request)))
+        folder = below(os.path.realpath(place), requested.in_tree(requested.checkpoint_path(self._request)))
         os.makedirs(folder, exist_ok=True)
         self._transfers.bring_if_any(Channel("checkpoints", self._uri), folder)
         access = self._transfers.access

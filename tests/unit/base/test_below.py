@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from pathlib import Path
+from typing import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterpoint.base.below import Below, ForeignName, below, link_target
+from musterpoint.base.below import Below, ForeignName, Tree, below, link_target, notes_of
 
 from ...examples import examples
 
@@ -66,3 +69,100 @@ def test_a_folder_that_another_host_of_the_disk_removes_is_made_again(
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
         Below(str(tmp_path / "root")).put(str(tmp_path / "gone"), "checkpoint-1/a.bin")
+
+
+def test_notes_are_beside_the_directory_and_this_users_alone(tmp_path: Path) -> None:
+    directory, beside = tmp_path / "ck", tmp_path / ".muster-ck"
+    directory.mkdir()
+    (tmp_path / "link").symlink_to(directory)
+    assert notes_of(str(directory)) == str(beside) and not beside.exists()
+    for mode in (None, 0o755):  # an earlier version let others read them
+        if mode is not None:
+            beside.chmod(mode)
+        assert notes_of(str(tmp_path / "link"), make=True) == str(beside)
+        assert beside.stat().st_mode & 0o777 == 0o700 and not list(directory.iterdir())
+
+
+@pytest.mark.parametrize("theirs", ["link", "file", "others may write", "another user"])
+def test_notes_that_others_have_made_are_left_alone(tmp_path: Path, theirs: str) -> None:
+    """As in /tmp, where everybody may make a folder of that name first."""
+    directory, beside, victim = tmp_path / "ck", tmp_path / ".muster-ck", tmp_path / "victim"
+    directory.mkdir()
+    victim.mkdir()
+    (victim / "precious").write_text("mine")
+    if theirs == "link":
+        beside.symlink_to(victim)
+    elif theirs == "file":
+        beside.touch()
+    else:
+        beside.mkdir()
+        if theirs == "another user":
+            if os.geteuid():
+                pytest.skip("only root can make a folder of another user")
+            os.chown(beside, 65534, 65534)
+        beside.chmod(0o777 if theirs == "others may write" else 0o700)
+    inside = str(directory / ".muster-part")
+    for make in (False, True):
+        assert notes_of(str(directory), make) == inside
+    assert os.stat(inside).st_mode & 0o777 == 0o700
+    assert (victim / "precious").read_text() == "mine" and os.listdir(victim) == ["precious"]
+
+
+def test_notes_inside_follow_no_link(tmp_path: Path) -> None:
+    directory = tmp_path / "ck"
+    directory.mkdir()
+    (tmp_path / ".muster-ck").touch()
+    (directory / ".muster-part").symlink_to(tmp_path)
+    with pytest.raises(OSError):
+        notes_of(str(directory), make=True)
+
+
+def swapped(path: Path, to: Path) -> None:
+    """What a job does: a link takes the place of a folder of its own, or of a file."""
+    path.rename(path.with_name(f"{path.name}-before"))
+    path.symlink_to(to)
+
+
+SWAPS: dict[str, Callable[[Path, Path], None]] = {
+    "the folder": lambda root, machine: swapped(root / "sub", machine / "sub"),
+    "the root": lambda root, machine: swapped(root, machine),
+    "the folder above": lambda root, machine: swapped(root.parent, machine.parent),
+    "the file": lambda root, machine: swapped(root / "sub" / "a", machine / "sub" / "a"),
+    "a pipe": lambda root, machine: (os.unlink(root / "sub" / "a"), os.mkfifo(root / "sub" / "a"))[0],
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_nothing_is_read_through_a_link_that_a_job_has_made_meanwhile(tmp_path: Path, swap: str) -> None:
+    root, machine = tmp_path / "job" / "ck", tmp_path / "machine" / "ck"
+    for folder, text in ((root, "job's"), (machine, "machine's")):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "a").write_text(text)
+    (root / "link").symlink_to("sub/a")
+    tree = Tree(str(root))
+    names = [tree.real(name) for name in ("sub/a", "link")]
+    assert names == ["sub/a", "sub/a"] and tree.read("sub/a", 9) == b"job's"
+    SWAPS[swap](root, machine)
+    for name in names:
+        with pytest.raises(OSError):
+            tree.file(name)
+    found = dict(tree.walk()).get("sub/a")
+    assert found is None or not stat.S_ISREG(found.st_mode)
+    with contextlib.suppress(OSError):
+        tree.link("sub/a", str(tmp_path / "held"))
+    with pytest.raises(OSError):
+        Below(str(tmp_path)).file("held")
+
+
+def test_a_tree_walks_without_links_and_our_own(tmp_path: Path) -> None:
+    for name in ("a/b/c", "a/.muster-part/record", ".tmp.1/x", ".tmp.file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "a" / "up").symlink_to("..")
+    tree = Tree(str(tmp_path))
+    assert [name for name, _ in tree.walk()] == [".tmp.1", ".tmp.1/x", ".tmp.file", "a", "a/b", "a/b/c", "a/up"]
+    assert [name for name, _ in tree.walk(private=".tmp.")] == [".tmp.file", "a", "a/b", "a/b/c", "a/up"]
+    assert tree.real("a/up") == "."
+    (tmp_path / "out").symlink_to("/etc/hostname")
+    with pytest.raises(ForeignName):
+        tree.real("out")

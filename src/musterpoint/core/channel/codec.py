@@ -37,7 +37,7 @@ def unpack(message: type[Any], fields: dict[str, Any]) -> Any:
     """The message in ``fields``, a JSON object.
 
     Raises:
-        WireError: a field is missing, has another type, or isn't within its bounds.
+        WireError: a field is missing, has another type, isn't within its bounds, or is unknown.
     """
     found = []
     for name, decode in _decoders(message):
@@ -47,6 +47,8 @@ def unpack(message: type[Any], fields: dict[str, Any]) -> Any:
             found.append(decode(fields[name]))
         except ValueError as error:
             raise wire.WireError(f"a message {kind_of(message)!r} whose {name!r} is {error}") from None
+    if unknown := fields.keys() - {*message._fields, "t"}:
+        raise wire.WireError(f"a message {kind_of(message)!r} whose {printable(min(unknown), 80)!r} is unknown")
     return message(*found)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Collection, cast
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
 from musterpoint.base.loop import Timer
+from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.clocks import ClockDifference
 from musterpoint.core.channel.connection_log import Sampler
@@ -210,7 +211,13 @@ class LeaderChannel(EventQueue):
             self._gone(member, "it reached its roll call's deadline just before the roster came")
         elif kind in FROM_WORKERS:
             topic, message_type = FROM_WORKERS[kind]
-            self._halves[topic.name].hear(member.name, codec.unpack(message_type, message))
+            half = self._halves[topic.name]
+            try:
+                half.hear(member.name, codec.unpack(message_type, message))
+            except wire.WireError as error:
+                if not half.is_owed:
+                    raise
+                self._gone(member, printable(f"it sent {error}", 200))
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 

@@ -162,15 +162,15 @@ PeerEvent = Union[
 
 
 class Report(NamedTuple):
-    """``text``: what a host reported in a consultation. ``at``: when that came, by the leader's clock (Unix time)."""
+    """``said``: a host's message in a consultation. ``at``: when that came, by the leader's clock (Unix time)."""
 
-    text: str
+    said: Any
     at: float
 
 
-Decide = Callable[[dict[str, Report]], str]
-"""Makes the leader's answer from the reports of all hosts that are still here, by name."""
-OnAnswer = Callable[[Union[str, None]], None]
+Decide = Callable[[dict[str, Report]], Any]
+"""Makes the leader's answer, a message, from the reports of all hosts that are still here, by name."""
+OnAnswer = Callable[[Any], None]
 """Gets the answer; None: the leader is lost, so there will be none."""
 
 

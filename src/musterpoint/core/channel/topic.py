@@ -97,6 +97,9 @@ class WorkerSide(Protocol):
 class LeaderHalf:
     """Its methods are called when something happens; all of them may be left as they are."""
 
+    is_owed = False
+    """Whether what a host says is waited for however long: a host whose message is refused is lost then."""
+
     def __init__(self, side: LeaderSide) -> None:
         self._side = side
         self.begin()

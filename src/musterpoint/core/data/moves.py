@@ -153,7 +153,8 @@ def send(
     run: Run = run_here,
 ) -> Moved:
     """Sends all files below ``directory`` to ``uri``; with ``archive``, such as ``model.tar.gz``, as one archive of
-    that name. ``seconds``: how long it may take (None: as long as it needs).
+    that name. No link on the way to ``directory`` is followed: it is a real path. ``seconds``: how long it may take
+    (None: as long as it needs).
 
     Raises:
         FetchError: not everything got there.
@@ -172,7 +173,7 @@ def send_file(path: str, uri: str, access: Access, say: Say = print, run: Run = 
         FetchError: it didn't get there.
     """
     directory, name = os.path.split(path)
-    request = {"directory": directory, "uri": uri, "names": [name], "archive": "", "seconds": None}
+    request = {"directory": os.path.realpath(directory), "uri": uri, "names": [name], "archive": "", "seconds": None}
     return _sent(f"upload of {path}", request, access, say, run)
 
 

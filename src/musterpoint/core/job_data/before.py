@@ -1,22 +1,22 @@
 """Before the ranks: channels are brought, and the newest whole checkpoint; no host starts before all have theirs."""
 
-import json
 import os
-from typing import Any, Callable, Mapping
+from functools import partial
+from typing import Callable, Mapping, get_args
 
 from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.base.failure import Failure
-from musterpoint.core.channel.peers import JobFailed, Peers, Report, StopAll
-from musterpoint.core.channel.topics import consultations
-from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.channel.peers import JobFailed, Peers, StopAll
+from musterpoint.core.channel.topics import data_points
+from musterpoint.core.channel.topics.data_points import About, DataHere, DataThere
+from musterpoint.core.data.mover import Access, NotMoved, Say
 from musterpoint.core.data.moves import Target, bring, restore
 from musterpoint.core.job_data.plan import DataPlan
 from musterpoint.core.outputs.beside import run
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 
-POINT = "data"
-POINTS = ("new", "there", "agreed", "over")
+POINTS: tuple[About, ...] = get_args(About)
 """Where hosts wait for each other before an attempt, in this order."""
 MARK = ".muster-first-host"
 """A file by which the other hosts see whether their checkpoints' directory is the first one's."""
@@ -37,12 +37,14 @@ class Bringing:
 
     Every host begins an attempt with one and the same checkpoint: the files that are here, where all hosts have been
     here in the attempt before; else the manifest that they agree on. ``session`` is the job's, the same on all hosts;
-    ``host``: this one's name.
+    ``claims``: this host's name where it leads the job, and so claims the place for this start; else empty.
     """
 
-    def __init__(self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access, session: str, host: str) -> None:
+    def __init__(
+        self, runtime: Runtime, peers: Peers, plan: DataPlan, access: Access, session: str, claims: str
+    ) -> None:
         self._runtime, self._peers, self._plan, self._access = runtime, peers, plan, access
-        self._session, self._host = session, host
+        self._session, self._claims = session, claims
         self._attempt, self._reached = 0, POINTS[0]
         self._stopped = False
         self.shares_checkpoints = False
@@ -72,7 +74,7 @@ class Bringing:
             return False, None
         except MusterError as error:
             failure = runtime.failure_of(error)
-            self._say_failed(failure.reason)
+            self._say_failed()
             return False, failure
         return True, None
 
@@ -105,12 +107,7 @@ class Bringing:
         """Whether a host is new in this attempt that has not the others' files; all have their channels then."""
         if self._plan.target is None and not self._plan.channels:
             return False
-        said = self._consult("new", {"new": is_new, "owner": self.owner})
-        self._hear_owner(said)
-        return self._plan.target is not None and any(each["new"] for each in said)
-
-    def _hear_owner(self, said: list[dict[str, Any]]) -> None:
-        self.owner = max([self.owner, *(each.get("owner", 0) for each in said)])
+        return self._consult("new", is_new).is_new and self._plan.target is not None
 
     def _restore_one(self) -> None:
         """Brings the newest checkpoint; where another host has found a newer one meanwhile, that one. In an attempt
@@ -121,16 +118,17 @@ class Bringing:
             number = self._restore(plan.target, None)
         if self._several and not plan.share.place:
             _write(os.path.join(plan.directory, MARK), self._session)
-        said = self._consult("there", {"number": number, "owner": self.owner})
-        self._hear_owner(said)
+        said = self._consult("there", number=number)
         self._find_shared()
-        numbers = [each["number"] for each in said if each["number"] is not None]
-        if plan.target is None or not numbers:
+        if plan.target is None or said.newest is None:
             return
-        if (newest := max(numbers)) != number or (self._attempt and not newest):
-            self._restore(plan.target, newest)
-        if min(numbers) < newest or self._attempt:
-            self._consult("agreed", {})
+        if said.newest != number or (self._attempt and not said.newest):
+            try:
+                self._restore(plan.target, said.newest)
+            except NotMoved as error:
+                raise FetchError(f"{error} (host {said.host} says that it has it)") if error.missing else error
+        if said.oldest != said.newest or self._attempt:
+            self._consult("agreed")
 
     def _restore(self, target: Target, number: int | None) -> int:
         plan, say, add = self._plan, self._runtime.console.say, self._runtime.timeline.add
@@ -141,7 +139,7 @@ class Bringing:
             raise FetchError(
                 f"the directory of the checkpoints can't be made: {plan.directory}: {error.strerror}"
             ) from None
-        claims = "" if share.place or self.owner else self._host
+        claims = "" if self.owner else self._claims
         found = restore(target, plan.directory, self._access, share, plan.which, number, claims, say, self._program)
         self.owner = self.owner or found.owner
         self._tell(found.number, found.sentence, found.moved)
@@ -167,34 +165,29 @@ class Bringing:
             raise _Interrupted
         return None
 
-    def _say_failed(self, why: str) -> None:
+    def _say_failed(self) -> None:
         """The other hosts wait at the next point, whichever it is."""
-        topic = self._peers.topic(consultations.TOPIC)
         for about in POINTS[POINTS.index(self._reached) :]:
-            said = json.dumps({"why_not": why, "new": False, "number": None})
-            topic.consult(self._point(about), said, _all_of, lambda _: None, FOR_EVER)
+            self._report(DataHere(self._attempt, about, True, False, None), lambda _: None)
 
-    def _point(self, about: str) -> str:
-        return f"{POINT}-{self._attempt}-{about}"
-
-    def _consult(self, about: str, said: dict[str, Any]) -> list[dict[str, Any]]:
-        """What every host says at this point of this attempt, once all have come to it."""
-        answers: list[str | None] = []
-        topic = self._peers.topic(consultations.TOPIC)
+    def _consult(self, about: About, is_new: bool = False, number: int | None = None) -> DataThere:
+        """What all hosts say at this point of this attempt, once all have come to it."""
+        answers: list[DataThere | None] = []
         self._reached = POINTS[POINTS.index(about) + 1]
-        topic.consult(self._point(about), json.dumps({**said, "why_not": ""}), _all_of, answers.append, FOR_EVER)
+        self._report(DataHere(self._attempt, about, False, is_new, number), answers.append)
         while not answers:
             self._runtime.loop.turn(self._left())
-        if answers[0] is None:
+        found = answers[0]
+        if found is None:
             raise _Interrupted
-        found: list[dict[str, Any]] = json.loads(answers[0])
-        if any(each["why_not"] for each in found):
+        if found.has_failed:
             raise _ElsewhereFailed
+        self.owner = found.owner
         return found
 
-
-def _all_of(reports: dict[str, Report]) -> str:
-    return json.dumps([json.loads(report.text) for report in reports.values()])
+    def _report(self, report: DataHere, on_answer: Callable[[DataThere | None], None]) -> None:
+        decide = partial(data_points.decide, owner=self.owner)
+        self._peers.topic(data_points.TOPIC).consult(report, decide, on_answer, FOR_EVER)
 
 
 def _write(path: str, text: str) -> None:

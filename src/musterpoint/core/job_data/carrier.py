@@ -44,8 +44,9 @@ class Carrier:
             plan = self._plan = plan_data(self._asked.job, self._asked.options, os.getcwd())
         except MusterError as error:
             return self._asked, False, self._runtime.failure_of(error)
-        host = self._asked.job.current_host
-        bringing = Bringing(self._runtime, self._peers, plan, self._access, self._session, host)
+        job = self._asked.job
+        claims = job.current_host if job.current_host == job.leader else ""
+        bringing = Bringing(self._runtime, self._peers, plan, self._access, self._session, claims)
         self._sources = {path: os.path.realpath(path) for path in _results(self._asked.job)}
         self._bringing = bringing
         self._may_start, failure = bringing.first(self._attempt)

@@ -84,7 +84,8 @@ class Keeping:
         grace: float,
         is_shared: bool,
     ) -> None:
-        self._runtime, self._target, self._directory, self._share = runtime, target, directory, share
+        self._runtime, self._target, self._share = runtime, target, share
+        self._directory = os.path.realpath(directory)  # a link that comes when the ranks run isn't followed
         self._access, self._grace, self._is_shared = access, grace, is_shared
         self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
         name = f"what keeps checkpoints at {target.uri}"
@@ -115,6 +116,7 @@ class Keeping:
             **self._target._asdict(),
             **self._share._asdict(),
             **dict(zip(("ranks", "first", "own"), ranks, strict=True)),
+            "names": hosts,
             "directory": self._directory,
             "access": access_of(self._access),
             "attempt": attempt,

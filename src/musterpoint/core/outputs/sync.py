@@ -56,7 +56,9 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
 
 
 class SyncPlan(NamedTuple):
-    """What is uploaded where: ``directory`` holds the outputs. ``grace`` is seconds between SIGTERM and SIGKILL."""
+    """What is uploaded where: ``directory``, a real path, holds the outputs. ``grace`` is seconds between SIGTERM and
+    SIGKILL.
+    """
 
     directory: str
     destination: Destination
@@ -94,7 +96,7 @@ def sync_plan(
     if is_isolated(job):
         say(f"{directory} isn't synced to {destination.text}: the job has EnableNetworkIsolation, and so no network")
         return None
-    return SyncPlan(directory, destination, access, grace)
+    return SyncPlan(os.path.realpath(directory), destination, access, grace)
 
 
 class Sync:

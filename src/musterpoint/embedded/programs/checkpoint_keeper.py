@@ -17,17 +17,28 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, BinaryIO, Callable, NoReturn
 
-from musterpoint.base.below import below, notes_of
-from musterpoint.base.untrusted import read_json
+from musterpoint.base.below import Below, ForeignName, Tree, notes_of
+from musterpoint.base.untrusted import printable, read_json
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
-from musterpoint.embedded.programs.checkpoint_look import Facts, Look, Version, World, link_version, look_at, owned
+from musterpoint.embedded.programs.checkpoint_look import (
+    MOST_JSON,
+    Facts,
+    Look,
+    Version,
+    World,
+    file_of,
+    link_version,
+    look_at,
+    owned,
+)
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
-from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, sha256_of
+from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, digest_of
 from musterpoint.embedded.programs.checkpoint_sights import Gathering, Sights, Whole
 from musterpoint.embedded.programs.file_changes import DirectoryWatch
-from musterpoint.embedded.programs.transfer import Outgoing, Pause, Terms, emit, put_all
+from musterpoint.embedded.programs.transfer import Outgoing, Pause, Terms, emit, put_all, version_of
 from musterpoint.embedded.programs.transfer_s3 import Lacks, StoreError
 
 SETTLE = 0.3
@@ -49,8 +60,8 @@ ATTEMPTS = "attempts"
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, place, hosts, job, owner, keep, marks, ranks, first, own, attempt, run,
-    began (by the system's clock, ns), told.
+    """``request``: directory (its real path), uri, access, place, hosts, names (of the hosts), job, owner, keep, marks,
+    ranks, first, own, attempt, run, began (by the system's clock, ns), told.
     """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -77,10 +88,10 @@ class Keeper:
     def __init__(self, request: dict[str, Any]) -> None:
         self._request = request
         self._directory, self._place, self._hosts = request["directory"], request["place"], request["hosts"]
-        self._leads = self._place == 0
+        self._leads, self._tree = self._place == 0, Tree(self._directory)
         self._world = World(request["ranks"], request["first"], request["own"])
         self._shelf = Shelf(request["uri"], request["access"])
-        self._state = notes_of(self._directory)
+        self._state = notes_of(self._directory, make=True)
         self._own = owned(self._directory)
         self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._run = os.urandom(4).hex()
@@ -163,8 +174,11 @@ class Keeper:
         versions = dict[Entry, Version]()
         for path, facts in look.files_below("").items():
             try:
-                entry = there.get((path, sha256_of(look.path(path)))) if (path, facts.size) in sizes else None
-            except OSError:
+                if (path, facts.size) not in sizes:
+                    continue
+                with look.file(path) as file:
+                    entry = there.get((path, digest_of(file)))
+            except (OSError, ForeignName):
                 continue
             if entry is not None:
                 self._known[path, facts.version] = entry
@@ -281,14 +295,11 @@ class Keeper:
 
     def _said(self) -> frozenset[str]:
         try:
-            with open(os.path.join(self._state, SAID), encoding="utf-8", errors="surrogateescape") as file:
-                paths = [
-                    os.path.relpath(os.path.realpath(line.rstrip("\n")), os.path.realpath(self._directory))
-                    for line in file
-                    if line.endswith("\n")
-                ]
+            said = Below(self._state).read(SAID, MOST_JSON) or b""
         except OSError:
             return frozenset()
+        lines = os.fsdecode(said).split("\n")[:-1]
+        paths = [os.path.relpath(os.path.realpath(line), self._directory) for line in lines if "\0" not in line]
         return frozenset(path for path in paths if not path.startswith(".."))
 
     def _upload(self, unit: Unit) -> None:
@@ -311,38 +322,34 @@ class Keeper:
             os.makedirs(held, exist_ok=True)
             for number, (path, facts) in enumerate(sorted(unit.files.items())):
                 known = self._known.get((path, facts.version))
-                if known is not None:
+                if known is not None and known.place == self._place:
                     entries.append(known._replace(everywhere=unit.everywhere))
                     continue
-                source, link = below(self._directory, path), os.path.join(held, str(number))
-                try:
-                    os.link(os.path.realpath(source), link)
-                except FileNotFoundError:
-                    raise
-                except OSError:
-                    link = source
-                key = f"{prefix}/{path}"
-                digest = sha256_of(link)
+                key, opens = f"{prefix}/{path}", _held(self._tree, path, facts, held, str(number))
+                with opens() as file:
+                    _check_same(file, path, facts)
+                    digest = digest_of(file)
                 its = Entry(path, facts.size, digest, key, self._place, unit.everywhere, "", facts.changed)
                 entries.append(its)
-                outgoing.append(Outgoing(link, key, facts.size))
-                _check_same(link, path, facts)
+                outgoing.append(Outgoing(opens, key, facts.size))
             put_all(self._shelf.store, outgoing, Terms(note=lambda words: emit(problem=words), until=self._until))
-            for file in outgoing:
-                path = file.name.removeprefix(f"{prefix}/")
-                _check_same(file.path, path, unit.files[path])
+            for each in outgoing:
+                path = each.name.removeprefix(f"{prefix}/")
+                with each.open() as file:
+                    _check_same(file, path, unit.files[path])
             for path, target in unit.links.items():
                 entries.append(Entry(path, 0, "", "", self._place, unit.everywhere, target))
-            sent = sum(file.size for file in outgoing)
+            sent = sum(each.size for each in outgoing)
             ours = (unit.name, unit.family, self._place, self._hosts, tuple(entries))
-            part = Part(*ours, unit.needs, unit.marked, unit.texts, attempt, self._found[unit.name, unit.version])
+            texts = unit.texts if self._leads else {}
+            part = Part(*ours, unit.needs, unit.marked, texts, attempt, self._found[unit.name, unit.version])
             if not self._leads:
                 data = json.dumps(part.plain()).encode()
                 self._shelf.store.write(f"parts/{self._place}/{self._run}-{self._uploads:06d}.json", data)
             self._events.put(("uploaded", (unit, part, sent, time.monotonic() - began, None)))
-        except (StoreError, OSError, _Changed, _Taken) as error:
+        except (StoreError, OSError, ForeignName, _Changed, _Taken) as error:
             with contextlib.suppress(StoreError):  # a store that was full has room again
-                self._shelf.store.delete([file.name for file in outgoing])
+                self._shelf.store.delete([each.name for each in outgoing])
             self._events.put(("uploaded", (unit, None, 0, 0.0, error)))
         except Exception as error:  # a failure of the library's
             self._events.put(("uploaded", (unit, None, 0, 0.0, self._shelf.store.explain(error))))
@@ -393,18 +400,28 @@ class Keeper:
     # -- the first host: what is whole on all hosts --
 
     def _read_parts(self) -> None:
-        """What other hosts have told of. A part that can't be read is read again later."""
+        """What other hosts have told of. A part that can't be read is read again later; one that its host may not have
+        is refused.
+        """
         for (place, name), key in list(self._unread.items()):
             try:
+                if key.split("/")[:-1] != ["parts", str(place)]:
+                    raise ValueError(f"it is described by {key!r}")
                 data = self._shelf.store.read(key)
                 if data is not None:
+                    part = Part.of(read_json(data))
+                    if (part.name, part.place, part.hosts) != (name, place, self._hosts) or part.texts:
+                        raise ValueError(f"it is of host {part.place} of {part.hosts}, {part.name}, {part.texts}")
                     self._keys[place, name] = key
-                    self._gathering.add(Part.of(read_json(data))._replace(place=place, hosts=self._hosts))
+                    self._gathering.add(part)
+            except (ValueError, TypeError, KeyError) as error:
+                self._gathering.refused.add(place)
+                host = self._request["names"][place]
+                self._problem = f"{host}'s part of {name} is refused: {printable(str(error), 300)}"
+                emit(problem=self._problem)
             except (StoreError, OSError) as error:
                 self._failed(error)
                 return
-            except (ValueError, TypeError, KeyError) as error:
-                self._failed(StoreError(f"{key}: {error}"))
             del self._unread[place, name]
 
     def _settle_parts(self) -> None:
@@ -500,7 +517,21 @@ class _Taken(Exception):
     """The place is another start's; the text says whose."""
 
 
-def _check_same(path: str, name: str, facts: Facts) -> None:
-    found = os.stat(path)
-    if (found.st_size, found.st_mtime_ns, found.st_ino) != facts.version:
+def _check_same(file: BinaryIO, name: str, facts: Facts) -> None:
+    if version_of(os.fstat(file.fileno())) != facts.version:
         raise _Changed(name)
+
+
+def _held(tree: Tree, path: str, facts: Facts, folder: str, name: str) -> Callable[[], BinaryIO]:
+    """What opens a file: by another name, in a ``folder`` of our own, where the file system knows that."""
+    held = os.path.join(folder, name)
+    try:
+        if facts.elsewhere:
+            Tree("/").link(facts.elsewhere.lstrip("/"), held)
+        else:
+            tree.link(path, held)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return partial(file_of, tree, path, facts)
+    return partial(Below(folder).file, name)

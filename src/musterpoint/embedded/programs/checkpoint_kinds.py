@@ -24,6 +24,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     join,
     link_version,
     numbers_of,
+    pointer,
 )
 from musterpoint.embedded.programs.file_changes import is_written
 
@@ -125,15 +126,15 @@ def _torch(look: Look, folder: str) -> list[Unit]:
         return []
     if ".metadata" not in files:
         return [_unit(look, folder, unmarked=f"{folder}/.metadata isn't here yet")]
-    named = {join(folder, name) for name in _distcp_names(look.path(join(folder, ".metadata")))}
+    named = {join(folder, name) for name in _distcp_names(look, join(folder, ".metadata"))}
     lacks = "" if named else f"{folder}/.metadata is half"
     return [_unit(look, folder, lacks, tuple(sorted(named)), mark=".metadata")]
 
 
-def _distcp_names(path: str) -> Iterator[str]:
+def _distcp_names(look: Look, name: str) -> Iterator[str]:
     """The files that a ``.metadata`` names. It is a pickle, of which only the texts are read."""
     try:
-        with open(path, "rb") as file:
+        with look.file(name) as file:
             for _, argument, _ in pickletools.genops(file):
                 if isinstance(argument, str) and argument.endswith(".distcp"):
                     yield argument
@@ -209,7 +210,7 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
         if latest != name and not lacks:  # an earlier one, or one that isn't done
             done = latest and numbers_of(latest) > numbers_of(name)
             unmarked = "" if done else f"{join(folder, 'latest')} doesn't name {name} yet"
-        texts = {join(folder, "latest"): name}
+        texts = pointer(inner, "latest")
         units.append(Unit(inner, {**here, **shared}, lacks, unmarked, needs, has_mark=True, texts=texts))
     return units
 
@@ -237,9 +238,8 @@ def _tensorflow(look: Look, folder: str) -> list[Unit]:
         its = {join(folder, name): files[name] for name in (index, *shards) if name in files}
         unmarked = "" if index in files else f"{join(folder, index)} isn't here yet"
         lacks = f"the shards of {folder} aren't merged yet" if _MERGING.search(folder) else _why_not(look, its)
-        text = f'model_checkpoint_path: "{prefix}"\nall_model_checkpoint_paths: "{prefix}"\n'
-        needs, texts = tuple(join(folder, shard) for shard in shards), {join(folder, "checkpoint"): text}
-        unit = Unit(join(folder, prefix), its, lacks, unmarked, needs, has_mark=True, texts=texts)
+        needs, name = tuple(join(folder, shard) for shard in shards), join(folder, prefix)
+        unit = Unit(name, its, lacks, unmarked, needs, has_mark=True, texts=pointer(name, "checkpoint"))
         units.append(unit._replace(mark=join(folder, index)))
     return units
 
@@ -264,7 +264,6 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
         return []
     tag = (look.text(join(folder, "newest")) or "").strip()
     name = join(folder, tag)
-    mark = {join(folder, "newest"): f"{tag}\n"}
     if tag in look.below[folder]:
         unit = _unit(look, name)
     elif tag in files:
@@ -272,7 +271,7 @@ def _smdistributed(look: Look, folder: str) -> list[Unit]:
         unit = Unit(name, its, _why_not(look, its), has_mark=True)
     else:
         return []
-    return [unit._replace(texts=mark)]
+    return [unit._replace(texts=pointer(name, "newest"))]
 
 
 # -- what the user says is whole --
@@ -338,8 +337,10 @@ def _folder_was_renamed(look: Look, folder: str, files: dict[str, Facts]) -> boo
     if folder in look.moved:
         return True
     try:
-        facts = os.stat(look.path(folder))
+        facts = look.tree.facts(folder)
     except OSError:
+        return False
+    if facts is None:
         return False
     last = max((each.changed for each in files.values()), default=0)
     return facts.st_ctime_ns > facts.st_mtime_ns and facts.st_ctime_ns > last
@@ -423,11 +424,11 @@ def _why_half(look: Look, name: str, facts: Facts) -> str:
     """
     try:
         if name.endswith((".pt", ".pth", ".ckpt", ".bin", ".npz", ".distcp", ".zip")):
-            return "" if _zip_ends(look.path(name), facts.size) else f"{name} ends too early"
+            return "" if _zip_ends(look, name, facts.size) else f"{name} ends too early"
         if name.endswith(".safetensors"):
-            return "" if _safetensors_end(look.path(name), facts.size) else f"{name} ends too early"
+            return "" if _safetensors_end(look, name, facts.size) else f"{name} ends too early"
         if name.endswith(".json") and facts.size < MOST_JSON:
-            with open(look.path(name), encoding="utf-8") as file:
+            with look.file(name) as file:
                 json.load(file)
     except OSError as error:
         return f"{name}: {error.strerror}"
@@ -436,16 +437,16 @@ def _why_half(look: Look, name: str, facts: Facts) -> str:
     return ""
 
 
-def _zip_ends(path: str, size: int) -> bool:
-    with open(path, "rb") as file:
+def _zip_ends(look: Look, name: str, size: int) -> bool:
+    with look.file(name) as file:
         if file.read(4) != b"PK\x03\x04":
             return size > 0  # an older format, which doesn't tell
         file.seek(max(0, size - _ZIP_TAIL))
         return _END_OF_ZIP in file.read()
 
 
-def _safetensors_end(path: str, size: int) -> bool:
-    with open(path, "rb") as file:
+def _safetensors_end(look: Look, name: str, size: int) -> bool:
+    with look.file(name) as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(size, MOST_JSON):
             return False
@@ -459,6 +460,14 @@ def _why_not(look: Look, files: dict[str, Facts]) -> str:
     for name, facts in files.items():
         if half := _why_half(look, name, facts):
             return half
-        if not look.is_over and is_written(look.path(name)):
+        if not look.is_over and _is_written(look, name):
             return f"{name} is still being written"
     return ""
+
+
+def _is_written(look: Look, name: str) -> bool | None:
+    try:
+        with look.file(name) as file:
+            return is_written(file.fileno())
+    except (OSError, ValueError):
+        return None

@@ -11,12 +11,14 @@ import os
 import re
 import stat
 import zlib
-from typing import Mapping, NamedTuple
+from typing import BinaryIO, Mapping, NamedTuple
 
-from musterpoint.base.below import RESERVED, below, leads_out, notes_of
+from musterpoint.base.below import Below, ForeignName, Tree, notes_of
 
 OWN = "own"
 """The file among our notes with what was in the directory before the job's first start, which stays the user's."""
+MOST_OWN = 1024**3
+"""Bytes of it that are read."""
 MOST_JSON = 64 * 1024**2
 """Bytes of a text that is read."""
 TEMPORARY = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|orbax-checkpoint-tmp|~$)", re.IGNORECASE)
@@ -24,18 +26,31 @@ TEMPORARY = re.compile(r"(\.(tmp|temp|part|partial|incomplete|lock|swp)\b|^tmp|o
 _RANK = re.compile(r"(rank|r|host|node|shard|proc)[-_]?\d+", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+")
 
+POINTERS = {
+    "latest": "{0}",
+    "newest": "{0}\n",
+    "checkpoint": 'model_checkpoint_path: "{0}"\nall_model_checkpoint_paths: "{0}"\n',
+}
+"""The small files by which kinds name their last checkpoint, with their texts: DeepSpeed's, smdistributed's and
+TensorFlow's.
+"""
+
 Version = tuple[int, int, int]
 LINK = -1
 """The size in the version of a link."""
 
 
 class Facts(NamedTuple):
-    """A file: its bytes, the times of the last change of its content and of anything of it (ns), and its inode."""
+    """A file: its bytes, the times of the last change of its content and of anything of it (ns), and its inode.
+
+    ``elsewhere``: the real path of a file that isn't below the root, to which a link there leads.
+    """
 
     size: int
     changed: int
     touched: int
     inode: int
+    elsewhere: str = ""
 
     @property
     def was_renamed(self) -> bool:
@@ -57,7 +72,7 @@ class World(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is looked at. ``root``: the directory of the checkpoints. ``folders``: the files and subfolders of each.
+    """What is looked at. ``root``: the real path of the directory of the checkpoints. ``folders``: the files of each.
 
     ``is_over``: every rank has ended well, so that nothing is being written any more.
     ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole. ``links``: of
@@ -77,8 +92,14 @@ class Look(NamedTuple):
     outside: tuple[str, ...] = ()
     moved: frozenset[str] = frozenset()
 
-    def path(self, name: str) -> str:
-        return below(self.root, name)
+    @property
+    def tree(self) -> Tree:
+        return Tree(self.root)
+
+    def file(self, name: str) -> BinaryIO:
+        """One of the files, to be read."""
+        folder, _, last = name.rpartition("/")
+        return file_of(self.tree, name, self.folders[folder][last])
 
     def files_below(self, folder: str) -> dict[str, Facts]:
         """Every file of ``folder`` and of what is below it, by its path."""
@@ -90,10 +111,15 @@ class Look(NamedTuple):
     def text(self, name: str) -> str | None:
         """A small file's text; None where it can't be read."""
         try:
-            with open(self.path(name), encoding="utf-8") as file:
-                return file.read(MOST_JSON)
+            with self.file(name) as file:
+                return file.read(MOST_JSON).decode()
         except (OSError, ValueError):
             return None
+
+
+def file_of(tree: Tree, name: str, facts: Facts) -> BinaryIO:
+    """A file that was looked at, to be read: no link that has come since is followed."""
+    return Tree("/").file(facts.elsewhere.lstrip("/")) if facts.elsewhere else tree.file(name)
 
 
 def link_version(target: str) -> Version:
@@ -103,6 +129,12 @@ def link_version(target: str) -> Version:
 
 def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def pointer(name: str, file: str) -> dict[str, str]:
+    """The path of one of :data:`POINTERS` that names the checkpoint ``name``, and its text."""
+    folder, _, last = name.rpartition("/")
+    return {join(folder, file): POINTERS[file].format(last)}
 
 
 def look_at(
@@ -117,45 +149,47 @@ def look_at(
     """Everything below ``root``, as it is now, without what is the user's ``own`` and folders of ours. A link to a file
     elsewhere is a file.
     """
-    links, outside = dict[str, str](), list[str]()
-    real = os.path.realpath(root)
-    folders: dict[str, dict[str, Facts]] = {}
-    subfolders: dict[str, list[str]] = {}
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        files, inner = folders.setdefault(folder, {}), subfolders.setdefault(folder, [])
-        try:
-            entries = list(os.scandir(os.path.join(root, folder)))
-        except OSError:
+    links, outside, tree = dict[str, str](), list[str](), Tree(root)
+    folders: dict[str, dict[str, Facts]] = {"": {}}
+    subfolders: dict[str, list[str]] = {"": []}
+    for path, found in tree.walk():
+        if own.get(path) == (found.st_size, found.st_mtime_ns):
             continue
-        for entry in entries:
-            if entry.name.startswith(RESERVED):
-                continue
-            path = join(folder, entry.name)
-            try:
-                facts = entry.stat(follow_symlinks=False)
-                if own.get(path) == (facts.st_size, facts.st_mtime_ns):
-                    continue
-                if entry.is_symlink() and _is_inside(real, entry.path):
-                    links[path] = os.path.relpath(os.path.realpath(entry.path), os.path.join(real, folder))
-                    continue
-                facts = entry.stat()
-            except OSError:
-                continue
-            if stat.S_ISREG(facts.st_mode):
-                files[entry.name] = Facts(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
-            elif stat.S_ISDIR(facts.st_mode) and not entry.is_symlink():
-                inner.append(entry.name)
-                waiting.append(path)
-            elif entry.is_symlink():
+        folder, _, name = path.rpartition("/")
+        if stat.S_ISREG(found.st_mode):
+            folders[folder][name] = _facts(found)
+        elif stat.S_ISDIR(found.st_mode):
+            subfolders[folder].append(name)
+            folders[path], subfolders[path] = {}, []
+        elif stat.S_ISLNK(found.st_mode):
+            target, facts = _led_to(tree, path)
+            if target:
+                links[path] = target
+            elif facts is not None:
+                folders[folder][name] = facts
+            elif os.path.isdir(tree.path(path)):
                 outside.append(path)
     return Look(root, folders, subfolders, world, is_over, marks, said, links, tuple(outside), moved)
 
 
-def _is_inside(root: str, link: str) -> bool:
-    end = os.path.realpath(link)
-    return end != root and not leads_out(link, root) and os.path.exists(end)
+def _facts(found: os.stat_result, elsewhere: str = "") -> Facts:
+    return Facts(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, elsewhere)
+
+
+def _led_to(tree: Tree, link: str) -> tuple[str, Facts | None]:
+    """The relative target of a link to something below the root; else, of one to a file elsewhere, that file."""
+    try:
+        end = tree.real(link)
+        is_there = end != "." and tree.facts(end) is not None and tree.target(end) is None
+        return (os.path.relpath(end, os.path.dirname(link) or "."), None) if is_there else ("", None)
+    except ForeignName:
+        pass
+    elsewhere = os.path.realpath(tree.path(link))
+    try:
+        found = Tree("/").facts(elsewhere.lstrip("/"))
+    except (OSError, ForeignName):
+        return "", None
+    return "", _facts(found, elsewhere) if found is not None and stat.S_ISREG(found.st_mode) else None
 
 
 def owned(directory: str) -> dict[str, tuple[int, int]]:
@@ -163,8 +197,8 @@ def owned(directory: str) -> dict[str, tuple[int, int]]:
     down before the job's first start; nothing where it hasn't started yet.
     """
     try:
-        with open(os.path.join(notes_of(directory), OWN), encoding="utf-8", errors="surrogateescape") as file:
-            return {name: (size, changed) for name, size, changed in json.load(file)["files"]}
+        own = os.fsdecode(Below(notes_of(directory)).read(OWN, MOST_OWN) or b"")
+        return {name: (size, changed) for name, size, changed in json.loads(own)["files"]}
     except (OSError, ValueError, TypeError, KeyError):
         return {}
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import time
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base.below import ForeignName, link_target, parts_of
 from musterpoint.base.untrusted import check_types, read_json
+from musterpoint.embedded.programs.checkpoint_look import POINTERS, pointer
 from musterpoint.embedded.programs.transfer import open_store, place_below
 from musterpoint.embedded.programs.transfer_s3 import Store, StoreError
 
@@ -26,6 +26,8 @@ _OLDEST = 1
 _NAME, _OWNER = re.compile(r"(\d{12})\.json"), re.compile(r"(\d{7})\.json")
 FILES = "files"
 """The folder of all files; a manifest that names a key elsewhere isn't read."""
+TOP = "."
+"""The name of a checkpoint that is all files of the directory."""
 _MOST_CLAIMS = 100
 Types = Mapping[str, tuple[type, ...]]
 """The types that fields of a record must have."""
@@ -48,18 +50,18 @@ class Entry(NamedTuple):
     link: str = ""
     changed: int = 0
 
-    def check(self) -> None:
-        """Raises a ForeignName, or a ValueError, where this can't be a file of a checkpoint."""
+    def check(self, place: int) -> None:
+        """Raises a ForeignName, or a ValueError, where this can't be a file of the host at ``place``."""
         check_types(self, _ENTRY)
         parts_of(self.path)
-        if self.size < 0 or any(abs(each) >= 1 << 62 for each in (self.size, self.place, self.changed)):
-            raise ValueError(f"{self.path}: its size and host are {self.size!r} and {self.place!r}")
+        if self.size < 0 or any(abs(each) >= 1 << 62 for each in (self.size, self.changed)):
+            raise ValueError(f"{self.path}: its size is {self.size!r}")
+        if self.place != place:
+            raise ValueError(f"{self.path} is of host {self.place!r}, in the part of host {place!r}")
         if self.link:
             link_target(self.path, self.link)
-            return
-        folder, *names = parts_of(self.key)
-        if folder != FILES or not names:
-            raise ForeignName(f"{self.key!r} isn't below {FILES}/")
+        elif parts_of(self.key)[:2] != [FILES, str(place)] or self.key.count("/") < 2:
+            raise ForeignName(f"{self.key!r} isn't below {FILES}/{place}/")
 
 
 class Part(NamedTuple):
@@ -67,8 +69,8 @@ class Part(NamedTuple):
 
     ``family``: the same for all that one program saves one after the other. ``needs``: files that must be there on some
     host. ``marked``: a mark of its own says that every host's part is whole. ``texts``: small files that name this
-    checkpoint, and what they then say. ``attempt``: of the job, in which it became whole here. ``found``: all of it was
-    here before the job began.
+    checkpoint, and what they then say; the first host's count. ``attempt``: of the job, in which it became whole here.
+    ``found``: all of it was here before the job began.
     """
 
     name: str
@@ -88,17 +90,21 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Part:
-        """Raises a ValueError, KeyError or TypeError where it is none, or names what lies outside."""
+        """Raises a ValueError, KeyError or TypeError where it is none, or names what isn't its host's."""
         files = tuple(Entry(*entry) for entry in plain["files"])
-        for entry in files:
-            entry.check()
         found = cls(**{**plain, "files": files, "needs": tuple(plain["needs"])})
         check_types(found, _PART)
+        if found.name != TOP:
+            parts_of(found.name)
+        if not 0 <= found.place < found.hosts < 1 << 31:
+            raise ValueError(f"{found.name} is of host {found.place} of {found.hosts}")
+        for entry in files:
+            entry.check(found.place)
         if not all(isinstance(each, str) for each in (*found.needs, *found.texts.values())):
             raise ValueError(f"needs or texts of {found.name} aren't texts")
-        for path, text in found.texts.items():
-            parts_of(path)
-            os.fsencode(text)
+        known = [each for file in POINTERS for each in pointer(found.name, file).items()]
+        if others := [path for path, text in found.texts.items() if (path, text) not in known]:
+            raise ValueError(f"{found.name} isn't named by {others[0]!r}, or not by that text")
         return found
 
 
@@ -124,7 +130,7 @@ class Manifest(NamedTuple):
 
     @property
     def texts(self) -> dict[str, str]:
-        return {path: text for part in self.parts for path, text in part.texts.items()}
+        return {path: text for part in self.parts if not part.place for path, text in part.texts.items()}
 
     @property
     def size(self) -> int:
@@ -156,6 +162,8 @@ class Manifest(NamedTuple):
                 raise TypeError("parts: expected a list that isn't empty")
             found = cls(parts=tuple(map(Part.of, parts)), **content)
             check_types(found, _MANIFEST)
+            if len({(part.family, part.name) for part in found.parts}) > len({part.family for part in found.parts}):
+                raise ValueError("hosts have parts of different checkpoints of one family")
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"a manifest of the checkpoints isn't what musterpoint writes: {error}") from None
@@ -305,10 +313,10 @@ def for_host(manifest: Manifest, place: int, hosts: int, which: str) -> list[Ent
     families: dict[str, list[Part]] = {}
     for part in manifest.parts:
         families.setdefault(part.family, []).append(part)
+    entries = (entry for parts in families.values() for entry in _of_family(parts, place, hosts, which))
     found: dict[str, Entry] = {}
-    for parts in families.values():
-        for entry in sorted(_of_family(parts, place, hosts, which), key=lambda each: (each.place != place, each.place)):
-            found.setdefault(entry.path, entry)
+    for entry in sorted(entries, key=lambda each: (each.place != place, each.place)):
+        found.setdefault(entry.path, entry)
     return list(found.values())
 
 

@@ -11,11 +11,11 @@ import stat
 import time
 from typing import Any, BinaryIO, Container, Mapping
 
-from musterpoint.base.below import RESERVED, Below, notes_of
+from musterpoint.base.below import Below, notes_of
 from musterpoint.embedded.programs.checkpoint_look import OWN, owned
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Shelf, for_host, not_its
-from musterpoint.embedded.programs.transfer import Again, Crowd, DirectoryStore, Terms, free, patiently
-from musterpoint.embedded.programs.transfer_s3 import Item, OnBytes, StoreError
+from musterpoint.embedded.programs.transfer import Crowd, DirectoryStore, Terms, free, patiently
+from musterpoint.embedded.programs.transfer_s3 import Again, Item, OnBytes, StoreError
 
 _PIECE = 4 << 20
 SAID_FOLDER, SAID = "said", "said/paths"
@@ -62,19 +62,14 @@ def write_owned(directory: str, job: str) -> None:
     """Writes down which files are there before the first start of ``job``, unless that was done: the user's own. They
     are others' too, where another job has had the directory before.
     """
-    store = DirectoryStore(notes_of(directory))
+    store = DirectoryStore(notes_of(directory, make=True))
     before = store.read(OWN)
     if before is not None and job_of(before) == job:
         return
-    found = []
-    for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(RESERVED)]
-        for name in (*folders, *names):
-            path = os.path.join(folder, name)
-            facts = os.lstat(path)
-            size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
-            if not name.startswith(RESERVED):
-                found.append((os.path.relpath(path, directory), size, facts.st_mtime_ns))
+    found = [
+        (path, -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size, facts.st_mtime_ns)
+        for path, facts in Below(directory).walk()
+    ]
     # another host of the job may have been quicker
     store.write(OWN, json.dumps({"job": job, "files": found}).encode(), only_new=before is None)
 
@@ -179,7 +174,7 @@ def _is_here(tree: Below, entry: Entry) -> bool:
         facts = tree.facts(entry.path)
         if facts is None or facts.st_size != entry.size:
             return False
-        with open(tree.open(entry.path), "rb") as file:
+        with tree.file(entry.path) as file:
             return digest_of(file) == entry.sha256
     except OSError:
         return False
@@ -208,17 +203,13 @@ def _move_away(directory: str, wanted: set[str], own: Container[str]) -> int:
     """Moves what is neither ``wanted`` nor the user's ``own`` out of the way, since a program might take it for a newer
     checkpoint. Empty folders are removed. Returns how many files were moved.
     """
-    others, emptied = [], []
-    for folder, folders, names in os.walk(directory):
-        at = os.path.relpath(folder, directory)
-        inner = [name for name in folders if not name.startswith(RESERVED)]
-        folders[:] = [name for name in inner if not os.path.islink(os.path.join(folder, name))]
-        for name in {*names, *inner} - set(folders):
-            path = os.path.normpath(os.path.join(at, name))
-            if not (path in wanted or path in own or name.startswith(RESERVED)):
-                others.append(path)
-        emptied += [path for name in folders if (path := os.path.normpath(os.path.join(at, name))) not in own]
-    aside, tree = os.path.join(notes_of(directory), EARLIER), Below(directory)
+    tree, others, emptied = Below(directory), list[str](), list[str]()
+    for path, facts in tree.walk():
+        if path not in own and stat.S_ISDIR(facts.st_mode):
+            emptied.append(path)
+        elif path not in own and path not in wanted:
+            others.append(path)
+    aside = os.path.join(notes_of(directory), EARLIER)
     if others:
         shutil.rmtree(aside, ignore_errors=True)
     for path in others:
@@ -226,5 +217,5 @@ def _move_away(directory: str, wanted: set[str], own: Container[str]) -> int:
             tree.move(path, Below(aside))
     for path in sorted(emptied, key=len, reverse=True):
         with contextlib.suppress(OSError):
-            os.rmdir(tree.path(path))
+            tree.remove_folder(path)
     return len(others)

@@ -163,7 +163,8 @@ class Whole(NamedTuple):
 
 
 class Gathering:
-    """The parts of all ``hosts``, by family and name. ``ended``: hosts that have no more; ``lost``: that were lost.
+    """The parts of all ``hosts``, by family and name. ``ended``: hosts that have no more; ``lost``: that were lost;
+    ``refused``: that told of a part which they may not have.
 
     ``current``: of each family what the newest manifest has. ``took``: the hosts that had parts in one.
     """
@@ -172,7 +173,7 @@ class Gathering:
         self._hosts = hosts
         self.current: dict[str, dict[int, Part]] = {}
         self.took: dict[str, frozenset[int]] = {}
-        self.ended, self.lost = set[int](), set[int]()
+        self.ended, self.lost, self.refused = set[int](), set[int](), set[int]()
         self._parts: dict[str, dict[str, dict[int, Part]]] = collections.defaultdict(dict)
         self._first_at: dict[str, float] = {}
         self._takes: dict[str, set[int]] = collections.defaultdict(set)
@@ -247,7 +248,8 @@ class Gathering:
         others = set(range(self._hosts)) - set(parts)
         if others and any(part.found for part in parts.values()):  # another host has lost its part, or never had one
             return False
-        if others & (self.took.get(family, frozenset()) | self._takes[family]):  # its part may have been lost
+        takes = self.took.get(family, frozenset()) | self._takes[family] | self.refused
+        if others & takes:  # its part may have been lost
             return False
         others -= self.ended
         first = min(self._first_at[part.name] for part in parts.values())

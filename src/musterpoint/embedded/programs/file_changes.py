@@ -98,8 +98,8 @@ class DirectoryWatch:
                 self._on_change()
 
 
-def is_written(path: str) -> bool | None:
-    """Whether some process has the file open for writing; None where the system doesn't tell.
+def is_written(fd: int) -> bool | None:
+    """Whether some process has the open file open for writing, too; None where the system doesn't tell.
 
     The kernel gives out a read lease only while no process has; it is given back at once (fcntl(2), "Leases").
     """
@@ -107,8 +107,7 @@ def is_written(path: str) -> bool | None:
         import fcntl
 
         lease = fcntl.F_SETLEASE
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (ImportError, AttributeError, OSError):  # another system, or no such file
+    except (ImportError, AttributeError):  # another system
         return None
     try:
         fcntl.fcntl(fd, lease, fcntl.F_RDLCK)
@@ -118,5 +117,3 @@ def is_written(path: str) -> bool | None:
         return True
     except OSError:  # a file of somebody else's, or a file system without leases
         return None
-    finally:
-        os.close(fd)

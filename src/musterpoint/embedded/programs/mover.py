@@ -7,19 +7,19 @@ when stdin does. :data:`ACTIONS` has what it can do.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
 import os
 import signal
+import stat
 import sys
 import tarfile
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, BinaryIO, Callable, Iterator, Sequence
 
-from musterpoint.base.below import ForeignName, below, leads_out, parts_of
+from musterpoint.base.below import ForeignName, Tree, parts_of
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.transfer import (
@@ -174,19 +174,18 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def send(request: dict[str, Any]) -> dict[str, Any]:
-    """Sends what lies in ``directory`` to ``uri``: each file, or those of ``names``; with ``archive`` all
+    """Sends what lies in ``directory``, a real path, to ``uri``: each file, or those of ``names``; with ``archive`` all
     as one ``.tar.gz`` of that name."""
     store, began = open_store(request["uri"], request["access"]), time.monotonic()
     until = None if request["seconds"] is None else began + request["seconds"]
-    directory, name = request["directory"], request["archive"]
+    directory, name, tree = request["directory"], request["archive"], Tree(request["directory"])
     with contextlib.ExitStack() as kept:
         if name:
             path = kept.enter_context(scratch(request["scratch"]))
             pack(directory, path, request["scratch"])
-            files = [Outgoing(path, name, os.path.getsize(path))]
+            files = [Outgoing(lambda: _opened(path), name, os.path.getsize(path))]
         elif request["names"]:
-            paths = [(below(directory, name), name) for name in request["names"]]
-            files = [Outgoing(path, name, os.path.getsize(path)) for path, name in paths]
+            files = [_outgoing(tree, name, name, tree.facts(name)) for name in request["names"]]
         else:
             files = list(files_below(directory, note))
         totals = put_all(store, files, TERMS._replace(until=until))
@@ -210,33 +209,43 @@ def check_sent(store: Store, files: Sequence[Outgoing]) -> None:
             )
 
 
+def _opened(path: str) -> BinaryIO:
+    """A file of our own, to be read."""
+    return open(path, "rb")
+
+
+def _outgoing(tree: Tree, source: str, name: str, facts: os.stat_result | None) -> Outgoing:
+    return Outgoing(lambda: tree.file(source), name, 0 if facts is None else facts.st_size)
+
+
 def files_below(directory: str, say: Callable[[str], None] = lambda _: None) -> Iterator[Outgoing]:
-    """Every file below ``directory``, to be sent under the same name. A link counts as the file, or folder, that it
-    leads to below the directory; one that leads out of it is left out, which ``say`` hears.
+    """Every file below ``directory``, a real path, to be sent under the same name. A link counts as the file, or
+    folder, that it leads to below the directory; one that leads out of it is left out, which ``say`` hears.
     """
-    return _files_of(os.path.realpath(directory), "", (), say)
+    return _files_of(Tree(directory), "", "", (), say)
 
 
-def _files_of(root: str, folder: str, above: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Outgoing]:
-    real = os.path.realpath(os.path.join(root, folder))
-    for entry in sorted(os.scandir(real), key=lambda each: each.name):
-        name = os.path.join(folder, entry.name)
-        if entry.is_symlink() and (leads_out(entry.path, root) or _is_a_loop(entry.path)):
-            say(_left_out(root, name, entry.path))
-        elif why := _unnamable(name):
-            say(f"{os.path.join(root, ascii(name))} is left out: {why}")
-        elif entry.is_file():
-            yield Outgoing(os.path.realpath(entry.path), name, entry.stat().st_size)
-        elif entry.is_dir() and os.path.realpath(entry.path) not in (*above, real):
-            yield from _files_of(root, name, (*above, real), say)
-
-
-def _is_a_loop(link: str) -> bool:
-    try:
-        os.stat(link)
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
+def _files_of(
+    tree: Tree, folder: str, shown: str, above: tuple[str, ...], say: Callable[[str], None]
+) -> Iterator[Outgoing]:
+    """Those of a ``folder``, which is called ``shown`` by the links that lead to it, from the folders ``above``."""
+    for source, facts in tree.listing(folder):
+        name = os.path.join(shown, os.path.basename(source))
+        if why := _unnamable(name):
+            say(f"{tree.root}/{name!a} is left out: {why}")
+            continue
+        if stat.S_ISLNK(facts.st_mode):
+            if why := _left_out(tree, source):
+                say(f"{tree.root}/{name} is left out: {why}")
+                continue
+            source = tree.real(source)
+            if source == "." or (end := tree.facts(source)) is None:
+                continue
+            facts = end
+        if stat.S_ISREG(facts.st_mode):
+            yield _outgoing(tree, source, name, facts)
+        elif stat.S_ISDIR(facts.st_mode) and source not in (*above, folder):
+            yield from _files_of(tree, source, name, (*above, folder), say)
 
 
 def _unnamable(name: str) -> str:
@@ -251,33 +260,39 @@ def _unnamable(name: str) -> str:
     return ""
 
 
-def _left_out(root: str, name: str, link: str) -> str:
-    where = "leads to itself" if _is_a_loop(link) else f"is outside of {root}"
-    return f"{os.path.join(root, name)} is left out: it is a link to {os.readlink(link)}, which {where}"
+def _left_out(tree: Tree, link: str) -> str:
+    """Why a link isn't followed; empty: it is."""
+    target = tree.target(link)
+    try:
+        end = tree.real(link)
+        if end == "." or tree.target(end) is None:
+            return _unnamable(end) if end != "." else ""
+    except ForeignName:
+        return f"it is a link to {target}, which is outside of {tree.root}"
+    return f"it is a link to {target}, which leads to itself"
 
 
 def pack(directory: str, path: str, place: str) -> None:
-    """All of ``directory`` as a ``.tar.gz`` on the disk of ``place``, as SageMaker packs a model. Links that lead out
-    of it are left out, others become relative.
+    """All of ``directory``, a real path, as a ``.tar.gz`` on the disk of ``place``, as SageMaker packs a model. Links
+    that lead out of it are left out, others become relative.
     """
-    root = os.path.realpath(directory)
-    size = sum(file.size for file in files_below(root))
-
-    def member(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        if info.issym():
-            link = os.path.join(root, info.name)
-            if leads_out(link, root):
-                note(_left_out(root, info.name, link))
-                return None
-            if os.path.isabs(info.linkname):
-                info.linkname = os.path.relpath(os.path.realpath(link), os.path.dirname(link))
-        return info
-
+    tree = Tree(directory)
+    size = sum(file.size for file in files_below(directory))
     if size > (room := free(place)) * 4:
         raise StoreError(f"{directory} has {size:,} bytes, and {place} has room for {room:,}")
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
-        for name in sorted(os.listdir(root)):
-            archive.add(os.path.join(root, name), arcname=name, filter=member)
+        for name, facts in tree.walk():
+            target = ""
+            if stat.S_ISLNK(facts.st_mode):
+                if why := _left_out(tree, name):
+                    note(f"{tree.root}/{name} is left out: {why}")
+                    continue
+                target = tree.target(name) or ""
+                if os.path.isabs(target):
+                    target = os.path.relpath(tree.real(name), os.path.dirname(name) or ".")
+            elif not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+                continue
+            tree.pack(name, archive, name, target)
 
 
 @contextlib.contextmanager

@@ -18,11 +18,12 @@ import stat
 import sys
 import threading
 import time
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
 from musterpoint.base.below import RESERVED, Below, ForeignName, below, notes_of, parts_of
 from musterpoint.embedded.programs.transfer_s3 import (
     UNKNOWN,
+    Again,
     Item,
     Lacks,
     OnBytes,
@@ -143,11 +144,11 @@ class DirectoryStore(Store):
                 _to_disk(file.fileno())
             return _placed(part, _below(self.place, self._root, name), only_new)
 
-    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
+    def put(self, file: BinaryIO, name: str, on_bytes: OnBytes) -> None:
         with self.explained(), self._new(name) as part:
-            _copy(path, part, on_bytes)
-            with open(part, "rb") as file:
-                _to_disk(file.fileno())
+            _copy(file, part, on_bytes)
+            with open(part, "rb") as written:
+                _to_disk(written.fileno())
             _placed(part, _below(self.place, self._root, name), False)
 
     @contextlib.contextmanager
@@ -166,8 +167,8 @@ class DirectoryStore(Store):
 
     def get(self, item: Item, path: str, on_bytes: OnBytes) -> None:
         source = self._path(item.name)
-        with self.explained():
-            _copy(source, path, on_bytes)
+        with self.explained(), open(source, "rb") as file:
+            _copy(file, path, on_bytes)
             if item.tag and tag_of(os.stat(source)) != item.tag:
                 raise StoreError(f"{source} was replaced while it was being read", passing=True)
 
@@ -197,12 +198,11 @@ def _below(place: str, root: str, name: str) -> str:
         raise StoreError(f"{place}: {error}") from None
 
 
-def _copy(source: str, path: str, on_bytes: OnBytes) -> None:
-    piece = memoryview(bytearray(PIECE))
-    with open(source, "rb", buffering=0) as file, open(path, "wb", buffering=0) as target:
-        while size := file.readinto(piece):
-            target.write(piece[:size])
-            on_bytes(size)
+def _copy(file: BinaryIO, path: str, on_bytes: OnBytes) -> None:
+    with open(path, "wb") as target:
+        while piece := file.read(PIECE):
+            target.write(piece)
+            on_bytes(len(piece))
 
 
 def _placed(part: str, path: str, only_new: bool) -> bool:
@@ -314,11 +314,12 @@ class FsspecStore(Store):
             self._fs.get_file(self._source(item.name), path)
             on_bytes(max(0, item.size))
 
-    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
+    def put(self, file: BinaryIO, name: str, on_bytes: OnBytes) -> None:
         with self.explained():
             self._make_folder(name)
-            self._fs.put_file(path, self._path(name))
-            on_bytes(os.path.getsize(path))
+            folder = next(each for each in ("/proc/self/fd", "/dev/fd") if os.path.isdir(each))
+            self._fs.put_file(f"{folder}/{file.fileno()}", self._path(name))  # the open file, whatever its name is now
+            on_bytes(os.fstat(file.fileno()).st_size)
 
 
 def _item(name: str, info: dict[str, Any]) -> Item:
@@ -348,10 +349,6 @@ class Terms(NamedTuple):
     tell: Callable[[Progress], None] = lambda _: None
     note: Callable[[str], None] = lambda _: None
     until: float | None = None
-
-
-class Again(Exception):
-    """A file was moved, and must be moved again: the text says why."""
 
 
 _emitting = threading.Lock()
@@ -589,7 +586,7 @@ class Target:
 
     def __init__(self, directory: str) -> None:
         os.makedirs(directory, exist_ok=True)
-        self.tree, folder = Below(directory), notes_of(directory)
+        self.tree, folder = Below(directory), notes_of(directory, make=True)
         self.parts = os.path.join(folder, "parts")
         shutil.rmtree(self.parts, ignore_errors=True)
         os.makedirs(self.parts)
@@ -601,15 +598,15 @@ class Target:
         if not item.tag or found is None or found[:2] != (item.tag, item.size):
             return False
         try:
-            facts = os.stat(self.tree.path(item.name))
+            facts = self.tree.facts(item.name)
         except OSError:
             return False
-        return (facts.st_size, facts.st_mtime_ns) == found[1:]
+        return facts is not None and (facts.st_size, facts.st_mtime_ns) == found[1:]
 
     def place(self, part: str, item: Item) -> None:
         """Moves a whole file to where it belongs."""
+        facts = os.stat(part)
         self.tree.put(part, item.name)
-        facts = os.stat(self.tree.path(item.name))
         self.record.add(item.name, item.tag, facts.st_size, facts.st_mtime_ns)
 
     def forget_others(self, names: Iterable[str]) -> None:
@@ -700,10 +697,18 @@ def _listed_again(store: Store, item: Item, replaced: collections.Counter[int], 
 # -- from this host --
 
 
-class Outgoing(NamedTuple):
-    """A file of this host that goes to a store as ``name``."""
+Version = tuple[int, int, int]
+"""Size, time of the last change (ns), inode: differs when the content has changed."""
 
-    path: str
+
+def version_of(facts: os.stat_result) -> Version:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+class Outgoing(NamedTuple):
+    """A file of this host that goes to a store as ``name``, and its bytes. ``open`` gives it, at each call anew."""
+
+    open: Callable[[], BinaryIO]
     name: str
     size: int
 
@@ -716,19 +721,29 @@ def put_all(store: Store, files: Sequence[Outgoing], terms: Terms) -> Totals:
     """
 
     def move(number: int, on_bytes: OnBytes) -> None:
-        path = files[number].path
-        before = _version(path)
-        store.put(path, files[number].name, on_bytes)
-        if _version(path) != before:
-            raise Again(f"{path} was changed while it was sent")
+        put_same(store, files[number], on_bytes)
 
     Crowd(store, terms, unreached=math.inf).run([file.size for file in files], move)
     return Totals(len(files), sum(file.size for file in files))
 
 
-def _version(path: str) -> tuple[int, int]:
+def put_same(store: Store, outgoing: Outgoing, on_bytes: OnBytes) -> Version:
+    """Sends a file; returns its version, which was the same before and after.
+
+    Raises:
+        Again: it has changed meanwhile, or another has its name.
+        StoreError: it can't be sent.
+    """
     try:
-        facts = os.stat(path)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}", local=True) from None
-    return facts.st_size, facts.st_mtime_ns
+        with outgoing.open() as file:
+            before = version_of(os.fstat(file.fileno()))
+            store.put(file, outgoing.name, on_bytes)
+            after = version_of(os.fstat(file.fileno()))
+        with outgoing.open() as file:
+            now = version_of(os.fstat(file.fileno()))
+    except (OSError, ForeignName) as error:
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise StoreError(f"{outgoing.name}: {words}", local=True) from None
+    if not before == after == now:
+        raise Again(f"{outgoing.name} was changed while it was sent")
+    return before

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import os
 import threading
-from typing import Any, Callable, Iterable, Iterator, NamedTuple
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, NamedTuple
 
 UNKNOWN = -1
 """The size of a file whose store doesn't tell it."""
@@ -76,6 +77,10 @@ class StoreError(Exception):
         self.passing, self.missing, self.local = passing, missing, local
 
 
+class Again(Exception):
+    """A file was moved, and must be moved again: the text says why."""
+
+
 class Store:
     """``place`` is the URI, for people. ``at_once``: how many files are moved at a time. Every call may come from any
     thread, and raises a StoreError where it fails.
@@ -103,8 +108,8 @@ class Store:
         """Brings this version of ``item`` to the file ``path``."""
         raise NotImplementedError
 
-    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
-        """Sends the file ``path``. It is seen under ``name`` once it is whole, where the store can."""
+    def put(self, file: BinaryIO, name: str, on_bytes: OnBytes) -> None:
+        """Sends an open file, from its beginning. It is seen under ``name`` once it is whole, where the store can."""
         raise NotImplementedError
 
     def write(self, name: str, data: bytes, only_new: bool = False) -> bool:
@@ -135,7 +140,7 @@ class Store:
         """Any failure inside, which is about the file ``name``, becomes a StoreError."""
         try:
             yield
-        except (StoreError, Lacks):
+        except (StoreError, Lacks, Again):
             raise
         except Exception as error:
             raise self.explain(error, name) from None
@@ -213,6 +218,10 @@ class Aws:
             found = StoreError(f"{where}: {brief(error)}; has this host a network?", passing=True)
             found.unreachable = isinstance(error, absent)
             return found
+        if not isinstance(error, (errors.BotoCoreError, OSError, ValueError)) and "Cancel" not in str(type(error)):
+            # the libraries fail by whatever an answer lacks that was cut off
+            what = f"{type(error).__name__}: {brief(error)}"
+            return StoreError(f"{where}: the answer can't be read ({what})", passing=True)
         passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
             type(error)
         )
@@ -285,6 +294,7 @@ class S3Store(Store):
             whole = self._client.get_paginator("list_objects_v2")
             pages = whole.paginate(Bucket=self._bucket, Prefix=self._prefix + begin)
             for page in pages:
+                page["IsTruncated"]  # nothing else tells an empty list from an empty answer
                 for each in page.get("Contents", ()):
                     name = each["Key"][len(self._prefix) :]
                     if name and not name.endswith("/"):  # a console's mark of a folder
@@ -330,12 +340,24 @@ class S3Store(Store):
                     raise StoreError(f"it can't be deleted from {self.place}: {words}")
 
     def get(self, item: Item, path: str, on_bytes: OnBytes) -> None:
-        key, told = self._of(item.name), [self._listener(on_bytes, item)]
-        self._transfer(lambda: self._manager.download(self._bucket, key, path, subscribers=told), item.name)
+        came, lock = 0, threading.Lock()
 
-    def put(self, path: str, name: str, on_bytes: OnBytes) -> None:
+        def count(amount: int) -> None:
+            nonlocal came
+            with lock:
+                came += amount
+            on_bytes(amount)
+
+        key, told = self._of(item.name), [self._listener(count, item)]
+        self._transfer(lambda: self._manager.download(self._bucket, key, path, subscribers=told), item.name)
+        if item.size not in (UNKNOWN, came):  # a part that was cut off leaves a hole
+            raise StoreError(f"{self.place}: of {item.name} came {came:,} bytes of {item.size:,}", passing=True)
+
+    def put(self, file: BinaryIO, name: str, on_bytes: OnBytes) -> None:
         key, told = self._prefix + name, [self._listener(on_bytes, None)]
-        self._transfer(lambda: self._manager.upload(path, self._bucket, key, subscribers=told), name)
+        with open(os.dup(file.fileno()), "rb") as own:  # the library closes it
+            own.seek(0)
+            self._transfer(lambda: self._manager.upload(own, self._bucket, key, subscribers=told), name)
 
     def _transfer(self, begin: Callable[[], Any], name: str) -> None:
         with self.explained(name):
@@ -412,6 +434,7 @@ def _transfers(client: Any, requests: int) -> tuple[Any, Callable[[OnBytes, Item
             return Chunk(fileobj, chunk_size, full_file_size, callbacks, False, close_callbacks)
 
     config = manager.TransferConfig(
-        multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=requests, max_io_queue_size=QUEUE
-    )
+        multipart_threshold=PART, multipart_chunksize=PART, max_request_concurrency=requests, max_io_queue_size=QUEUE,
+        max_in_memory_upload_chunks=max(2, requests // 2),
+    )  # fmt: skip
     return manager.TransferManager(client, config, Files()), Listener

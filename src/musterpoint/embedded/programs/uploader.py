@@ -16,10 +16,10 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.base.below import RESERVED, below, leads_out
+from musterpoint.base.below import ForeignName, Tree
 from musterpoint.embedded.programs.file_changes import DirectoryWatch, is_written
-from musterpoint.embedded.programs.transfer import Pause, Record, emit
-from musterpoint.embedded.programs.transfer_s3 import Lacks, OnBytes, S3Store, Store, StoreError
+from musterpoint.embedded.programs.transfer import Outgoing, Pause, Record, Version, emit, put_same, version_of
+from musterpoint.embedded.programs.transfer_s3 import Again, Lacks, OnBytes, S3Store, Store, StoreError
 
 SETTLE = 1.0
 """Seconds from a change to its upload, so that a file that is rewritten or renamed soon is uploaded once."""
@@ -46,12 +46,9 @@ NAMED = 5
 CANCEL_SECONDS = 1.0
 """Seconds to wait for cancelled uploads to end."""
 
-Version = tuple[int, int, int]
-"""Size, time of the last change (ns), inode: differs when the content has changed."""
-
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, uri, access, record (a file)."""
+    """``request``: directory (its real path), uri, access, record (a file)."""
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: another process waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
@@ -66,15 +63,6 @@ def main(request: dict[str, Any]) -> int:
     return 0
 
 
-def version_of(path: str) -> Version | None:
-    """The version of the file at ``path`` (links are followed); None if there is none."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
-
-
 class Uploader:
     """One thread decides; the others send it events through one queue. ``record``: of each file that has
     gone up, its version. ``store`` None: it can't be reached at all.
@@ -82,7 +70,7 @@ class Uploader:
 
     def __init__(self, directory: str, record: Record, store: Store | None) -> None:
         self._directory, self._record, self._store = directory, record, store
-        self._root = os.path.realpath(directory)
+        self._tree = Tree(directory)
         self._events: queue.Queue[tuple[str, Any, Any]] = queue.Queue()
         self._sending: dict[str, Version] = {}
         self._sent: dict[str, int] = {}
@@ -146,31 +134,40 @@ class Uploader:
     def _is_another(self) -> bool:
         """Whether a link has taken the directory's place since the start: the program's files aren't there."""
         real = os.path.realpath(self._directory)
-        if real != self._root:
+        if real != self._directory:
             self._problem("root", f"{self._directory} isn't uploaded any more: it has become a link to {real}")
-        return real != self._root
+        return real != self._directory
 
     def _listing(self) -> dict[str, Version]:
         """Every file below the directory, by its relative path. Links to files in it are files; links to directories
         aren't followed, as they may lead in circles.
         """
         found = dict[str, Version]()
-        if self._is_another():
-            return found
-        for folder, folders, files in os.walk(self._directory):
-            folders[:] = [name for name in folders if not name.startswith((PRIVATE, RESERVED))]
-            for name in files:
-                if name.startswith(RESERVED):
-                    continue
-                path = os.path.join(folder, name)
-                relative = os.path.relpath(path, self._directory)
-                if os.path.islink(path) and leads_out(path, self._directory):
-                    if relative not in self._given_up:
-                        self._given_up[relative] = (0, 0, 0)
-                        self._problem("link", f"{relative} is left out: it is a link to {os.readlink(path)}")
-                elif (version := version_of(path)) is not None:
-                    found[relative] = version
+        for path, facts in () if self._is_another() else self._tree.walk(private=PRIVATE):
+            version = version_of(facts) if stat.S_ISREG(facts.st_mode) else None
+            if stat.S_ISLNK(facts.st_mode) and not self._leads_out(path):
+                version = self._version(path)
+            if version is not None:
+                found[path] = version
         return found
+
+    def _leads_out(self, path: str) -> bool:
+        try:
+            self._tree.real(path)
+        except ForeignName:
+            if path not in self._given_up:
+                self._given_up[path] = (0, 0, 0)
+                self._problem("link", f"{path} is left out: it is a link to {self._tree.target(path)}")
+            return True
+        return False
+
+    def _version(self, path: str) -> Version | None:
+        """The version of a file, or of the one that a link leads to; None: there is none."""
+        try:
+            facts = self._tree.facts(self._tree.real(path))
+        except (OSError, ForeignName):
+            return None
+        return version_of(facts) if facts is not None and stat.S_ISREG(facts.st_mode) else None
 
     def _look(self, now: float) -> None:
         waiting = []
@@ -185,15 +182,18 @@ class Uploader:
 
     def _half_written_for(self, path: str, version: Version) -> float:
         """Seconds after which to look again whether the file is whole; 0: it is."""
-        written = is_written(below(self._directory, path))
+        try:
+            with self._tree.file(self._tree.real(path)) as file:
+                written = is_written(file.fileno())
+        except (OSError, ForeignName):
+            return LOOK_EVERY
         if written is None:
             return max(0.0, QUIET - abs(time.time() - version[1] / 1e9))
         return LOOK_EVERY if written else 0.0  # its close is an event, too
 
     def _begin(self, path: str) -> None:
-        file = below(self._directory, path)
-        version = version_of(file)
-        if version is None or self._is_another() or (os.path.islink(file) and leads_out(file, self._directory)):
+        version = self._version(path)
+        if version is None:
             return
         try:
             path.encode()
@@ -209,15 +209,18 @@ class Uploader:
         def on_bytes(amount: int) -> None:
             self._sent[path] = self._sent.get(path, 0) + amount
 
+        file = Outgoing(lambda: self._tree.file(self._tree.real(path)), path, version[0])
         self._send(self._store, file, path, on_bytes)
 
-    def _send(self, store: Store, file: str, path: str, on_bytes: OnBytes) -> None:
+    def _send(self, store: Store, file: Outgoing, path: str, on_bytes: OnBytes) -> None:
         """Sends a file in a thread of its own."""
 
         def put() -> None:
             try:
                 with store.explained(path):
-                    store.put(file, path, on_bytes)
+                    put_same(store, file, on_bytes)
+            except Again as error:
+                self._events.put(("done", path, StoreError(str(error), passing=True)))
             except StoreError as error:
                 self._events.put(("done", path, error))
             else:
@@ -227,7 +230,7 @@ class Uploader:
 
     def _ended(self, path: str, error: Any) -> None:
         begun, sent = self._sending.pop(path), self._sent.pop(path, 0)
-        now, version = time.monotonic(), version_of(below(self._directory, path))
+        now, version = time.monotonic(), self._version(path)
         if version != begun:  # it changed, or is gone
             self._look_at = min(self._look_at, now + (SETTLE if self._until is None else 0.0))
         if error is None:

@@ -12,7 +12,7 @@ from musterpoint.base.errors import CheckError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import Peers, Report
-from musterpoint.core.channel.topics import consultations
+from musterpoint.core.channel.topics.consultations import TOPIC, Answer, Ask
 from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
@@ -36,15 +36,19 @@ class Waiting:
 
     def answer(self, text: str, decide: Callable[[dict[str, Report]], str]) -> str | None:
         """What the leader makes of all hosts' ``text``; None where it doesn't come, or no more matters."""
-        answers: list[str | None] = []
-        self._peers.topic(consultations.TOPIC).consult(POINT, text, decide, answers.append, SECONDS)
+        answers: list[Answer | None] = []
+
+        def decided(reports: dict[str, Report]) -> Answer:
+            return Answer(POINT, decide(reports))
+
+        self._peers.topic(TOPIC).consult(Ask(POINT, text), decided, answers.append, SECONDS)
         until = self._loop.clock() + SECONDS + _LATE
         while not answers and not self._peers.has_events() and not self._interrupted():
             left = until - self._loop.clock()
             if left <= 0:
                 break
             self._loop.turn(left)
-        return answers[0] if answers else None
+        return answers[0].text if answers and answers[0] is not None else None
 
 
 def look_at_all(runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers) -> None:
@@ -84,7 +88,7 @@ def _decide(reports: dict[str, Report], hosts: list[str]) -> str:
     facts = []
     for host in hosts if len(reports) > 1 else list(reports):
         try:
-            its = from_json(HostFacts, json.loads(reports[host].text))
+            its = from_json(HostFacts, json.loads(reports[host].said.text))
             facts.append(its._replace(host=host) if host else its)
         except (KeyError, ValueError):
             continue

@@ -17,7 +17,7 @@ from musterpoint.base.exit_codes import HOST_LOST
 from musterpoint.base.loop import Loop
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.names import Answer, Names
-from musterpoint.core.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
+from musterpoint.core.channel.peers import AllDone, PeerEvent, PeerLost, Peers, Report, StopAll
 from musterpoint.core.channel.topics import consultations
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
@@ -71,31 +71,31 @@ class JointSteps:
         elif isinstance(event, AllDone):
             self._done = True
 
-    def step(self, point: str, text: str, decide: Decide, seconds: float = STEP) -> str:
+    def step(self, point: str, text: str, decide: Callable[[dict[str, Report]], str], seconds: float = STEP) -> str:
         """Reports ``text`` at ``point``; what the leader's ``decide`` made of all reports.
 
         Raises:
             LeaderLost: there will be no answer.
             StoppedEarly: this host or another was told to stop.
         """
-        answers: list[str | None] = []
+        answers: list[consultations.Answer | None] = []
         errors: list[Exception] = []
 
-        def decided(reports: dict[str, Report]) -> str:
+        def decided(reports: dict[str, Report]) -> consultations.Answer:
             try:
-                return decide(reports)
+                return consultations.Answer(point, decide(reports))
             except Exception as error:  # the channel would blame the host whose report came last
                 errors.append(error)
-                return ""
+                return consultations.Answer(point, "")
 
-        self._peers.topic(consultations.TOPIC).consult(point, text, decided, answers.append, seconds)
+        self._peers.topic(consultations.TOPIC).consult(consultations.Ask(point, text), decided, answers.append, seconds)
         self.wait(lambda: bool(answers))
         if errors:
             raise errors[0]
         if answers[0] is None:
             why = "; ".join(f"{host}: {why}" for host, why in self.lost.items())
             raise LeaderLost(f"the leader was lost during the check ({why})")
-        return answers[0]
+        return answers[0].text
 
     def check(self) -> None:
         """Raises StoppedEarly where this host or another was told to stop."""
@@ -196,7 +196,7 @@ class Steps:
     def _hear_facts(self, reports: dict[str, Report]) -> str:
         for host, report in reports.items():
             try:
-                told = from_json(Told, json.loads(report.text))
+                told = from_json(Told, json.loads(report.said.text))
             except ValueError as error:
                 self._found.append(
                     finding("host-silent", "fail", host, f"its facts can't be read: {error}", "its facts")
@@ -208,7 +208,7 @@ class Steps:
     def _hear_calls(self, reports: dict[str, Report]) -> str:
         for host, report in reports.items():
             try:
-                heard = from_json(_Calls, json.loads(report.text))
+                heard = from_json(_Calls, json.loads(report.said.text))
             except ValueError:
                 continue
             self._calls += [call._replace(caller=host) for call in heard.calls if call.called in self._hosts]
@@ -227,7 +227,7 @@ class Steps:
         """Each host has reported its clock as soon as it had our last answer."""
         for host, report in reports.items():
             try:
-                there = float(report.text)
+                there = float(report.said.text)
             except ValueError:
                 continue
             if host != self._me and there == there:
@@ -298,7 +298,7 @@ class Steps:
 
 def _links(report: Report) -> Links:
     try:
-        return from_json(Links, json.loads(report.text))
+        return from_json(Links, json.loads(report.said.text))
     except ValueError:
         return Links()
 

@@ -9,81 +9,93 @@ import pytest
 
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import PeerLost, Report
-from musterpoint.core.channel.topics.consultations import MOST_TEXT, Answered, Ask, Questions
+from musterpoint.core.channel.topics.consultations import MOST_TEXT, Answer, Answered, Ask, Questions
 
 from ...meeting import SHORT_CUT, gathered, spoken
 
 
-def joined(reports: dict[str, Report]) -> str:
-    return ",".join(f"{host}={report.text}" for host, report in sorted(reports.items()))
+def joined(reports: dict[str, Report]) -> Answer:
+    point = next(iter(reports.values())).said.point
+    return Answer(point, ",".join(f"{host}={report.said.text}" for host, report in sorted(reports.items())))
 
 
-def ignore(_answer: str | None) -> None:
+def ignore(_answer: Answer | None) -> None:
     pass
+
+
+def said(point: str, text: str) -> Report:
+    return Report(Ask(point, text), 0.0)
 
 
 def test_the_leader_decides_when_all_have_reported() -> None:
     leader = Questions("a", ("b", "c"))
-    assert leader.report("b", Ask("x", "2"), 5.0) == []
-    assert leader.ask("x", Report("1", 4.0), joined, ignore) == []
-    assert leader.report("c", Ask("x", "3"), 6.0) == [Answered("x", "a=1,b=2,c=3", ("b", "c"), ignore)]
+    assert leader.report("b", said("x", "2")) == []
+    assert leader.ask(said("x", "1"), joined, ignore) == []
+    assert leader.report("c", said("x", "3")) == [Answered(Answer("x", "a=1,b=2,c=3"), ("b", "c"), ignore)]
 
 
 def test_who_left_is_not_waited_for_and_who_is_late_gets_the_answer() -> None:
     leader = Questions("a", ("b", "c", "d"))
-    leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", Ask("x", "2"), 0.0)
+    leader.ask(said("x", "1"), joined, ignore)
+    leader.report("b", said("x", "2"))
     assert leader.left("c") == []
-    assert leader.expire("x") == [Answered("x", "a=1,b=2", ("b",), ignore)]
+    assert leader.expire("x") == [Answered(Answer("x", "a=1,b=2"), ("b",), ignore)]
     assert leader.expire("x") == [] and leader.expire("y") == []
-    assert leader.report("d", Ask("x", "4"), 0.0) == [Answered("x", "a=1,b=2", ("d",), None)]
-    assert leader.ask("y", Report("1", 0.0), joined, ignore) == [], "who has reported at last is waited for again"
+    assert leader.report("d", said("x", "4")) == [Answered(Answer("x", "a=1,b=2"), ("d",), None)]
+    assert leader.ask(said("y", "1"), joined, ignore) == [], "who has reported at last is waited for again"
     with pytest.raises(wire.WireError, match="two reports"):
-        leader.report("d", Ask("x", "4"), 0.0)
+        leader.report("d", said("x", "4"))
 
 
 def test_who_was_late_is_not_waited_for_until_it_reports() -> None:
     leader = Questions("a", ("b", "c"))
-    leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", Ask("x", "2"), 0.0)
+    leader.ask(said("x", "1"), joined, ignore)
+    leader.report("b", said("x", "2"))
     leader.expire("x")
-    leader.ask("y", Report("1", 0.0), joined, ignore)
-    assert leader.report("b", Ask("y", "2"), 0.0) == [Answered("y", "a=1,b=2", ("b",), ignore)]
-    assert leader.report("c", Ask("x", "3"), 0.0) == [Answered("x", "a=1,b=2", ("c",), None)]
+    leader.ask(said("y", "1"), joined, ignore)
+    assert leader.report("b", said("y", "2")) == [Answered(Answer("y", "a=1,b=2"), ("b",), ignore)]
+    assert leader.report("c", said("x", "3")) == [Answered(Answer("x", "a=1,b=2"), ("c",), None)]
 
 
 def test_a_host_that_leaves_may_be_the_last_one() -> None:
     leader = Questions("a", ("b",))
-    leader.ask("x", Report("1", 0.0), joined, ignore)
-    assert leader.left("b") == [Answered("x", "a=1", (), ignore)]
+    leader.ask(said("x", "1"), joined, ignore)
+    assert leader.left("b") == [Answered(Answer("x", "a=1"), (), ignore)]
 
 
 def test_in_the_next_attempt_all_are_asked_again_and_a_new_host_is_told_what_was_decided() -> None:
     leader = Questions("a", ("b", "c"))
-    leader.ask("x", Report("1", 0.0), joined, ignore)
-    leader.report("b", Ask("x", "2"), 0.0)
-    leader.report("c", Ask("x", "3"), 0.0)
+    leader.ask(said("x", "1"), joined, ignore)
+    leader.report("b", said("x", "2"))
+    leader.report("c", said("x", "3"))
     leader.gone("c")
     for host in ("b", "c"):  # their ranks have ended
         leader.left(host)
     leader.begin(("b", "c"))
-    assert leader.report("c", Ask("x", ""), 0.0) == [Answered("x", "a=1,b=2,c=3", ("c",), None)]
-    assert leader.ask("y", Report("1", 0.0), joined, ignore) == []
-    assert leader.report("b", Ask("y", "2"), 0.0) == []
-    assert leader.report("c", Ask("y", "3"), 0.0) == [Answered("y", "a=1,b=2,c=3", ("b", "c"), ignore)]
+    assert leader.report("c", said("x", "")) == [Answered(Answer("x", "a=1,b=2,c=3"), ("c",), None)]
+    assert leader.ask(said("y", "1"), joined, ignore) == []
+    assert leader.report("b", said("y", "2")) == []
+    assert leader.report("c", said("y", "3")) == [Answered(Answer("y", "a=1,b=2,c=3"), ("b", "c"), ignore)]
 
 
-@pytest.mark.parametrize("bad", [Ask("x" * 65, ""), Ask("x", "y" * (MOST_TEXT + 1))])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Ask("x" * 65, "0"),
+        Ask("x", "9" * (MOST_TEXT + 1)),
+        *(Ask("x", text) for text in ("", "no json", "[" * 9000, "1" * 400, '"\\ud800"', "1e999")),
+    ],
+)
 def test_what_the_leader_would_refuse_is_not_sent(start: Callable[..., Any], bad: Ask) -> None:
     _leader, worker = gathered(start, 2)
-    assert isinstance(worker.ask(lambda peers: spoken(peers).consult(*bad, joined, ignore, 1.0)), ValueError)
+    assert isinstance(worker.ask(lambda peers: spoken(peers).consult(bad, joined, ignore, 1.0)), ValueError)
 
 
 def test_a_host_cannot_report_at_ever_more_points() -> None:
     leader = Questions("a", ("b", "c"))
     with pytest.raises(wire.WireError, match="more points"):
         for number in range(100):
-            leader.report("b", Ask(str(number), ""), 0.0)
+            leader.report("b", said(str(number), "0"))
 
 
 def wait_for(done: Callable[[], object]) -> None:
@@ -93,7 +105,10 @@ def wait_for(done: Callable[[], object]) -> None:
 
 
 def consult(host: Any, answers: list[str | None]) -> None:
-    host.say("consult", "x", host.me, joined, answers.append, 60.0)
+    def answered(answer: Answer | None) -> None:
+        answers.append(None if answer is None else answer.text)
+
+    host.say("consult", Ask("x", host.me[-1]), joined, answered, 60.0)
 
 
 def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
@@ -102,7 +117,7 @@ def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
     for host, got in zip(hosts, answers, strict=True):
         consult(host, got)
     wait_for(lambda: all(answers))
-    assert answers == [["algo-1=algo-1,algo-2=algo-2,algo-3=algo-3"]] * 3
+    assert answers == [["algo-1=1,algo-2=2,algo-3=3"]] * 3
 
 
 def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) -> None:
@@ -114,7 +129,7 @@ def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) ->
     for host in (leader, other):
         host.event(PeerLost)
     wait_for(lambda: all(answers))
-    assert answers == [["algo-1=algo-1,algo-3=algo-3"]] * 2
+    assert answers == [["algo-1=1,algo-3=3"]] * 2
 
 
 def test_a_worker_that_loses_its_leader_gets_no_answer(start: Callable[..., Any], cable: Any) -> None:

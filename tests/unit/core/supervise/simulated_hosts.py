@@ -13,7 +13,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel.leader import LeaderChannel
 from musterpoint.core.channel.link import Link, LinkOwner
 from musterpoint.core.channel.other_hosts import JobHosts
-from musterpoint.core.channel.peers import AllLooked, LookAsked, StopAll
+from musterpoint.core.channel.peers import AllLooked, LookAsked, Report, StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
 from musterpoint.core.channel.topic_table import TOPICS
@@ -470,15 +470,18 @@ class Job:
         host.loop.do(quiet)
 
     def consults(self, host: Host, fault: Consults) -> None:
-        def answered(_text: str | None) -> None:
+        def answered(_answer: object) -> None:
             host.unanswered.discard(fault.point)
+
+        def decide(reports: dict[str, Report]) -> consultations.Answer:
+            return consultations.Answer(fault.point, ",".join(reports))
 
         def ask() -> None:
             if host.over_at is None and fault.point not in host.asked:
                 host.asked[fault.point] = self.clock.now + fault.seconds
                 host.unanswered.add(fault.point)
-                consults = host.peers.topic(consultations.TOPIC)
-                consults.consult(fault.point, host.name, lambda reports: ",".join(reports), answered, fault.seconds)
+                asked = consultations.Ask(fault.point, str(host.index))
+                host.peers.topic(consultations.TOPIC).consult(asked, decide, answered, fault.seconds)
 
         host.loop.do(ask)
 

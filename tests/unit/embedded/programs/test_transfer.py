@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable
 
 import pytest
 
+from musterpoint.base.below import Tree
 from musterpoint.embedded.programs import transfer
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
-from musterpoint.embedded.programs.transfer import Again, Crowd, DirectoryStore, Terms, checked, get_all, patiently
-from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Item, OnBytes, Store, StoreError
+from musterpoint.embedded.programs.transfer import (
+    Crowd,
+    DirectoryStore,
+    Outgoing,
+    Terms,
+    checked,
+    get_all,
+    patiently,
+    put_all,
+    put_same,
+)
+from musterpoint.embedded.programs.transfer_s3 import UNKNOWN, Again, Item, OnBytes, Store, StoreError
 
 SLOW_DOWN = StoreError("SlowDown", passing=True)
 
@@ -203,3 +216,47 @@ def test_a_file_that_comes_in_another_size_is_given_up_and_one_of_no_said_size_i
     assert not (tmp_path / "train" / "a").exists()
     bring(UNKNOWN)
     assert (tmp_path / "train" / "a").read_text() == "content"
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "written": lambda path: path.write_text("more of it"),
+    "the time": lambda path: os.utime(path, (1, 1)),
+    "replaced": lambda path: path.rename(path.with_name("before")) and path.write_text("content"),
+}
+
+
+class Changing(DirectoryStore):
+    """What it takes is changed as long as there are ``changes``."""
+
+    def __init__(self, path: str, changes: list[Callable[[], object]]) -> None:
+        super().__init__(path)
+        self._changes = changes
+
+    def put(self, file: BinaryIO, name: str, on_bytes: OnBytes) -> None:
+        super().put(file, name, on_bytes)
+        if self._changes:
+            self._changes.pop()()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_what_changes_while_it_is_sent_is_sent_again(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "files" / "a"
+    path.parent.mkdir()
+    path.write_text("content")
+    store = Changing(str(tmp_path / "store"), [partial(CHANGES[how], path)])
+    outgoing = Outgoing(lambda: Tree(str(path.parent)).file("a"), "a", 7)
+    with pytest.raises(Again, match="a was changed while it was sent"):
+        put_same(store, outgoing, lambda _: None)
+    put_all(store, [outgoing], Terms())
+    assert (tmp_path / "store" / "a").read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_becomes_a_link_is_no_more_sent(tmp_path: Path) -> None:
+    path, secret = tmp_path / "files" / "a", tmp_path / "secret"
+    path.parent.mkdir()
+    path.symlink_to(secret)
+    secret.write_text("the machine's")
+    outgoing = Outgoing(lambda: Tree(str(path.parent)).file("a"), "a", 7)
+    with pytest.raises(StoreError) as error:
+        put_all(DirectoryStore(str(tmp_path / "store")), [outgoing], Terms())
+    assert error.value.local and not (tmp_path / "store").exists()

@@ -9,6 +9,7 @@ from typing import Any, Iterator
 
 import botocore.exceptions as real
 import pytest
+from botocore.parsers import ResponseParserError
 
 from musterpoint.embedded.programs import code_artifact, transfer_s3
 from musterpoint.embedded.programs.transfer_s3 import Aws, Lacks, S3Store
@@ -139,11 +140,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> S3Store:
         (real.ConnectTimeoutError(endpoint_url=URL), True),
         (real.EndpointConnectionError(endpoint_url=URL), True),
         (real.ProxyConnectionError(proxy_url=URL), True),
+        (KeyError("UploadId"), False),
+        (TypeError("'NoneType' object is not iterable"), False),
+        (ResponseParserError("Unable to parse response"), False),
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_connections_that_fail(store: S3Store, error: real.BotoCoreError, unreachable: bool) -> None:
-    """Some of these errors have a response that is None."""
+def test_connections_that_fail(store: S3Store, error: Exception, unreachable: bool) -> None:
+    """Some of these errors have a response that is None; the last ones come of an answer that was cut off."""
     found = store.explain(error, "x")
     assert (found.passing, found.kind, found.unreachable) == (True, type(error).__name__, unreachable)
     assert str(found).startswith("s3://bucket/data/x: ")

@@ -10,8 +10,9 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+from musterpoint.base.below import ForeignName
 from musterpoint.embedded.programs import transfer, uploader
-from musterpoint.embedded.programs.transfer import Record
+from musterpoint.embedded.programs.transfer import Outgoing, Record
 from musterpoint.embedded.programs.transfer_s3 import OnBytes, StoreError
 from musterpoint.embedded.programs.uploader import QUIET, REFUSALS, Uploader
 
@@ -23,9 +24,11 @@ class Store:
         self.bad: tuple[str, ...] = ()
         self.running: dict[str, tuple[Callable[[int], None], Callable[[Any], None]]] = {}
         self.begun: list[str] = []
+        self.files: dict[str, Outgoing] = {}
 
-    def send(self, path: str, name: str, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
+    def send(self, file: Outgoing, name: str, on_bytes: Callable[[int], None], on_done: Callable[[Any], None]) -> None:
         self.begun.append(name)
+        self.files[name] = file
         self.running[name] = on_bytes, on_done
         if name in self.bad:
             self.end(name, refusal(passing=False))
@@ -45,7 +48,7 @@ def refusal(passing: bool) -> StoreError:
 class Driven(Uploader):
     """Its transfers end when the test says so."""
 
-    def _send(self, store: Any, file: str, path: str, on_bytes: OnBytes) -> None:
+    def _send(self, store: Any, file: Outgoing, path: str, on_bytes: OnBytes) -> None:
         store.send(file, path, on_bytes, lambda error: self._events.put(("done", path, error)))
 
 
@@ -125,6 +128,21 @@ def test_a_link_in_the_directorys_place_is_not_followed(bench: Bench, tmp_path: 
     bench.files.unlink()
     bench.write("anew")
     assert bench.turn(10.0) == ["anew"]
+
+
+@pytest.mark.parametrize("what", ["sub", "sub/a", ""])
+def test_what_becomes_a_link_after_it_was_looked_at_isnt_sent(bench: Bench, tmp_path: Path, what: str) -> None:
+    (tmp_path / "machine" / "sub").mkdir(parents=True)
+    (tmp_path / "machine" / "sub" / "a").write_text("the machine's")
+    bench.write("sub/a")
+    assert bench.turn(1.1) == ["sub/a"]
+    (bench.files / what).rename(tmp_path / "aside")
+    (bench.files / what).symlink_to(tmp_path / "machine" / what)
+    with pytest.raises((OSError, ForeignName)):
+        bench.store.files["sub/a"].open()
+    bench.store.end("sub/a", refusal(passing=True))
+    bench.finish()
+    assert bench.turn(60.0) == []
 
 
 def test_what_never_goes_up(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import Report
+from musterpoint.core.channel.topics.consultations import Answer, Ask
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -70,9 +71,10 @@ class Answering:
     def topic(self, topic: Any) -> Answering:
         return self
 
-    def consult(self, point: str, text: str, decide: Any, on_answer: Any, seconds: float) -> None:
+    def consult(self, report: Ask, decide: Any, on_answer: Any, seconds: float) -> None:
+        answer = None if self._text is None else Answer(report.point, self._text)
         if not self._event:
-            self._loop.call_later(0, lambda: on_answer(self._text))
+            self._loop.call_later(0, lambda: on_answer(answer))
 
     def has_events(self, *kinds: type) -> bool:
         return self._event
@@ -98,6 +100,7 @@ def test_what_matters_more_ends_the_wait(
 
 def test_reports_of_hosts_that_are_gone_or_broken_are_left_out() -> None:
     facts = HostFacts("x", machine=MachineState(shm_total=32 << 20))
-    reports = {"algo-1": Report("no json", 0.0), "algo-3": Report(json.dumps(to_json(facts)), 0.0)}
+    texts = {"algo-1": "[1]", "algo-3": json.dumps(to_json(facts))}
+    reports = {host: Report(Ask("check", text), 0.0) for host, text in texts.items()}
     found: tuple[Finding, ...] = _read(_decide(reports, ["algo-1", "algo-2", "algo-3"]))
     assert [(each.code, each.host) for each in found] == [("shm-small", "algo-3")], "by the name of the seat"

@@ -1,10 +1,16 @@
-"""Questions that all hosts take to the leader: each reports a text, the leader decides, every host gets the answer."""
+"""Questions that all hosts take to the leader: each reports, the leader decides, every host gets the answer.
 
+A report and an answer are messages with a ``point``, and with typed fields: a host that
+reports anything else is lost when that comes, whether or not the leader has come to that point.
+"""
+
+import re
 from functools import partial
-from typing import Annotated, Iterable
+from typing import Annotated, Any, Iterable
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.fields import Text, WireError
+from musterpoint.base.untrusted import checked, read_json
+from musterpoint.core.channel.fields import Text, Which, WireError
 from musterpoint.core.channel.peers import Decide, OnAnswer, Report
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
 
@@ -13,35 +19,59 @@ MOST_TEXT = 512 * 1024
 MOST_ANSWER = 8 * 1024 * 1024
 """Characters of an answer."""
 LONGEST_POINT = 64
+_POINT = re.compile(r"[a-z]+(-[0-9]+)?")
 _MOST_POINTS = 4096
 _MOST_OPEN = 16
 
 
-class Ask(NamedTuple):
-    """A worker's report at ``point``."""
+def is_point(text: Any) -> bool:
+    """Whether it names a point: a word, and perhaps a number."""
+    return isinstance(text, str) and len(text) <= LONGEST_POINT and _POINT.fullmatch(text) is not None
 
-    point: Annotated[str, Text(LONGEST_POINT)]
-    text: Annotated[str, Text(MOST_TEXT)]
+
+def is_json(text: Any) -> bool:
+    """Whether ``text`` is JSON of at most :data:`MOST_TEXT` characters, with values that a host can work with."""
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        return False
+    try:
+        checked(read_json(text))
+    except ValueError:
+        return False
+    return True
+
+
+Point = Annotated[str, Which(is_point, "no name of a point")]
+
+
+class Ask(NamedTuple):
+    """A host's report at ``point``, as JSON."""
+
+    point: Point
+    text: Annotated[str, Which(is_json, f"no JSON of at most {MOST_TEXT} characters")]
 
 
 class Answer(NamedTuple):
     """What the leader has decided."""
 
-    point: Annotated[str, Text(LONGEST_POINT)]
+    point: Point
     text: Annotated[str, Text(MOST_ANSWER)]
 
 
 class Consultations:
     """What a host asks the leader."""
 
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
-        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
-        leader are not waited for; those that left or are lost neither.
+    def consult(self, report: Any, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        """Reports at the point of ``report``, which every host does once; ``on_answer`` gets what the leader's
+        ``decide`` makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds``
+        after the leader are not waited for; those that left or are lost neither.
 
-        ``ValueError``: the texts are longer than this topic allows.
+        ``ValueError``: the topic doesn't allow such a report.
         """
         raise NotImplementedError
+
+
+_OVER = Report(None, 0.0)
+"""Stands for a report that has been decided on."""
 
 
 class _Question:
@@ -53,14 +83,13 @@ class _Question:
         self.reports: dict[str, Report] = {}
         self.decide: Decide | None = None
         self.on_answer: OnAnswer | None = None
-        self.answer: str | None = None
+        self.answer: Any = None
 
 
 class Answered(NamedTuple):
-    """``text`` goes to ``hosts`` (all that are here), and to ``on_answer`` on the leader itself (None: it has it)."""
+    """``answer`` goes to ``hosts`` (all that are here), and to ``on_answer`` on the leader itself (None: it has it)."""
 
-    point: str
-    text: str
+    answer: Any
     hosts: tuple[str, ...]
     on_answer: OnAnswer | None
 
@@ -79,20 +108,20 @@ class Questions:
         self._awaited = set(self._here)
         self._questions: dict[str, _Question] = {}
 
-    def ask(self, point: str, report: Report, decide: Decide, on_answer: OnAnswer) -> list[Answered]:
-        """The leader itself has come to ``point``."""
-        question = self._questions.setdefault(point, _Question())
+    def ask(self, report: Report, decide: Decide, on_answer: OnAnswer) -> list[Answered]:
+        """The leader itself has come to the point of its ``report``."""
+        question = self._questions.setdefault(report.said.point, _Question())
         question.decide, question.on_answer = decide, on_answer
         question.reports[self._me] = report
         return self._answers()
 
-    def report(self, host: str, message: Ask, at: float) -> list[Answered]:
-        """Takes a worker's message.
+    def report(self, host: str, report: Report) -> list[Answered]:
+        """Takes a worker's report.
 
         Raises:
             WireError: it came already, or is one of too many.
         """
-        point, text = message
+        point: str = report.said.point
         if host in self._late:
             self._late.remove(host)
             self._awaited |= self._here & {host}
@@ -104,9 +133,9 @@ class Questions:
             question = self._questions[point] = _Question()
         if host in question.reports:
             raise WireError(f"two reports at {point!r}")
-        question.reports[host] = Report(text if question.answer is None else "", at)
+        question.reports[host] = report if question.answer is None else _OVER
         if question.answer is not None:
-            return [Answered(point, question.answer, (host,), None)]
+            return [Answered(question.answer, (host,), None)]
         return self._answers()
 
     def begin(self, hosts: Iterable[str]) -> None:
@@ -140,12 +169,12 @@ class Questions:
             return []
         self._late |= self._here - question.reports.keys()
         self._awaited -= self._late
-        return [self._answer(point, question)]
+        return [self._answer(question)]
 
     def _answers(self) -> list[Answered]:
         return [
-            self._answer(point, question)
-            for point, question in self._questions.items()
+            self._answer(question)
+            for question in self._questions.values()
             if question.answer is None and question.decide is not None and self._have_reported(question)
         ]
 
@@ -153,16 +182,18 @@ class Questions:
         # the sizes first: each of many hosts reports, and few of the reports are the last
         return len(self._awaited) <= len(question.reports) and self._awaited <= question.reports.keys()
 
-    def _answer(self, point: str, question: _Question) -> Answered:
+    def _answer(self, question: _Question) -> Answered:
         assert question.decide is not None
         question.answer = question.decide(question.reports)
         hosts = tuple(host for host in question.reports if host != self._me)
-        question.reports = dict.fromkeys(question.reports, Report("", 0.0))
-        return Answered(point, question.answer, hosts, question.on_answer)
+        question.reports = dict.fromkeys(question.reports, _OVER)
+        return Answered(question.answer, hosts, question.on_answer)
 
 
 class LeadersConsultations(LeaderHalf, Consultations):
     """Questions go on over attempts."""
+
+    is_owed = True
 
     def __init__(self, side: LeaderSide) -> None:
         self._questions = Questions(side.me, side.others)
@@ -174,12 +205,12 @@ class LeadersConsultations(LeaderHalf, Consultations):
     def gone(self, host: str, why: str) -> None:
         self._questions.gone(host)
 
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
-        self._answer(self._questions.ask(point, Report(text, self._side.wall()), decide, on_answer))
-        self._side.call_later(seconds, partial(self._expire, point))
+    def consult(self, report: Any, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._questions.ask(Report(report, self._side.wall()), decide, on_answer))
+        self._side.call_later(seconds, partial(self._expire, report.point))
 
-    def hear(self, host: str, message: Ask) -> None:
-        self._answer(self._questions.report(host, message, self._side.wall()))
+    def hear(self, host: str, message: Any) -> None:
+        self._answer(self._questions.report(host, Report(message, self._side.wall())))
 
     def awaits(self) -> set[str]:
         return self._questions.awaited()
@@ -191,11 +222,11 @@ class LeadersConsultations(LeaderHalf, Consultations):
         self._answer(self._questions.expire(point))
 
     def _answer(self, answers: list[Answered]) -> None:
-        for point, text, hosts, on_answer in answers:
+        for answer, hosts, on_answer in answers:
             for host in hosts:
-                self._side.send(host, Answer(point, text))
+                self._side.send(host, answer)
             if on_answer is not None:
-                self._side.call_later(0, partial(on_answer, text))
+                self._side.call_later(0, partial(on_answer, answer))
 
 
 class WorkersConsultations(WorkerHalf, Consultations):
@@ -205,20 +236,19 @@ class WorkersConsultations(WorkerHalf, Consultations):
         super().__init__(side)
         self._waiting: dict[str, OnAnswer] = {}
 
-    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+    def consult(self, report: Any, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         if self._side.is_alone:
             self._side.call_later(0, partial(on_answer, None))
             return
-        message = Ask(point, text)
-        self._side.check(message)
-        self._side.post(message)
-        self._waiting[point] = on_answer
+        self._side.check(report)
+        self._side.post(report)
+        self._waiting[report.point] = on_answer
 
-    def hear(self, message: Answer, size: int) -> None:
+    def hear(self, message: Any, size: int) -> None:
         on_answer = self._waiting.pop(message.point, None)
         if on_answer is None:
             raise WireError(f"an answer at {message.point!r}, where nothing was asked")
-        self._side.call_later(0, partial(on_answer, message.text))
+        self._side.call_later(0, partial(on_answer, message))
 
     def awaits_leader(self) -> bool:
         return bool(self._waiting)

@@ -80,6 +80,8 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
     tools.record("installing", what=project.names, installer=installer)
     if project.lock and installer != "uv":
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
+    elif project.lock:
+        project = project._replace(listed_itself="")  # uv reads the lock alone
     if os.path.dirname(target.interpreter) == os.path.dirname(sys.executable):
         load_package(tools.poll)
     place = temporary.place_of(target.environ)

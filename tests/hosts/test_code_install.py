@@ -148,6 +148,31 @@ def test_a_package_is_installed_and_its_module_runs(index: MakeIndex, installing
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "listed", [".", "./  # this project", ".[more]", "CODE", "mp-itself @ file://CODE", "-r more.txt", "mp-helper\n."]
+)
+def test_a_package_that_the_requirements_name_is_installed_once(
+    listed: str, index: MakeIndex, installing: Train, user_python: str
+) -> None:
+    packages = index(backend(), wheel("mp-helper"))
+    subprocess.run([user_python, "-m", "pip", "uninstall", "-q", "-y", "mp-itself"], check=True, timeout=500)
+    installing.program("import mp_itself; print(mp_itself.BUILT)")
+    files = {"pyproject__toml": PYPROJECT.replace("NAME", "mp-itself"), "more__txt": "\n.\n"}
+    code(installing, requirements__txt=listed.replace("CODE", str(installing.base / "code")) + "\n", **files)
+    before = sorted(os.listdir(installing.base / "code"))
+    done = installing.run(PIP_INDEX_URL=packages.url)
+    assert (done.returncode, done.stdout) == (0, b"True\n"), done.stderr
+    assert sorted(os.listdir(installing.base / "code")) == before
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "setup.py"])
+def test_a_folder_in_the_place_of_an_installers_file(name: str, installing: Train) -> None:
+    installing.program("")
+    (installing.base / "code" / name).mkdir()
+    assert installing.run().returncode == 71
+    assert f"{name} is a folder" in installing.reason
+
+
 def test_a_project_that_is_no_package_gets_what_it_lists(index: MakeIndex, installing: Train) -> None:
     packages = index(wheel("mp-listed"))
     installing.program("import mp_listed")

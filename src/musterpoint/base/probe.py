@@ -6,6 +6,7 @@ from typing import Callable, Mapping, Sequence
 
 from musterpoint.base.lines import PIECE, Pieces
 from musterpoint.base.loop import READ, Loop
+from musterpoint.base.python_variables import for_tools
 from musterpoint.base.records import NamedTuple
 
 TIMEOUT = 60.0
@@ -48,7 +49,7 @@ def ask(
     events = loop or Loop()
     child = subprocess.Popen(
         list(words),
-        env=dict(environ),
+        env=for_tools(environ),
         cwd=cwd or None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -209,7 +209,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed; give "
            "it where the program's packages are in another environment than musterpoint",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
-           "option; else the one that runs musterpoint", inherited=True, path="command"),
+           "option; else an active environment's, where musterpoint is a tool of its own (pipx, uv tool) or outside "
+           "any environment; else the one that runs musterpoint", inherited=True, path="command"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order; c10d doesn't promise it, "
            "and is for programs that need torchrun's own rendezvous",
            "HOW", of_some=True),

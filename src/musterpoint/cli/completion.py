@@ -36,7 +36,7 @@ _LONGEST = 72
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster completion`` with ``argv`` (the words after the command)."""
-    return guarded(lambda: _run(argv))
+    return guarded(lambda: _run(argv), anywhere=True)
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -14,14 +14,21 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.masking import Masker
 from musterpoint.base.posix import resource
 from musterpoint.core.diagnosis.failures import failure_of_error
-from musterpoint.core.job.read import masker_of_files
+from musterpoint.core.job.read import masker_of_files, working_directory
 from musterpoint.core.processes.received_signals import hear_all
 
 
-def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
-    """The exit code of ``command``. An error is printed as one sentence on stderr and passed to ``report``."""
+def guarded(
+    command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None, anywhere: bool = False
+) -> int:
+    """The exit code of ``command``. An error is printed as one sentence on stderr and passed to ``report``.
+
+    ``anywhere``: the command needs no working directory.
+    """
     hear_all()
     try:
+        if not anywhere:
+            working_directory()
         return command()
     except MusterError as error:
         _console().say(str(error))

@@ -72,7 +72,7 @@ muster COMMAND --help tells more; muster --version tells the version.
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster`` with ``argv`` (the words after it); the exit code."""
-    return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv), environ))
+    return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv), environ), anywhere=True)
 
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:

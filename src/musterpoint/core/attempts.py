@@ -1,7 +1,6 @@
 """An attempt of a job on this host, and most have one: its part is planned, started, and waited for."""
 
 import signal
-import sys
 from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint.base import settings, temporary
@@ -158,7 +157,7 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
         channels,
         plan.launcher if plan else "",
         plan.local_ranks if plan else 0,
-        python=request.environ.get(settings.PYTHON) or sys.executable,
+        python=request.python,
         debugged=bool(request.environ.get(settings.TERMINAL)),
         program=job.entry_point.program,
         once_per_host=platform.once_per_host if several else "--launcher script",

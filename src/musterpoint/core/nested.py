@@ -14,13 +14,14 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
+from musterpoint.core.code.interpreter import UserEnvironment, user_environment
 from musterpoint.core.job.model import Counted, Job
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.choose import Choice, slots_of
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
-from musterpoint.core.prepare import plan_host, prepare_host, user_environment, what_is_wanted
+from musterpoint.core.prepare import plan_host, prepare_host, what_is_wanted
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
@@ -62,14 +63,14 @@ def launch_nested(request: Request) -> int | None:
     # variables that the outer one set for its own launcher aren't the user's
     planned = set(request.environ.get(PLANNED, "").split(","))
     own = {name: value for name, value in request.environ.items() if name not in planned}
-    environ = user_environment(own, options.python)
-    plan = plan_nested(job, options, offered, environ)
+    seen = user_environment(own, options.python)
+    plan = plan_nested(job, options, offered, seen)
     console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:
         console.say(note)
     for signo in STOPPING:
         signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
-    code = outer.hand_over(plan, settings.without_own(environ))
+    code = outer.hand_over(plan, settings.without_own(seen.environ))
     return exit_codes.INTERNAL if code is None else code
 
 
@@ -101,16 +102,16 @@ def report(failure: Failure, environ: Mapping[str, str]) -> None:
         outer.close()
 
 
-def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+def plan_nested(job: Job, options: Settings, offered: Roster, seen: UserEnvironment) -> LaunchPlan:
     """The plan for the hosts of another musterpoint's roster, with as many slots as this launcher gives them."""
     names = tuple(seat.name for seat in offered.seats)
     group = tuple(seat.name for seat in offered.group)
     # each host's slots are in the outer one's roster
     here = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
-    wanted = what_is_wanted(here, options, environ)
-    host = prepare_host(wanted, environ, typed=True)._replace(ssh=None)
+    wanted = what_is_wanted(here, options, seen)
+    host = prepare_host(wanted, seen.environ, typed=True)._replace(ssh=None)
     seats = tuple(seat._replace(slots=_slots(seat, host.choice, wanted)) for seat in offered.seats)
-    return plan_host(wanted.job, wanted.settings, host, offered._replace(seats=seats), environ)
+    return plan_host(wanted.job, wanted.settings, host, offered._replace(seats=seats), seen.environ)
 
 
 def _slots(seat: Seat, choice: Choice, wanted: Wanted) -> int:

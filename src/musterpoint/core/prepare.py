@@ -4,7 +4,6 @@
 """
 
 import os
-import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Protocol, Sequence
 
 from musterpoint import __version__
@@ -14,8 +13,8 @@ from musterpoint.base.executables import over_limit, size_of
 from musterpoint.base.probe import Ask
 from musterpoint.base.readers import split_endpoint
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import LOCAL, PYTHON, Settings
-from musterpoint.core.code.interpreter import activated, modules_among
+from musterpoint.base.settings import LOCAL, Settings
+from musterpoint.core.code.interpreter import UserEnvironment, modules_among
 from musterpoint.core.code.program import NoProgram
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.code.workspace import Workspace, prepare
@@ -81,23 +80,13 @@ class PreparedHost(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
-    """``environ`` as the user's program will see it: see :func:`musterpoint.core.code.interpreter.activated`.
-
-    Raises:
-        UsageError: there is no such conda environment.
-    """
-    if not python and not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
-        return environ
-    return activated(environ, python)
-
-
 def what_is_wanted(
-    job: Job, options: Settings, environ: Mapping[str, str], ask: Ask | None = None, lacks: Lacks | None = None
+    job: Job, options: Settings, seen: UserEnvironment, ask: Ask | None = None, lacks: Lacks | None = None
 ) -> Wanted:
     """What is to be run: ``job`` and ``options`` as they are, unless the program is a launcher's own command line.
 
-    ``environ`` is a :func:`user_environment`. ``lacks`` is told where this host lacks that launcher, for a plan.
+    ``seen`` has the program's Python and its variables. ``lacks`` is told where this host lacks that launcher, for a
+    plan.
 
     Raises:
         MusterError: the line is wrong, or contradicts the job.
@@ -105,20 +94,15 @@ def what_is_wanted(
     program = job.entry_point.program
     name = of_program(os.path.basename(program), program)
     read = find(name).typed if name else None
-    question = Question(job, options, environ, _interpreter(environ), ask=ask, lacks=lacks)
+    question = Question(job, options, seen.environ, seen.python, ask=ask, lacks=lacks)
     found = read(question) if read is not None else None
-    return found or Wanted(job, options)
+    return (found or Wanted(job, options))._replace(python=seen.python)
 
 
 def _instead(job: Job) -> str:
     """What stands for a program that isn't there and is called as a launcher's command is, for people."""
     instead = instead_of(os.path.basename(job.entry_point.program), "launch", job)
     return instead and f"; {instead}"
-
-
-def _interpreter(environ: Mapping[str, str]) -> str:
-    """The program's Python."""
-    return environ.get(PYTHON) or sys.executable
 
 
 def prepare_host(
@@ -131,9 +115,9 @@ def prepare_host(
 ) -> PreparedHost:
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
-    ``environ`` is a :func:`user_environment`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
-    programs of this host, and is interrupted by a stop. ``lacks`` is told of what the launcher needs and isn't here;
-    where it returns, the host is prepared for a plan as if it had that.
+    ``environ`` has the variables that the program sees. Without ``tools`` nothing is fetched and nothing installed.
+    ``ask`` asks programs of this host, and is interrupted by a stop. ``lacks`` is told of what the launcher needs and
+    isn't here; where it returns, the host is prepared for a plan as if it had that.
 
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
@@ -141,7 +125,7 @@ def prepare_host(
     job, options = wanted.job, wanted.settings
     if options.max_restarts:
         restarts.check(job, options)
-    interpreter = _interpreter(environ)
+    interpreter = wanted.interpreter
     requirements = _requirements(job, options, typed and tools is not None)
     try:
         workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)

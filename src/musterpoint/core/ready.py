@@ -8,6 +8,7 @@ from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
+from musterpoint.core.code.interpreter import UserEnvironment, user_environment
 from musterpoint.core.code.program import find, is_own_file
 from musterpoint.core.job.directories import NAMES, is_own, locked, made
 from musterpoint.core.job.model import Job
@@ -18,7 +19,6 @@ from musterpoint.core.prepare import (
     offer_of,
     ordered_job,
     prepare_host,
-    user_environment,
     what_is_wanted,
 )
 from musterpoint.core.rollcall.roster import Offer, Roster
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Understood(NamedTuple):
-    """A request as it was understood: the ``request`` with the environment that the user's program will see, the
-    ``options``, and the ``job``.
+    """A request as it was understood: the ``request`` with the environment that the user's program will see and the
+    Python that runs it, the ``options``, and the ``job``.
     """
 
     request: Request
@@ -96,8 +96,10 @@ def understood(runtime: Runtime, request: Request, options: Settings, job: Job) 
     if said:
         runtime.console.say(said)
     named = {name: value for name, value in request.environ.items() if name not in placed.unset}
-    environ = user_environment(named, options.python)
-    return Understood(request._replace(environ=environ), options, placed.job)
+    seen = user_environment(named, options.python)
+    if seen.note and runtime.leads:
+        runtime.console.say(seen.note)
+    return Understood(request._replace(environ=seen.environ, python=seen.python), options, placed.job)
 
 
 class Prepared(NamedTuple):
@@ -131,7 +133,8 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
     """The steps before the roll call that need no other host, and what there is to say of the request."""
     request, options, job = asked
     try:
-        wanted = what_is_wanted(job, options, request.environ, runtime.ask)
+        seen = UserEnvironment(request.environ, request.python)
+        wanted = what_is_wanted(job, options, seen, runtime.ask)
         tools = (lambda: runtime.tools(job, options)) if asked.fetches else None
         host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
         offer = offer_of(

@@ -42,7 +42,8 @@ class Request(NamedTuple):
     them can't be read.
 
     ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
-    are the program's; None: made from the platform's hyperparameters.
+    are the program's; None: made from the platform's hyperparameters. ``python``: the Python that runs the program,
+    once it is settled.
     """
 
     environ: Mapping[str, str]
@@ -52,6 +53,7 @@ class Request(NamedTuple):
     module: bool = False
     typed: bool = False
     wrong: UsageError | None = None
+    python: str = ""
 
 
 class CheckpointsKept(Protocol):

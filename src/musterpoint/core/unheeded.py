@@ -48,6 +48,7 @@ INTERNAL = frozenset(
         "MUSTER_USER_TMPDIR",
         "MUSTER_USER_PATH",
         "MUSTER_USER_LD_LIBRARY_PATH",
+        "MUSTER_USER_PYTHONINSPECT",
         # to what runs in the user's Python, and to programs of ours
         "MUSTER_AWS_REQUEST",
         "MUSTER_CACHE",

@@ -13,6 +13,7 @@ from typing import IO, Any, Callable, Mapping
 
 from musterpoint.base.below import below
 from musterpoint.base.errors import MusterError
+from musterpoint.base.python_variables import for_tools
 from musterpoint.core.data import mover
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.embedded.programs.registry import UPLOADER, Texts
@@ -286,7 +287,7 @@ class Checkpoints:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env=dict(access.environ),
+            env=for_tools(access.environ),
             cwd="/",
         )
         self._until_watching(host)

@@ -81,3 +81,18 @@ def test_any_other_name_launches(name: str, environ: dict[str, str], tmp_path: P
     (tmp_path / "program.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)\n")
     done = run_as(name, environ, tmp_path, "--train-script", "program.py", "--version")
     assert (done.returncode, done.stdout) == (3, "['--version']\n")
+
+
+GONE = "import os, sys; os.rmdir(os.getcwd()); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[1:]])"
+"""Removes the working directory, and becomes a command in it."""
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "completion"])
+def test_a_working_directory_that_was_removed(
+    command: str, python: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    words = [python, "-c", GONE, "musterpoint", command, __file__]
+    ran = subprocess.run(words, cwd=tmp_path / "gone", env=environ, capture_output=True, text=True, timeout=500)
+    assert (ran.returncode, ran.stdout) == (64, "")
+    assert ran.stderr.startswith("musterpoint: the working directory was removed: ")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.settings import Settings
+from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.job.read import read_job
 from musterpoint.core.nested import launch_nested, plan_nested
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -44,7 +45,7 @@ def test_an_inner_launcher_plans_with_the_outer_ones_hosts(
     settings = Settings(**options)
     read = read_job({}, settings, str(tmp_path / "none"), "train.py")
     offered = Roster("digits", "s", SEATS, "10.0.0.1", 7777, "algo-2")
-    plan = plan_nested(read, settings, offered, {})
+    plan = plan_nested(read, settings, offered, user_environment({}))
     assert (plan.host, plan.local_ranks, plan.first_rank, plan.world_size) == ("algo-2", ranks, first, sum(slots))
     variables = {setting.name: setting.value for setting in (*plan.environment, *plan.processes[0].environment)}
     assert variables.get("MASTER_ADDR", "10.0.0.1") == "10.0.0.1"

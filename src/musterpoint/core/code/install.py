@@ -24,7 +24,7 @@ from musterpoint.core.code import installer_output
 from musterpoint.core.code.aws import package_index
 from musterpoint.core.code.credentials import Credentials
 from musterpoint.core.code.interpreter import ask, has_module
-from musterpoint.core.code.project import LOCAL_JOBS, PYPROJECT, Project
+from musterpoint.core.code.project import LOCAL_JOBS, PYPROJECT, Project, unreadable
 from musterpoint.core.code.tools import Execution, Tools
 from musterpoint.embedded.programs import registry
 
@@ -74,10 +74,14 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         FetchError: it can't be installed; the message has the resolver's own sentence.
         StoppedEarly: this host was told to stop; the installer has ended.
     """
+    if wrong := unreadable(target.code, project.requirements):
+        raise FetchError(f"{installer} can't install {project.names}: in {target.code}, {wrong}")
     tools.begin(f"installing {project.names} with {installer}")
     tools.record("installing", what=project.names, installer=installer)
     if project.lock and installer != "uv":
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
+    elif project.lock:
+        project = project._replace(listed_itself="")  # uv reads the lock alone
     if os.path.dirname(target.interpreter) == os.path.dirname(sys.executable):
         load_package(tools.poll)
     place = temporary.place_of(target.environ)
@@ -90,7 +94,8 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         credentials = Credentials(folder)
         environ = _environment(target, tools, credentials)
         build = "."
-        if project.package and not target.fetched:
+        # an editable package is where it is
+        if (project.package or project.listed_itself) and project.listed_itself != "editable" and not target.fetched:
             build = build_directory(target.code, folder, tools.copy)
         make = uv_command if installer == "uv" else pip_command
         words, more = make(project, target.interpreter, environ, target.code, build, tools.ask)
@@ -100,7 +105,8 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         def known(text: str) -> str:
             return tools.mask(credentials.hide(text if build == "." else text.replace(build, target.code)))
 
-        run = _Run(project, installer, target, tools, {**environ, **more}, known)
+        place = os.path.join(target.code, build) if project.listed_itself else target.code
+        run = _Run(project, installer, target._replace(code=place), tools, {**environ, **more}, known)
         run.through(words)
     tools.record("installed", what=project.names, installer=installer, seconds=tools.seconds)
     for text in installer_output.downgrades(run.lines):
@@ -294,7 +300,7 @@ def pip_command(
     """
     words = [interpreter, "-m", "pip", "install", *_from_wheelhouse(project)]
     if project.package:
-        words += [build, *_unisolated(project)]
+        words += [*_built(project, build), *_unisolated(project)]
     if project.requirements:
         words += ["-r", project.requirements]
     if project.listed:
@@ -316,7 +322,7 @@ def uv_command(
         return (*program, *words, *_from_wheelhouse(project)), {"UV_PROJECT_ENVIRONMENT": prefix}
     more = [*_from_wheelhouse(project)]
     if project.package:
-        more += [build, *_unisolated(project)]
+        more += [*_built(project, build), *_unisolated(project)]
     for listed in filter(None, (project.requirements, project.listed)):
         more += ["-r", listed]
     return (*program, "pip", "install", "--python", interpreter, *more), {}
@@ -348,6 +354,11 @@ def build_directory(code: str, folder: str, copied: Callable[[str, str], str] | 
 
 def _from_wheelhouse(project: Project) -> list[str]:
     return ["--no-index", "--find-links", project.wheelhouse] if project.wheelhouse else []
+
+
+def _built(project: Project, build: str) -> list[str]:
+    """The package, unless the requirements name it: an installer takes two places for two packages of one name."""
+    return [] if project.listed_itself else [build]
 
 
 def _unisolated(project: Project) -> list[str]:

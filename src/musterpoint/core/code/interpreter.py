@@ -3,18 +3,24 @@
 It may be another one than musterpoint's, so it is started once to answer.
 """
 
-from __future__ import annotations
-
 import os
+import sys
 from typing import Iterable, Iterator, Mapping
 
 from musterpoint.base import executables, probe
 from musterpoint.base.errors import UsageError
 from musterpoint.base.probe import Ask
-from musterpoint.base.settings import PYTHON
+from musterpoint.base.records import NamedTuple
+from musterpoint.base.settings import OUTER, PYTHON
 
 CONDA_ENVIRONMENT = "SAGEMAKER_JOB_CONDA_ENV"
 """The variable that names a conda environment, or its directory."""
+
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+"""The variables of an active environment."""
+_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
+_OF_TOOLS = ("pipx_metadata.json", "uv-receipt.toml")
+"""The marks of pipx and ``uv tool`` in the environments that they make, each for one tool."""
 
 _HAS = """
 import importlib.util, sys
@@ -53,6 +59,74 @@ def ask(
     except (OSError, ValueError):
         return -1, ""
     return -1 if answer.status is None else answer.status, answer.text
+
+
+class UserEnvironment(NamedTuple):
+    """The variables that the user's program sees, and the Python that runs it.
+
+    ``note``: names both Pythons where another one was at hand; else empty.
+    """
+
+    environ: Mapping[str, str]
+    python: str
+    note: str = ""
+
+
+def user_environment(environ: Mapping[str, str], python: str = "", own: str = "") -> UserEnvironment:
+    """Settles the variables of the user's program and its Python, once for the whole job.
+
+    A Python that somebody named goes before (:func:`activated`). Else the active environment's runs the program where
+    PATH finds it, it isn't conda's base, and ``own``, the Python of musterpoint, belongs to no project: it is a tool's
+    or outside any environment. A launch below another musterpoint has that one's environment, and keeps its Python.
+
+    Raises:
+        UsageError: there is no such conda environment.
+    """
+    own = own or sys.executable
+    seen = activated(environ, python)
+    if seen.get(PYTHON) or OUTER in environ:
+        return UserEnvironment(seen, seen.get(PYTHON) or own)
+    named = [(name, _python_of(environ[name])) for name in _ACTIVE if environ.get(name)]
+    there = [each for each in named if os.access(each[1], os.X_OK)]
+    if not there:
+        return UserEnvironment(seen, own)
+    on_path = executables.find("python", environ)
+    # a venv may be active inside a conda environment: PATH says which of them was activated last
+    name, active = min(there, key=lambda each: (not _is_beside(each[1], on_path), not _is_beside(each[1], own)))
+    if _is_beside(active, own):
+        return UserEnvironment(seen, own)
+    another = f"; --python or {PYTHON} names another"
+    if _is_beside(active, on_path) and not _is_base(active, environ) and not _is_of_project(own):
+        note = f"the job's Python is {active}, of the active environment ({name}), and not musterpoint's own, {own}"
+        return UserEnvironment(seen, active, note + another)
+    note = f"the job's Python is musterpoint's own, {own}, and not {active}, of the environment that {name} names"
+    return UserEnvironment(seen, own, note + another)
+
+
+def _is_beside(one: str, other: str) -> bool:
+    """Whether two Pythons lie in one folder. (They are links to one file in all environments of a version.)"""
+    return bool(one and other) and os.path.realpath(os.path.dirname(one)) == os.path.realpath(os.path.dirname(other))
+
+
+def _is_base(python: str, environ: Mapping[str, str]) -> bool:
+    """Whether ``python`` is conda's own, whose environment many shells activate at their start."""
+    of_conda = _python_of(environ.get("CONDA_PREFIX", ""))
+    named_base = environ.get("CONDA_DEFAULT_ENV") in ("base", "root")
+    return (named_base and _is_beside(python, of_conda)) or _has(python, ("condabin",))
+
+
+def _is_of_project(python: str) -> bool:
+    """Whether ``python`` is that of an environment that holds more than one tool."""
+    return _has(python, _OF_ENVIRONMENTS) and not _has(python, _OF_TOOLS)
+
+
+def _python_of(prefix: str) -> str:
+    return os.path.join(os.path.abspath(prefix), "bin", "python")
+
+
+def _has(python: str, marks: Iterable[str]) -> bool:
+    prefix = os.path.dirname(os.path.dirname(python))
+    return any(os.path.exists(os.path.join(prefix, mark)) for mark in marks)
 
 
 def activated(environ: Mapping[str, str], python: str = "") -> Mapping[str, str]:

@@ -1,6 +1,8 @@
 """Finds what an installer needs in the code directory: requirements, a package, a lock, wheels."""
 
 import os
+import re
+from typing import Iterator, Literal
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular
@@ -30,14 +32,23 @@ def holds_something(folder: str) -> bool:
 
 
 def may_want_packages(folder: str) -> bool:
-    """Whether ``folder`` has a file that an installer reads."""
-    return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
+    """Whether ``folder`` has something by the name of a file that an installer reads."""
+    return any(os.path.lexists(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
+
+
+def unreadable(code: str, *more: str) -> str:
+    """The first name of an installer's file that is no file in ``code``, and the word for what it is; or empty."""
+    for name in (*filter(None, more), REQUIREMENTS, SETUP, PYPROJECT):
+        path = os.path.join(code, name)
+        if os.path.lexists(path) and not os.path.isfile(path):
+            return f"{name} is {'a folder' if os.path.isdir(path) else 'no file that can be read'}"
+    return ""
 
 
 def requirements_beside(program: str, code: str) -> str:
     """The ``requirements.txt`` in the directory of ``program``, or in ``code``, as a path from there; empty: none."""
     for folder in (os.path.dirname(program), ""):
-        if os.path.isfile(os.path.join(code, folder, REQUIREMENTS)):
+        if os.path.lexists(os.path.join(code, folder, REQUIREMENTS)):
             return os.path.join(folder, REQUIREMENTS)
     return ""
 
@@ -51,6 +62,7 @@ class Project(NamedTuple):
     ``lock``: uv's lock file.
     ``wheelhouse``: a directory (absolute) of packages to install from, without any index.
     ``backend``: the module that builds the package.
+    ``listed_itself``: how the requirements name the directory of the code, if they do.
     """
 
     requirements: str = ""
@@ -59,6 +71,7 @@ class Project(NamedTuple):
     lock: str = ""
     wheelhouse: str = ""
     backend: str = "setuptools"
+    listed_itself: "Listed" = ""
 
     @property
     def wants_something(self) -> bool:
@@ -79,17 +92,54 @@ def project_in(code: str, input_data: str = "", named: str = "") -> Project:
     alone. With ``[project]`` only, its dependencies are installed, as ``uv`` does.
     """
     built, listing, backend = _pyproject(code)
-    requirements = named or _name_if_file(code, REQUIREMENTS)
-    package = _name_if_file(code, SETUP) or (PYPROJECT if built else "")
-    lock = _name_if_file(code, LOCK) if built or listing else ""
+    requirements = named or _name_if_there(code, REQUIREMENTS)
+    package = _name_if_there(code, SETUP) or (PYPROJECT if built else "")
+    lock = _name_if_there(code, LOCK) if built or listing else ""
     listed = PYPROJECT if listing and not package and not requirements else ""
     if not (requirements or package or listed):
         return Project()
-    return Project(requirements, package, listed, lock, _wheelhouse(code, input_data), backend)
+    itself = _itself(requirements, code) if requirements else ""
+    return Project(requirements, package, listed, lock, _wheelhouse(code, input_data), backend, itself)
 
 
-def _name_if_file(code: str, name: str) -> str:
-    return name if os.path.isfile(os.path.join(code, name)) else ""
+def _name_if_there(code: str, name: str) -> str:
+    return name if os.path.lexists(os.path.join(code, name)) else ""
+
+
+Listed = Literal["", "as a path", "editable"]
+_OPTION = re.compile(r"(-r|-e|--requirement\b|--editable\b)[\s=]*(.*)")
+_PLACE = re.compile(r"(?:\S+\s*@\s*)?(?:file:(?://(?:localhost)?(?=/))?)?(.*?)(?:\[[^]]*\])?")
+"""A place, which may have a package's name in front and extras behind."""
+
+
+def _itself(requirements: str, code: str) -> Listed:
+    """How the list names the directory ``code``, where relative places begin for an installer."""
+    found: Listed = ""
+    for option, place in _lines(os.path.join(code, requirements), set()):
+        place = re.split(r"\s*[;#]|\s+--", place)[0].strip()
+        match = _PLACE.fullmatch(place)
+        if match and os.path.realpath(os.path.join(code, match[1] or "?")) == os.path.realpath(code):
+            if option:
+                return "editable"
+            found = "as a path"
+    return found
+
+
+def _lines(path: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """The requirements in ``path`` and in the lists that it includes, each with the option before it."""
+    seen.add(os.path.realpath(path))
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+            lines = file.read().replace("\\\n", " ").splitlines()
+    except OSError:
+        return
+    for line in map(str.strip, lines):
+        match = _OPTION.fullmatch(re.sub(r"(^|\s)#.*", "", line))
+        option, rest = match.groups() if match else ("", line)
+        if option not in ("-r", "--requirement"):
+            yield option, rest
+        elif os.path.realpath(included := os.path.join(os.path.dirname(path), rest.strip())) not in seen:
+            yield from _lines(included, seen)
 
 
 def _pyproject(code: str) -> tuple[bool, bool, str]:

@@ -11,6 +11,7 @@ from musterpoint.base import probe
 from musterpoint.base.errors import PREPARING, FetchError, StoppedEarly
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import Loop, Timer
+from musterpoint.base.python_variables import for_tools
 from musterpoint.base.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Tools:
         self._check()
         child = subprocess.Popen(
             list(program.words),
-            env=dict(program.environ),
+            env=for_tools(program.environ),
             cwd=program.cwd,
             stdin=subprocess.PIPE if program.ends_with_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,

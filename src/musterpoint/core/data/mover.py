@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
+from musterpoint.base.python_variables import for_tools
 from musterpoint.base.records import NamedTuple
 from musterpoint.embedded.programs.registry import MOVER, Program, Texts, fact_of
 
@@ -67,7 +68,7 @@ def run_here(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) ->
 def started(argv: tuple[str, ...], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """A program that ends with its stdin, which is ours."""
     return subprocess.Popen(
-        argv, env=dict(environ), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv, env=for_tools(environ), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 

@@ -59,11 +59,24 @@ def read_job(
     check_choice(job, settings)
     if not program and platform.own_program is not None:
         job = platform.own_program(job, environ)
-        return job._replace(paths=as_ranks_see(job.paths, environ, os.getcwd()))
+        return job._replace(paths=as_ranks_see(job.paths, environ, working_directory()))
     if arguments is None:
         style = settings.args or "json"
         arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
     return _launched(job, environ, settings, program or "", module, arguments)
+
+
+def working_directory() -> str:
+    """The directory in which this process was started.
+
+    Raises:
+        UsageError: it was removed since.
+    """
+    try:
+        return os.getcwd()
+    except OSError as error:
+        why = "was removed" if isinstance(error, FileNotFoundError) else f"can't be read ({error.strerror})"
+        raise UsageError(f"the working directory {why}: change to one that is there (cd) and start again") from None
 
 
 def platform_of(settings: Settings, environ: Mapping[str, str], base: str = "") -> Platform:
@@ -97,7 +110,7 @@ def _launched(
         is_named=bool(given),
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
-        paths=job.paths._replace(code=os.getcwd()),
+        paths=job.paths._replace(code=working_directory()),
         counted=by_toolkit if by_toolkit.variable else job.counted,
     )
     return job._replace(paths=with_directories(job, environ, job.paths.code))

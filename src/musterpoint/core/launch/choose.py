@@ -5,7 +5,7 @@ from typing import Callable, Mapping
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import OPTIONS, PYTHON, Settings
+from musterpoint.base.settings import OPTIONS, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
@@ -74,7 +74,7 @@ def choose(
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity, typed = capacity_of(job, settings, devices), wanted.launcher if wanted else ""
-    python = environ.get(PYTHON) or sys.executable
+    python = wanted.interpreter if wanted else sys.executable
     name, reason, lack = (
         _as_started(job, settings, typed)
         or (_Found(typed, wanted.reason) if wanted and typed else None)

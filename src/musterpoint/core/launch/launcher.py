@@ -3,6 +3,7 @@
 :mod:`musterpoint.core.launch.table` finds the object by its name; no other code compares the name.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping
 
 from musterpoint.base.errors import MusterError, UsageError
@@ -90,6 +91,13 @@ class Wanted(NamedTuple):
     """What :attr:`Launcher.survey` would answer."""
     assumed: str = ""
     """What differs from the plan of a host that has the launcher, which this one lacks; empty: it has it."""
+    python: str = ""
+    """The program's Python; empty: musterpoint's own."""
+
+    @property
+    def interpreter(self) -> str:
+        """The path of the program's Python."""
+        return self.python or sys.executable
 
 
 Lacks = Callable[[MusterError], None]

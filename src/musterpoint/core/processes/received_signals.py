@@ -7,6 +7,7 @@ import signal
 from typing import Any, Callable
 
 from musterpoint.base.loop import READ, Loop
+from musterpoint.base.python_variables import end_without_prompt
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 """Signals that ask for a stop."""
@@ -16,12 +17,13 @@ _OF_CHILDREN = tuple(getattr(signal, name) for name in ("SIGCHLD",) if hasattr(s
 
 
 def hear_all() -> None:
-    """Takes back what this process has inherited of who started it: signals that are blocked, or ignored.
+    """Takes back what this process has inherited of who started it: signals that are blocked, or ignored; a prompt.
 
     Each command calls it before anything else. A blocked signal would never be heard, and with SIGCHLD ignored no
     child has a status. A shell ignores SIGINT for what it starts in the background; for an entry point that is a stop
     as any other. Only ``nohup`` is respected.
     """
+    end_without_prompt()
     if not hasattr(signal, "pthread_sigmask"):
         return
     for signo in (*STOPPING, *_OF_CHILDREN):

@@ -12,6 +12,7 @@ from typing import Callable, Mapping, Sequence
 
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import WRITE, Loop
+from musterpoint.base.python_variables import for_tools
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.process import Streams, spawn
 from musterpoint.core.processes.streams import Bytes, after
@@ -98,7 +99,7 @@ class Sidecars:
         output, output_write = os.pipe()
         try:
             streams = Streams(stdin_read, output_write, output_write)
-            pid = spawn(list(argv), environ, "/", streams, outlives=outlives)
+            pid = spawn(list(argv), for_tools(environ), "/", streams, outlives=outlives)
         except BaseException:
             os.close(stdin)
             os.close(output)

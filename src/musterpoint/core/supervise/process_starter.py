@@ -6,6 +6,7 @@ import os
 from typing import Callable, Mapping
 
 from musterpoint.base import temporary
+from musterpoint.base.python_variables import INSPECT
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import OUTER, SOCKET_TOKEN
 from musterpoint.core.fabric.setting import SEARCH_PATHS
@@ -62,12 +63,14 @@ class ProcessStarter:
         """The environment of a process of a session."""
         path = self._texts.path
         environment = planned_environment(session.plan, process, session.environ, self._control_socket, path)
+        inspects = environment.pop(INSPECT, "") if process.role != "rank" and not process.users else ""
         if process.role == "launcher":
             temporary = self._temporary.path(session.environ)
             add_for_launcher(environment, session.plan, session.number, path("rank_stub"), temporary)
             ranks = process._replace(environment=())  # a daemon's own folders aren't for its ranks
             hosts = planned_environment(session.plan, ranks, session.environ, self._control_socket, path)
             environment.update({f"MUSTER_USER_{name}": hosts.get(name, "") for name in OWN_PATHS})
+            environment.update({f"MUSTER_USER_{INSPECT}": inspects} if inspects else {})
         return environment
 
     def start(self, session: Session, process: ProcessPlan, alone: bool) -> int:

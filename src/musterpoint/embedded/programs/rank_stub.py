@@ -80,7 +80,7 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
     environment["LOCAL_RANK"] = environment.get("LOCAL_RANK") or local
     if environment.get("MUSTER_ATTEMPT"):  # torchrun's agent is another one in every attempt, and always says 0
         environment["TORCHELASTIC_RESTART_COUNT"] = environment["MUSTER_ATTEMPT"]
-    for name in ("PYTHONPATH", "TMPDIR", "PATH", "LD_LIBRARY_PATH"):
+    for name in ("PYTHONPATH", "TMPDIR", "PATH", "LD_LIBRARY_PATH", "PYTHONINSPECT"):
         value = os.environ.get("MUSTER_USER_" + name)
         if value is not None:
             environment.pop(name, None)
@@ -103,6 +103,7 @@ OURS = (
     "MUSTER_USER_TMPDIR",
     "MUSTER_USER_PATH",
     "MUSTER_USER_LD_LIBRARY_PATH",
+    "MUSTER_USER_PYTHONINSPECT",
 )
 
 

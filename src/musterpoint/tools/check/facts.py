@@ -13,8 +13,9 @@ from typing import Iterator, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.base.errors import FetchError
 from musterpoint.base.probe import Ask
-from musterpoint.base.settings import PYTHON, Settings
+from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import whole_grace
+from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.moves import speed
 from musterpoint.core.fabric.devices import Devices, entries, read, survey
@@ -23,7 +24,6 @@ from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job_data.plan import plan_data
-from musterpoint.core.prepare import user_environment
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
 from musterpoint.tools.check.system import MachineState, System, survey_machine
 
@@ -222,6 +222,7 @@ def _number(path: str) -> int:
 class Subject(NamedTuple):
     """``environ``: as the user's program sees it; ``ask`` asks programs of this host. ``named``: whether the platform
     names the hosts, so that their names should resolve. ``ports``: more ports to call on every host.
+    ``interpreter``: the program's Python.
     """
 
     job: Job
@@ -232,6 +233,7 @@ class Subject(NamedTuple):
     ports: tuple[int, ...] = ()
     system: System = System()
     named: bool = True
+    interpreter: str = sys.executable
 
     @property
     def slots_asked(self) -> int | None:
@@ -241,11 +243,6 @@ class Subject(NamedTuple):
     @property
     def slots(self) -> int:
         return self.slots_asked or self.devices.slots
-
-    @property
-    def interpreter(self) -> str:
-        """The user's Python."""
-        return self.environ.get(PYTHON) or sys.executable
 
     def facts(self, host: str, leader: str, whole: bool = True) -> HostFacts:
         """This host's facts; ``leader`` is the leader's address. ``whole``: with the versions of the user's Python,
@@ -273,8 +270,9 @@ def subject_of(
         UsageError: there is no such conda environment.
     """
     system = system or System()
-    environ = user_environment(environ, options.python)
-    return Subject(job, options, environ, survey(environ, system.root), ask, ports, system, job.unnamed is None)
+    environ, python, _note = user_environment(environ, options.python)
+    devices, named = survey(environ, system.root), job.unnamed is None
+    return Subject(job, options, environ, devices, ask, ports, system, named, python)
 
 
 class DataPlace(NamedTuple):

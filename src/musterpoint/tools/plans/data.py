@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Iterator
 
 from musterpoint.base import settings
@@ -29,8 +28,7 @@ def with_data(preview: Preview, request: Request) -> Preview:
     if not options.has_data:
         return preview
     plan = plan_data(preview.job, options, os.getcwd())
-    python = request.environ.get(settings.PYTHON) or sys.executable
-    access = Access(request.environ, (python,), preview.job.region)
+    access = Access(preview.environ, (preview.python,), preview.job.region)
     return preview._replace(notes=(*preview.notes, *_notes(plan, access)))
 
 

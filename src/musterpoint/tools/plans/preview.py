@@ -11,6 +11,7 @@ from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
+from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import InstanceGroup, Job
@@ -23,7 +24,7 @@ from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
-from musterpoint.core.prepare import named_job, plan_host, prepare_host, user_environment, what_is_wanted
+from musterpoint.core.prepare import named_job, plan_host, prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
@@ -41,7 +42,8 @@ class HostView(NamedTuple):
 
 class Preview(NamedTuple):
     """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
-    host order. ``environ`` is this host's environment, ``used`` what becomes of each of the platform's variables in it.
+    host order. ``environ`` and ``python`` are those of the program on this host, ``used`` is what becomes of each of
+    the platform's variables.
     ``lacks``: what the launcher needs and isn't here, each as the error that a launch would end with.
     """
 
@@ -53,6 +55,7 @@ class Preview(NamedTuple):
     environ: Mapping[str, str] = {}
     used: tuple[EnvSetting, ...] = ()
     lacks: tuple[MusterError, ...] = ()
+    python: str = ""
 
     @property
     def headline(self) -> str:
@@ -180,16 +183,17 @@ def preview(
     Raises:
         MusterError: the program is missing, or no launcher fits the job.
     """
+    seen = [user_environment(view.environ, view.options.python) for view in views]
     views = [
-        HostView(_placed(view.job, place), view.options, user_environment(view.environ, view.options.python))
-        for place, view in enumerate(views)
+        HostView(_placed(view.job, place), view.options, its.environ)
+        for place, (view, its) in enumerate(zip(views, seen, strict=True))
     ]
     lacks = dict[str, MusterError]()
 
     def lacking(error: MusterError) -> None:
         lacks.setdefault(str(error), error)
 
-    wanted = [what_is_wanted(view.job, view.options, view.environ, lacks=lacking) for view in views]
+    wanted = [what_is_wanted(view.job, view.options, its, lacks=lacking) for view, its in zip(views, seen, strict=True)]
     prepared = [
         prepare_host(each, view.environ, typed, lacks=lacking) for each, view in zip(wanted, views, strict=True)
     ]
@@ -209,13 +213,13 @@ def preview(
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice
     notes = (
+        *filter(None, (seen[0].note,)),
         *_notes(views[0]._replace(job=job), rosters[0]),
         *unheeded(first.job, first.options, first.environ, given, choice, typed),
         *endings(lacks.values()),
     )
-    return Preview(
-        job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ, lacks=tuple(lacks.values())
-    )
+    made = Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, seen[0].environ)
+    return made._replace(lacks=tuple(lacks.values()), python=seen[0].python)
 
 
 def _placed(job: Job, place: int) -> Job:

@@ -44,6 +44,17 @@ def test_it_is_done_and_told(bench: Bench, interpreter: str) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_project_that_the_requirements_name_is_given_once(ours: bool, bench: Bench, interpreter: str) -> None:
+    bench.pip("print('IN', os.getcwd())\n")
+    listed = Project("requirements.txt", "setup.py", listed_itself="as a path")
+    for project in (listed, listed._replace(listed_itself="editable")):
+        run(bench, interpreter, project, ours=ours)
+    assert bench.calls == ["install -r requirements.txt"] * 2
+    code = f"IN {bench.folder / 'code'}"
+    assert bench.shown == [code, code]  # a copy of it is called by its name
+
+
 def test_again_after_a_network_error(bench: Bench, interpreter: str) -> None:
     bench.pip(f"if CALLS == 1:\n    {NETWORK}    sys.exit(1)\n")
     run(bench, interpreter)

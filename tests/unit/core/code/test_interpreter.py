@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.code.interpreter import CONDA_ENVIRONMENT, activated, has_module, modules_among
+from musterpoint.core.code.interpreter import CONDA_ENVIRONMENT, activated, has_module, modules_among, user_environment
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def environment(prefix: Path) -> Path:
 def test_without_one_nothing_changes() -> None:
     environ = {"PATH": "/bin"}
     assert activated(environ) is environ
+    assert user_environment(environ) == (environ, sys.executable, "")
     assert activated({CONDA_ENVIRONMENT: ""}) == {CONDA_ENVIRONMENT: ""}
 
 
@@ -90,3 +92,85 @@ def test_the_option_names_the_python_unless_there_is_an_environment(tmp_path: Pa
     assert activated(environ, "/opt/python")["MUSTER_PYTHON"] == "/opt/python"
     prefix = environment(tmp_path / "own")
     assert activated({CONDA_ENVIRONMENT: str(prefix)}, "/opt/python")["MUSTER_PYTHON"] == f"{prefix}/bin/python"
+
+
+MARKS = {
+    "system": (),
+    "venv": ("pyvenv.cfg",),
+    "other": ("pyvenv.cfg",),
+    "uv": ("pyvenv.cfg", "uv.lock"),
+    "conda": ("conda-meta",),
+    "base": ("conda-meta", "condabin"),
+    "unmarked": ("conda-meta",),  # a base of which only CONDA_DEFAULT_ENV tells
+    "pipx": ("pyvenv.cfg", "pipx_metadata.json"),
+    "uv-tool": ("pyvenv.cfg", "uv-receipt.toml"),
+}
+TAKEN = [
+    # musterpoint's own, what is active, PATH's folders, whose Python runs the program
+    ("system", {"VIRTUAL_ENV": "venv"}, "venv system", "venv"),
+    ("pipx", {"VIRTUAL_ENV": "venv"}, "venv system", "venv"),
+    ("uv-tool", {"VIRTUAL_ENV": "uv"}, "uv system", "uv"),
+    ("pipx", {"CONDA_PREFIX": "conda", "CONDA_DEFAULT_ENV": "conda"}, "conda system", "conda"),
+    ("system", {"CONDA_PREFIX": "conda"}, "conda system", "conda"),
+    ("pipx", {"CONDA_PREFIX": "base", "VIRTUAL_ENV": "venv", "CONDA_DEFAULT_ENV": "base"}, "venv base", "venv"),
+    ("pipx", {"CONDA_PREFIX": "conda", "VIRTUAL_ENV": "venv"}, "conda venv", "conda"),
+    # conda's base, activated by the shell's start
+    ("pipx", {"CONDA_PREFIX": "base"}, "base system", "pipx"),
+    ("system", {"CONDA_PREFIX": "unmarked", "CONDA_DEFAULT_ENV": "base"}, "unmarked system", "system"),
+    # a project's own musterpoint, called by its path
+    ("venv", {"VIRTUAL_ENV": "other"}, "other system", "venv"),
+    ("conda", {"CONDA_PREFIX": "base"}, "base system", "conda"),
+    ("base", {"CONDA_PREFIX": "conda"}, "conda base", "base"),
+    # variables of another shell (sbatch --export=ALL), whose environment isn't on PATH, or isn't there
+    ("system", {"VIRTUAL_ENV": "venv"}, "system venv", "system"),
+    ("pipx", {"CONDA_PREFIX": "conda"}, "system", "pipx"),
+    ("conda", {"VIRTUAL_ENV": "venv", "CONDA_PREFIX": "base"}, "conda", "conda"),
+]
+
+
+@pytest.fixture
+def environments(tmp_path: Path) -> Path:
+    for name, marks in MARKS.items():
+        prefix = environment(tmp_path / name)
+        for mark in marks:
+            (prefix / mark).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(("own", "active", "path", "taken"), TAKEN)
+def test_the_active_environments_python(
+    environments: Path, own: str, active: dict[str, str], path: str, taken: str
+) -> None:
+    def python(name: str) -> str:
+        return f"{environments / name}/bin/python"
+
+    environ = {"PATH": ":".join(f"{environments / name}/bin" for name in path.split())}
+    environ |= {name: value if name.endswith("ENV") and "CONDA" in name else str(environments / value)
+                for name, value in active.items()}  # fmt: skip
+    seen = user_environment(environ, "", python(own))
+    assert seen.python == python(taken)
+    assert seen.environ is environ  # ranks have the variables that they had
+    others = {str(environments / name) for name in active.values() if (environments / name).exists()}
+    assert python(own) in seen.note
+    assert any(each in seen.note for each in others)
+    # what somebody named goes before, and nothing changes below another musterpoint
+    assert user_environment(environ, "/opt/python", python(own))[1:] == ("/opt/python", "")
+    assert user_environment({**environ, "MUSTER_PYTHON": "/opt/python"}, "", python(own))[1:] == ("/opt/python", "")
+    named = user_environment({**environ, CONDA_ENVIRONMENT: str(environments / "other")}, "", python(own))
+    assert named[1:] == (python("other"), "")
+    assert user_environment({**environ, "MUSTER_OUTER": "@socket"}, "", python(own))[1:] == (python(own), "")
+
+
+@pytest.mark.parametrize(
+    "active",
+    [{}, {"VIRTUAL_ENV": ""}, {"VIRTUAL_ENV": "gone"}, {"VIRTUAL_ENV": "venv"},
+     {"VIRTUAL_ENV": "venv", "CONDA_PREFIX": "base"}],
+)  # fmt: skip
+def test_where_only_one_python_is_at_hand_nothing_is_said(environments: Path, active: dict[str, str]) -> None:
+    own = f"{environments}/venv/bin/python"
+    environ = {name: value and str(environments / value) for name, value in active.items()}
+    environ["PATH"] = f"{environments}/venv/bin:{environments}/base/bin"
+    assert user_environment(environ, "", own) == (environ, own, "")
+    (environments / "link").symlink_to(environments / "venv")
+    environ.update(VIRTUAL_ENV=f"{environments}/link")
+    assert user_environment(environ, "", own) == (environ, own, "")

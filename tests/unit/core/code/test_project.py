@@ -38,6 +38,25 @@ def test_what_lies_there(files: dict[str, str], project: Project, tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "itself"),
+    [
+        ("", ""), ("numpy\n# .\n\n", ""), ("./other\n-c .\n--find-links .\n", ""), ("x @ https://h/.", ""),
+        (".", "as a path"), ("numpy\n ./  # this one", "as a path"), (".[a, b]", "as a path"), ("CODE/", "as a path"),
+        ("other/..", "as a path"), ("x[a] @ file://CODE", "as a path"), ("file:CODE[a] ; os_name > 'a'", "as a path"),
+        ("\\\n.", "as a path"), ("-r deep/list.txt", "as a path"), ("--requirement=deep/list.txt", "as a path"),
+        ("-r none.txt\n-r https://h/list.txt", ""), ("-e .", "editable"), ("--editable=.[a]", "editable"),
+        (".\n-e CODE", "editable"), ("-e ./other", ""),
+    ],
+)  # fmt: skip
+def test_how_requirements_name_the_project_itself(lines: str, itself: str, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "deep" / "list.txt").write_text("-r ../requirements.txt\n.\n")
+    (tmp_path / "requirements.txt").write_text(lines.replace("CODE", str(tmp_path)))
+    assert project_in(str(tmp_path)).listed_itself == itself
+
+
 def test_wheels_beside_the_code_or_by_a_channel(tmp_path: Path) -> None:
     code, data = tmp_path / "code", tmp_path / "data"
     for folder in (code / "wheelhouse", data / "wheelhouse"):

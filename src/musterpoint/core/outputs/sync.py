@@ -56,7 +56,10 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
 
 
 class SyncPlan(NamedTuple):
-    """A plan of uploads: ``directory``, a real path, holds the outputs. ``grace`` is seconds between SIGTERM and SIGKILL."""
+    """A plan of uploads: ``directory``, a real path, holds the outputs.
+
+    ``grace`` is seconds between SIGTERM and SIGKILL.
+    """
 
     directory: str
     destination: Destination

@@ -117,7 +117,7 @@ class Lie:
         self.text = json.dumps(part)
 
     def wrong(self) -> list[str]:
-        """What doesn't hold."""
+        """Says what doesn't hold."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             try:

@@ -240,7 +240,7 @@ def opens(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _hides_a_reader(node: ast.Import | ast.ImportFrom) -> bool:
-    """Whether a reader gets another name by an import."""
+    """Tells whether a reader gets another name by an import."""
     if isinstance(node, ast.ImportFrom):
         return any(f"{node.module}.{each.name}" in READERS for each in node.names)
     return any(each.asname and f"{each.name}." in " ".join(READERS) for each in node.names)

@@ -117,7 +117,7 @@ def _beside(directory: str, fd: int, make: bool) -> str:
 
 
 def _is_ours(name: str, folder: int, make: bool) -> bool:
-    """Whether the notes ``name`` in a folder are this user's alone, or not there yet."""
+    """Tells whether the notes ``name`` in a folder are this user's alone, or not there yet."""
     try:
         facts = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ class Below:
         return below(self.root, name)
 
     def listing(self, folder: str = "") -> list[tuple[str, os.stat_result]]:
-        """The names below the root of what is in a folder, in their order, with facts; those of a link are its own."""
+        """Lists a folder by names below the root, in their order, with facts; a link has its own."""
         found = []
         with _Opened(self, f"{folder}/-" if folder else "-") as (fd, _), os.scandir(fd) as entries:
             for entry in entries:
@@ -177,8 +177,9 @@ class Below:
         return sorted(found, key=lambda each: each[0])
 
     def walk(self, folder: str = "", private: str = RESERVED) -> Iterator[tuple[str, os.stat_result]]:
-        """All that is below a folder, each folder before what is in it. What is musterpoint's own is left out, as are
-        folders whose names begin with ``private``.
+        """Walks through all below a folder, each folder before its content.
+
+        What is musterpoint's own is left out, as are folders whose names begin with ``private``.
         """
         try:
             found = self.listing(folder)
@@ -193,8 +194,8 @@ class Below:
                 yield from self.walk(name, private)
 
     def real(self, name: str) -> str:
-        """The name of what is at ``name`` where links are followed: to be opened by, as no link is followed then. ``.``
-        is the directory itself.
+        """Follows links: returns the name below the root of what ``name`` leads to, ``.`` for the root itself. What has
+        that name is opened without following any link.
 
         Raises:
             ForeignName: it leads out of the directory.
@@ -301,8 +302,9 @@ class Below:
 
 
 class Tree(Below):
-    """What a job writes. ``root`` is a real path, as it was before the job: no link on the way to it is followed, so
-    that a folder which the job makes one of is none any more.
+    """A tree that a job writes. ``root`` is its real path before the job.
+
+    No link on the way to it is followed: a folder that the job makes a link of is no folder any more.
     """
 
     def open_root(self) -> int:

@@ -274,7 +274,7 @@ def _files(tree: Tree, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _same(one: Tree, other: Tree, file: str) -> bool:
-    """Whether two hosts have left the same: a folder, a link to the same, or a file with the same content."""
+    """Tells whether two hosts have left the same folder, link or content of a file."""
     if one.is_folder(file) and other.is_folder(file):
         return True
     if (target := one.target(file)) is not None:

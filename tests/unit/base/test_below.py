@@ -118,7 +118,7 @@ def test_notes_inside_follow_no_link(tmp_path: Path) -> None:
 
 
 def swapped(path: Path, to: Path) -> None:
-    """What a job does: a link takes the place of a folder of its own, or of a file."""
+    """Puts a link in the place of a folder or file, as a job may."""
     path.rename(path.with_name(f"{path.name}-before"))
     path.symlink_to(to)
 

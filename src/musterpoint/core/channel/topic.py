@@ -98,7 +98,7 @@ class LeaderHalf:
     """Its methods are called when something happens; all of them may be left as they are."""
 
     is_owed = False
-    """Whether what a host says is waited for however long: a host whose message is refused is lost then."""
+    """Says whether a host's word is waited for however long: where it is refused, the host is lost."""
 
     def __init__(self, side: LeaderSide) -> None:
         self._side = side

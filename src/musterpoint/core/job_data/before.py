@@ -171,7 +171,7 @@ class Bringing:
             self._report(DataHere(self._attempt, about, True, False, None), lambda _: None)
 
     def _consult(self, about: About, is_new: bool = False, number: int | None = None) -> DataThere:
-        """What all hosts say at this point of this attempt, once all have come to it."""
+        """Reports at a point of this attempt; returns the leader's word once all hosts have come to it."""
         answers: list[DataThere | None] = []
         self._reached = POINTS[POINTS.index(about) + 1]
         self._report(DataHere(self._attempt, about, False, is_new, number), answers.append)

@@ -56,8 +56,9 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
 
 
 class SyncPlan(NamedTuple):
-    """What is uploaded where: ``directory``, a real path, holds the outputs. ``grace`` is seconds between SIGTERM and
-    SIGKILL.
+    """A plan of uploads: ``directory``, a real path, holds the outputs.
+
+    ``grace`` is seconds between SIGTERM and SIGKILL.
     """
 
     directory: str

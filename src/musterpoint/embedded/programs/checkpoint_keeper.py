@@ -400,8 +400,8 @@ class Keeper:
     # -- the first host: what is whole on all hosts --
 
     def _read_parts(self) -> None:
-        """What other hosts have told of. A part that can't be read is read again later; one that its host may not have
-        is refused.
+        """Reads the parts of which other hosts have told. One that can't be read is read again later; one that its host
+        may not have is refused.
         """
         for (place, name), key in list(self._unread.items()):
             try:
@@ -523,7 +523,7 @@ def _check_same(file: BinaryIO, name: str, facts: Facts) -> None:
 
 
 def _held(tree: Tree, path: str, facts: Facts, folder: str, name: str) -> Callable[[], BinaryIO]:
-    """What opens a file: by another name, in a ``folder`` of our own, where the file system knows that."""
+    """Makes a call that opens a file: by another name in our ``folder``, where the file system knows that."""
     held = os.path.join(folder, name)
     try:
         if facts.elsewhere:

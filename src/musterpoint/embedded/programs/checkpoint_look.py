@@ -72,7 +72,7 @@ class World(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is looked at. ``root``: the real path of the directory of the checkpoints. ``folders``: the files of each.
+    """The state of a directory of checkpoints. ``root``: its real path. ``folders``: the files of each.
 
     ``is_over``: every rank has ended well, so that nothing is being written any more.
     ``marks``: the globs of ``--checkpoint-complete``. ``said``: paths that a program said are whole. ``links``: of

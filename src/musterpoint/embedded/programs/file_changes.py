@@ -99,7 +99,7 @@ class DirectoryWatch:
 
 
 def is_written(fd: int) -> bool | None:
-    """Whether some process has the open file open for writing, too; None where the system doesn't tell.
+    """Tells whether some process has the open file open for writing, too; None where the system doesn't tell.
 
     The kernel gives out a read lease only while no process has; it is given back at once (fcntl(2), "Leases").
     """

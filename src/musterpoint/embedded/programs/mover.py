@@ -228,7 +228,7 @@ def files_below(directory: str, say: Callable[[str], None] = lambda _: None) -> 
 def _files_of(
     tree: Tree, folder: str, shown: str, above: tuple[str, ...], say: Callable[[str], None]
 ) -> Iterator[Outgoing]:
-    """Those of a ``folder``, which is called ``shown`` by the links that lead to it, from the folders ``above``."""
+    """Files of a ``folder``, which links call ``shown``, from the folders ``above``."""
     for source, facts in tree.listing(folder):
         name = os.path.join(shown, os.path.basename(source))
         if why := _unnamable(name):
@@ -261,7 +261,7 @@ def _unnamable(name: str) -> str:
 
 
 def _left_out(tree: Tree, link: str) -> str:
-    """Why a link isn't followed; empty: it is."""
+    """Says why a link isn't followed; empty: it is."""
     target = tree.target(link)
     try:
         end = tree.real(link)

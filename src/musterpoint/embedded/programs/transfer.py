@@ -697,11 +697,8 @@ def _listed_again(store: Store, item: Item, replaced: collections.Counter[int], 
 # -- from this host --
 
 
-Version = tuple[int, int, int]
-"""Size, time of the last change (ns), inode: differs when the content has changed."""
-
-
-def version_of(facts: os.stat_result) -> Version:
+def version_of(facts: os.stat_result) -> tuple[int, int, int]:
+    """Size, time of the last change (ns), inode: differs when the content has changed."""
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
@@ -727,8 +724,8 @@ def put_all(store: Store, files: Sequence[Outgoing], terms: Terms) -> Totals:
     return Totals(len(files), sum(file.size for file in files))
 
 
-def put_same(store: Store, outgoing: Outgoing, on_bytes: OnBytes) -> Version:
-    """Sends a file; returns its version, which was the same before and after.
+def put_same(store: Store, outgoing: Outgoing, on_bytes: OnBytes) -> None:
+    """Sends a file, whose version is the same before and after.
 
     Raises:
         Again: it has changed meanwhile, or another has its name.
@@ -746,4 +743,3 @@ def put_same(store: Store, outgoing: Outgoing, on_bytes: OnBytes) -> Version:
         raise StoreError(f"{outgoing.name}: {words}", local=True) from None
     if not before == after == now:
         raise Again(f"{outgoing.name} was changed while it was sent")
-    return before

@@ -18,7 +18,7 @@ from typing import Any
 
 from musterpoint.base.below import ForeignName, Tree
 from musterpoint.embedded.programs.file_changes import DirectoryWatch, is_written
-from musterpoint.embedded.programs.transfer import Outgoing, Pause, Record, Version, emit, put_same, version_of
+from musterpoint.embedded.programs.transfer import Outgoing, Pause, Record, emit, put_same, version_of
 from musterpoint.embedded.programs.transfer_s3 import Again, Lacks, OnBytes, S3Store, Store, StoreError
 
 SETTLE = 1.0
@@ -45,6 +45,9 @@ NAMED = 5
 """How many of the files that didn't go up are named."""
 CANCEL_SECONDS = 1.0
 """Seconds to wait for cancelled uploads to end."""
+
+Version = tuple[int, int, int]
+"""As of :func:`version_of`."""
 
 
 def main(request: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""What hosts say of their data: the leader's word about all, and what a host may not say."""
+"""Hosts say what they have of data; the leader speaks about all, and a host that lies is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a keeper holds and sends of what it has looked at, whatever the job does meanwhile."""
+"""A keeper sends what it has looked at, whatever the job does meanwhile."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 class Changing(DirectoryStore):
-    """What it takes is changed as long as there are ``changes``."""
+    """A store that changes what it takes as long as there are ``changes``."""
 
     def __init__(self, path: str, changes: list[Callable[[], object]]) -> None:
         super().__init__(path)

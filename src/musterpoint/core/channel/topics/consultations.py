@@ -25,12 +25,12 @@ _MOST_OPEN = 16
 
 
 def is_point(text: Any) -> bool:
-    """Whether it names a point: a word, and perhaps a number."""
+    """Tells whether ``text`` names a point: a word, and perhaps a number."""
     return isinstance(text, str) and len(text) <= LONGEST_POINT and _POINT.fullmatch(text) is not None
 
 
 def is_json(text: Any) -> bool:
-    """Whether ``text`` is JSON of at most :data:`MOST_TEXT` characters, with values that a host can work with."""
+    """Tells whether ``text`` is JSON of at most :data:`MOST_TEXT` characters, with usable values."""
     if not isinstance(text, str) or len(text) > MOST_TEXT:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Points before an attempt at which all hosts say what they have of the job's data, and hear the same answer."""
+"""Points before an attempt at which all hosts agree on the job's data."""
 
 from typing import Annotated, Literal
 

@@ -98,7 +98,10 @@ def _beside(directory: str, fd: int, make: bool) -> str:
     """The folder beside the open ``directory``; empty: there can be none."""
     path = _path_of(fd) or os.path.realpath(directory)
     above, name = os.path.split(path)
-    folder = os.open("..", _PLACE, dir_fd=fd)
+    try:
+        folder = os.open("..", _PLACE, dir_fd=fd)
+    except OSError:
+        return ""
     try:
         here, there = os.fstat(fd), os.fstat(folder)
         if here.st_dev != there.st_dev or not name or not os.path.samestat(here, os.stat(name, dir_fd=folder)):

@@ -53,3 +53,17 @@ def test_any_field_may_be_anything(data: st.DataObject) -> None:
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b"[]", b'{"sha256": 1}', WHOLE.encode()[:-9]])
 def test_half_a_manifest_is_none(data: bytes) -> None:
     assert Manifest.decode(data) is None
+
+
+def test_a_host_has_its_own_file_whatever_another_hosts_family_is_called() -> None:
+    """The other one's file of that name comes first, in a checkpoint of its own."""
+    entries = [Entry("a/w", 3, "x" * 64, f"files/{place}/x/a", place, True) for place in (0, 1)]
+    parts = [Part("a", family, entry.place, 2, (entry,), (), False, {}, 0) for family, entry in zip("ba", entries)]
+    for order in (parts, parts[::-1]):
+        manifest = Manifest(3, "job", 2, tuple(order))
+        assert [for_host(manifest, place, 3, "all") for place in range(3)] == [[entries[0]], [entries[1]], [entries[0]]]
+
+
+def test_what_names_a_checkpoint_is_the_first_hosts() -> None:
+    parts = [Part(name, name, place, 2, (), (), True, {"latest": name}, 0) for place, name in enumerate("ab")]
+    assert Manifest(3, "job", 2, tuple(parts)).texts == {"latest": "a"}

@@ -27,6 +27,9 @@ class Child(Protocol):
 
 INTERMEDIATE = ("output/intermediate/.tmp.sagemaker_s3_sync", "output/intermediate")
 
+TRAIN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.cli.train import main; sys.exit(main())"
+"""Not ``-m``: then Python looks first in the working directory, which may have a types.py."""
+
 
 def main() -> NoReturn:
     """Replaces this process by musterpoint's ``train``, so that signals, exit code and failure file are its own.
@@ -38,7 +41,7 @@ def main() -> NoReturn:
     forget_empty(os.environ)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "musterpoint.cli.train"])
+    os.execv(sys.executable, [sys.executable, "-c", TRAIN])
 
 
 def forget_empty(environ: MutableMapping[str, str]) -> None:

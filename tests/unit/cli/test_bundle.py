@@ -122,6 +122,14 @@ def test_as_a_module_with_the_programs_code(folder: Path, environ: dict[str, str
     assert done.returncode == 7, done.stderr
 
 
+@pytest.mark.parametrize("name", ["types", "json", "socket", "signal", "operator", "musterpoint"])
+def test_modules_beside_it_are_the_program_s(folder: Path, environ: dict[str, str], python: str, name: str) -> None:
+    (folder / f"{name}.py").write_text("")
+    (folder / "prog.sh").write_text("exit 7\n")  # a Python program would meet that module itself
+    done = run(folder, environ, [python, "launcher.py", "prog.sh"])
+    assert done.returncode == 7, done.stderr
+
+
 def test_without_a_memory_file(folder: Path, environ: dict[str, str], python: str) -> None:
     code = "import os, runpy, sys; del os.memfd_create; sys.argv = ['launcher.py', 'train.py', '--code', '3']; "
     done = run(folder, environ, [python, "-c", code + "runpy.run_path('launcher.py', run_name='__main__')"],

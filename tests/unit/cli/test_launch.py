@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,17 @@ def test_it_runs_the_job_and_ends_with_its_code(base: Path, environ: dict[str, s
     # the file's order, which sagemaker-training would sort
     assert (done.returncode, done.stdout) == (7, "['-b', '1', '-a', '2']\n")
     assert "exit code 7" in (base / "output" / "failure").read_text()
+
+
+@pytest.mark.parametrize("name", ["types", "json", "socket", "signal", "operator", "musterpoint"])
+def test_modules_of_the_working_directory_are_the_program_s(
+    base: Path, environ: dict[str, str], root: Path, tmp_path: Path, name: str
+) -> None:
+    write(base)
+    (tmp_path / f"{name}.py").write_text("")
+    own = {**environ, "SAGEMAKER_BASE_DIR": str(base), "PATH": f"{os.path.dirname(sys.executable)}:{environ['PATH']}"}
+    done = result_of([root / "container" / "train"], own, cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
 
 
 def test_words_of_the_command_line_mean_nothing(base: Path, environ: dict[str, str]) -> None:

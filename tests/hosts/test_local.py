@@ -137,7 +137,8 @@ def test_ctrl_c_stops_and_saves(local: Local, name: str) -> None:
     until_both_are_busy(running)
     running.send_signal(signal.SIGINT)
     ran = end(local, running)
-    assert (ran.code, ran.job["TrainingJobStatus"]) == (143, "Stopped")
+    assert (ran.code, ran.job["TrainingJobStatus"]) == (130, "Stopped")
+    assert ": Ctrl-C; the hosts have " in ran.stderr
     assert model(ran) == ["checkpoint-0", "checkpoint-1"]
 
 

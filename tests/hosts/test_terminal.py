@@ -145,4 +145,4 @@ def test_ctrl_c_stops_a_job_whose_debugged_rank_is_none(local) -> None:  # type:
     screen = Screen(local, command)
     screen.until(b"here")
     screen.type(b"\x03")
-    assert screen.end() == "143 True"
+    assert screen.end() == "130 True"

@@ -126,6 +126,8 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     head = context.played(job).failure_head
     end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
+    if hosts.interrupted and end.code == exit_codes.STOPPED:  # by a person, whom no platform's code tells anything
+        end = end._replace(code=exit_codes.of_signal(signal.SIGINT))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     for text in advice(end.reason, job, context.layout, context.backend.isolated, context.cwd) if end.code else ():
         context.console.say(text)
@@ -170,7 +172,7 @@ class Hosts:
         self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
-        self.stopped = False
+        self.stopped = self.interrupted = False
         self._ending = False
         self._handles: dict[str, Running] = {}
         self._output_ended: set[str] = set()
@@ -350,10 +352,12 @@ class Hosts:
         elif signo not in STOPPING:
             return
         elif self.stopped:
-            self.context.console.say(f"{signal.Signals(signo).name} again: killing every host")
+            name = "Ctrl-C" if signo == signal.SIGINT else signal.Signals(signo).name
+            self.context.console.say(f"{name} again: killing every host")
             self.kill()
         else:
-            self.stop(signal.Signals(signo).name)
+            self.interrupted = signo == signal.SIGINT
+            self.stop("Ctrl-C" if self.interrupted else signal.Signals(signo).name)
 
     def _stop_on_time(self) -> None:
         if not self.stopped:

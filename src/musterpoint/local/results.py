@@ -18,12 +18,12 @@ import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, Tree
+from musterpoint.base.below import Below, ForeignName, Tree, link_target
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
 from musterpoint.local.job import LocalJob
-from musterpoint.local.tree import Layout
+from musterpoint.local.tree import BASE, Layout
 
 FinalStatus = Literal["Completed", "Failed", "Stopped"]
 Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
@@ -233,14 +233,33 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
 
 
 def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
-    """Puts ``file`` into the archive; a sentence where it can't be read. An OSError: the archive can't be written."""
+    """Puts ``file`` into the archive; a sentence where it can't be read, or is a link that leads out of the directory.
+    An OSError: the archive can't be written.
+    """
     try:
-        tree.pack(file, tar, member)
+        target = tree.target(file)
+        tree.pack(file, tar, member, "" if target is None else _inside(member, target, file, tree))
+    except ForeignName as error:
+        return [f"{name}: {member} of {host} is left out: {error}"]
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         return [f"{name}: {member} of {host} is left out: {error.strerror}"]
     return []
+
+
+def _inside(member: str, target: str, file: str, tree: Tree) -> str:
+    """The target of a link within the archive's directory, relative; the program may have given it as an absolute one.
+
+    Raises:
+        ForeignName: it leads out of the directory.
+    """
+    directory = file.removesuffix(f"/{member}")
+    for root in (BASE, tree.root) if os.path.isabs(target) else ():
+        if target.startswith(f"{root}/{directory}/"):
+            target = os.path.relpath(target.removeprefix(f"{root}/{directory}/"), os.path.dirname(member) or ".")
+    link_target(member, target)
+    return target
 
 
 def write_timeline(

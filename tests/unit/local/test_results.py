@@ -15,7 +15,7 @@ from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.results import REASON_LENGTH, HostEnd, HostFiles, JobEnd, Phase, describe, job_end
-from musterpoint.local.tree import Layout
+from musterpoint.local.tree import BASE, Layout
 
 HOSTS = ("algo-1", "algo-2")
 
@@ -143,3 +143,20 @@ def test_a_container_that_was_killed_for_its_memory() -> None:
     description = describe(job, Layout("/out"), "docker", [Phase("Failed", 3.0, "")], ends, end)
     assert [host.get("OOMKilled") for host in description["Hosts"]] == [None, True]
     assert description["AlgorithmSpecification"] == {"TrainingImage": "an-image"}
+
+
+def test_links_stay_inside_the_archive(layout: Layout) -> None:
+    put(layout, "algo-1", "model/deep/model.pt", "mine")
+    tree = layout.tree("algo-1")
+    links = {
+        "whole": f"{BASE}/model/deep/model.pt", "deep/near": f"{tree}/model/deep/model.pt",
+        "deep/up": "../deep/model.pt", "deep/data": "../../output/data",
+        "out": "/etc/passwd", "climbs": "../../../../../etc/passwd",
+    }  # fmt: skip
+    for name, target in links.items():
+        Path(tree, "model", name).symlink_to(target)
+    warnings = results.write_archives(layout, HOSTS)
+    assert len(warnings) == 3 and all("leads out of the directory" in text for text in warnings)
+    with tarfile.open(layout.artifact("model.tar.gz")) as tar:
+        found = {member.name: member.linkname for member in tar if member.issym()}
+    assert found == {"whole": "deep/model.pt", "deep/near": "model.pt", "deep/up": "../deep/model.pt"}

@@ -6,7 +6,7 @@ findings of all that, and every host gets them.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint import __version__
 from musterpoint.base import probe, settings
@@ -19,7 +19,7 @@ from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.tools.check.facts import Subject, subject_of
-from musterpoint.tools.check.findings import finding, in_order
+from musterpoint.tools.check.findings import Finding, finding, in_order
 from musterpoint.tools.check.host_rules import host_findings
 from musterpoint.tools.check.steps import Checked, JointSteps, Steps
 from musterpoint.tools.check.system import System
@@ -45,9 +45,18 @@ def check(request: Request, ports: tuple[int, ...] = (), system: System | None =
         if job.started is not None and job.started.local_rank:
             return Checked(job.hosts, (finding("looked-at", "ok", "", "by this host's entry point of local rank 0"),))
         subject = subject_of(job, options, request.environ, runtime.ask, ports, system)
-        return _check(runtime, subject)
+        return _masked(_check(runtime, subject), runtime.masker.mask)
     finally:
         runtime.close()
+
+
+def _masked(checked: Checked, mask: Callable[[str], str]) -> Checked:
+    """Findings quote variables, such as a proxy's URL, of this host and of others."""
+
+    def hidden(each: Finding) -> Finding:
+        return each._replace(found=mask(each.found), expected=mask(each.expected), advice=mask(each.advice))
+
+    return checked._replace(findings=tuple(map(hidden, checked.findings)))
 
 
 def _check(runtime: Runtime, subject: Subject) -> Checked:

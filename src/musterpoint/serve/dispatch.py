@@ -33,6 +33,7 @@ _STATUS = {
     404: "Not Found",
     408: "Request Timeout",
     500: "Internal Server Error",
+    501: "Not Implemented",
 }
 
 
@@ -114,7 +115,16 @@ class Dispatcher:
             text = f"{OWN} is of the service {control.SERVICE}, and the call was signed for {service}"
             raise ApiError("AccessDenied", text, 403)
         found = simulated(body_of(environ)) if service == "iam" else None
-        return self._context.moto(environ, start) if found is None else _answer(start, 200, found, "text/xml")
+        if found is not None:
+            return _answer(start, 200, found, "text/xml")
+        try:
+            return self._context.moto(environ, start)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # it knows no such service, or no such operation of one
+            text = f"muster serve has moto answer for {service}, which can't: {type(error).__name__}: {error}"
+            self._context.say(text)
+            raise ApiError("NotImplemented", text, 501) from None
 
 
 def _signed(environ: dict[str, Any]) -> signatures.Signed:

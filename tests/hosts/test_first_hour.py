@@ -154,3 +154,16 @@ def test_a_job_s_directory_has_the_hosts_of_its_last_start(local) -> None:  # ty
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "The job went well" in report.stdout and "node-rank" not in report.stdout, report.stdout
+
+
+def test_a_console_script_is_found_on_path(local) -> None:  # type: ignore[no-untyped-def]
+    command = local.program("#!/bin/sh\necho trained by $0\n", "my-trainer")
+    command.chmod(0o755)
+    local.environ["PATH"] = f"{command.parent}:{local.environ['PATH']}"
+    elsewhere = command.parent / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        local.command("--backend", "process", "my-trainer"), env=local.environ, cwd=elsewhere, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert f"trained by {command}" in done.stdout

@@ -26,10 +26,7 @@ def test_a_job_that_is_over_can_be_deleted_and_its_name_used_again(account: Acco
 
 @pytest.mark.parametrize(
     ("service", "operation"),
-    [
-        ("appfabric", lambda client: client.list_app_bundles()),
-        ("frauddetector", lambda client: client.get_detectors()),
-    ],
+    [("appfabric", lambda client: client.list_app_bundles()), ("frauddetector", lambda client: client.get_detectors())],
 )
 def test_a_service_that_nobody_plays_says_so(account: Account, service: str, operation: Callable[[Any], Any]) -> None:
     with pytest.raises(ClientError, match=r"muster serve has moto answer for .*, which can't") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import time
 from typing import Mapping, Sequence
@@ -248,6 +249,9 @@ def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Ma
     return checked
 
 
+_PYTHON = re.compile(r"python[\d.]*")
+
+
 def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
     """The source directory (absolute), and the program: a file in it, a launcher's own command line, or on platforms
     that run commands any other.
@@ -259,11 +263,12 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
             "of the two out, or play the platform inside the image: docker run --rm --volume "
             f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
-    is_command = bool(of_program(command.program)) or (
-        runs_commands
-        and "/" not in command.program
-        and bool(instead_of(command.program, "launch") or shutil.which(command.program))
-    )
+    on_path = "/" not in command.program and bool(shutil.which(command.program))
+    is_command = bool(of_program(command.program))
+    if runs_commands:
+        is_command |= on_path or bool(instead_of(command.program, "launch"))
+    elif not asked.image:  # a console script; a launcher or a Python before the script is told of below
+        is_command |= on_path and not (instead_of(command.program, "local") or _PYTHON.fullmatch(command.program))
     if command.module or (is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program))):
         return job.find_directory(asked.source_dir, cwd), command.program
     return job.find_program(command.program, asked.source_dir, cwd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import textwrap
 from typing import Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
@@ -166,11 +167,22 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        asked, rest = self.parse_known_args(args, namespace)
+        asked, rest = self.parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
         if rest:
             flags = [word for word in rest if word.startswith("-")]
             self.unknown(flags[0]) if flags else self.error(f"unexpected argument {rest[0]!r}")
         return asked
+
+    def _joined(self, words: Sequence[str]) -> list[str]:
+        """``words`` with each value that begins with a dash in one word with its flag, as argparse needs that."""
+        joined: list[str] = []
+        for word in words:
+            before = joined[-1] if joined else ""
+            if word.startswith("-") and self.takes_value(before) and word.partition("=")[0] not in self.flags:
+                joined[-1] = f"{before}={word}"
+            else:
+                joined.append(word)
+        return joined
 
     @property
     def flags(self) -> tuple[str, ...]:

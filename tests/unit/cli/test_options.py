@@ -113,3 +113,10 @@ def test_the_help_shows_what_is_common_and_all_of_it_when_asked(
     missing = [option.flag for option in OPTIONS if option.flag not in long]
     assert set(missing) <= {"--rollcall-leader", "--nnodes", "--node-rank"}, "of hosts that muster local names itself"
     assert "launcher ray:" in long
+
+
+def test_a_value_may_begin_with_a_dash() -> None:
+    command, asked = read(make, ["--mpi-options", "--noprefix", "--slots", "2", "train.py", "--lr"])
+    assert (asked.mpi_options, asked.slots, command.arguments) == ("--noprefix", 2, ("--lr",))
+    with pytest.raises(UsageError, match=r"--slots.*expected one argument"):
+        read(make, ["--slots", "--launcher", "mpi", "train.py"])

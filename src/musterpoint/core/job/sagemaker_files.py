@@ -6,6 +6,7 @@ exist. Every other ``*.json`` is kept; one that is broken gives a warning. Sourc
 """
 
 import os
+import re
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
@@ -149,8 +150,12 @@ def _style(config: Config, paths: Paths) -> Style:
     return "json" if from_v3 else "sagemaker"
 
 
+_MODULE = re.compile(r"\s*(?:python3?\s+)?-m\s+([\w.]+)\s*")
+
+
 def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> EntryPoint:
     """The user's program: an image's ``SAGEMAKER_PROGRAM``, else ``sagemaker_program``; empty where there is none.
+    ``-m pkg.mod`` is a module.
 
     The source is ``sagemaker_submit_directory``, else ``SAGEMAKER_SUBMIT_DIRECTORY``.
 
@@ -160,7 +165,9 @@ def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[st
     program = environ.get("SAGEMAKER_PROGRAM") or text_value(hyperparameters, "sagemaker_program")
     source = text_value(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
     where = f"{HYPERPARAMETERS}: sagemaker_"
-    return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
+    module = _MODULE.fullmatch(program)
+    program = path(module[1] if module else program, where + "program")
+    return EntryPoint(program, path(source, where + "submit_directory"), module is not None)
 
 
 def ignored_program(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:

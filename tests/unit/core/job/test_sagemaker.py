@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
+from musterpoint.core.job.hyperparameters import decode
 from musterpoint.core.job.model import Channel, EntryPoint, Job
-from musterpoint.core.job.sagemaker_files import has_tree, read_tree
+from musterpoint.core.job.sagemaker_files import entry_point, has_tree, read_tree
 
 WriteTree = Callable[..., str]
 
@@ -250,3 +251,11 @@ def test_whatever_bytes_a_file_holds(data: bytes, stem: str) -> None:
             read(base)
         except UsageError as error:
             assert f"{stem}.json" in str(error)
+
+
+@pytest.mark.parametrize("program", ["-m pkg.mod", "python -m pkg.mod", "python3  -m pkg.mod "])
+def test_a_program_that_is_a_module(program: str) -> None:
+    hyperparameters = decode({"sagemaker_program": json.dumps(program)}, "hyperparameters.json")
+    assert entry_point(hyperparameters, {}) == EntryPoint("pkg.mod", module=True)
+    assert entry_point((), {"SAGEMAKER_PROGRAM": program}) == EntryPoint("pkg.mod", module=True)
+    assert not entry_point((), {"SAGEMAKER_PROGRAM": "pkg/-m.py"}).module

@@ -167,3 +167,14 @@ def test_a_console_script_is_found_on_path(local) -> None:  # type: ignore[no-un
         text=True, check=True,
     )  # fmt: skip
     assert f"trained by {command}" in done.stdout
+
+
+def test_the_hint_is_the_line_below_the_error(local) -> None:  # type: ignore[no-untyped-def]
+    program = local.program("import os\nos.environ['LOCAL_RANK']\n")
+    words = [local.python, "-m", "musterpoint", "launch", program]
+    done = subprocess.run(words, env=local.environ, cwd=local.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    error, hint, file = done.stderr.splitlines()[-3:]
+    assert error.startswith("musterpoint: KeyError: 'LOCAL_RANK'; rank 0")
+    assert hint.startswith("musterpoint: hint: launcher script starts the program without ranks")
+    assert file.startswith("musterpoint: the whole reason is in ")

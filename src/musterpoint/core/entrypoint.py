@@ -263,7 +263,12 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
 def _report(runtime: Runtime, outcome: Outcome) -> None:
     for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
         runtime.console.say(f"warning: {problem}")
-    if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
+    if outcome.failure is None or not runtime.leads:
+        return
+    hint = next((line for line in outcome.failure.reason.splitlines() if line.startswith("hint: ")), "")
+    if hint and not runtime.environ.get(settings.LOCAL):  # muster local shows the whole reason
+        runtime.console.say(hint)
+    if is_own(runtime.paths.failure):
         try:
             kept = os.path.getsize(runtime.paths.failure) > 0
         except OSError:

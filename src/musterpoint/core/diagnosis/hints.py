@@ -98,9 +98,18 @@ def _taken_port(case: Case) -> str:
 def _no_processes(case: Case) -> str:
     if not re.search(r"elastic/agent/server/api\.py\", line \d+, in __post_init__", case.tail):
         return ""
+    told = "torchrun was told to start 0 ranks: SM_NUM_GPUS counts this host's GPUs, and there are none"
+    if case.job.local:
+        return f"{told}. muster local --env SM_NUM_GPUS=N says another number, and --cpu-fallback one for each slot"
+    return f"{told}. SM_NUM_GPUS=N in the job's environment (docker run -e, the estimator's environment) says another"
+
+
+def _no_batch(case: Case) -> str:
+    if not any("SM_NUM_GPUS" in text for text in case.files.programs()):
+        return ""
     return (
-        "torchrun was told to start 0 ranks: SM_NUM_GPUS counts this host's GPUs, and there are none. muster local "
-        "--env SM_NUM_GPUS=N says another number, and --cpu-fallback one for each slot"
+        "SM_NUM_GPUS counts this host's GPUs, and there are none, which leaves no batch where it is multiplied: "
+        "max(1, SM_NUM_GPUS) in the script, or SM_NUM_GPUS=1 in the job's environment"
     )
 
 
@@ -237,6 +246,17 @@ HINTS: tuple[Hint, ...] = (
     Hint(
         r"module 'tensorflow[\w.]*' has no attribute 'estimator'|No module named 'tensorflow[\w.]*\.estimator",
         "TensorFlow 2.16 and later have no tf.estimator; use an earlier one",
+    ),
+    Hint(
+        r"must end in `?\.(?:weights\.h5|keras)",
+        "Keras 3 wants other names of files than Keras 2 did: give the file that end, or install tf-keras (pip install "
+        "--no-deps tf-keras) and set TF_USE_LEGACY_KERAS=1",
+    ),
+    Hint(r"Batch size must be greater than zero", _no_batch),
+    Hint(
+        r"An attempt has been made to start a new process before the",
+        "the program starts processes by spawn, which import it again: put all that isn't to run there under if "
+        '__name__ == "__main__":',
     ),
     Hint(r"\bNo module named '?(?P<module>[\w.]+)", _missing_module),
     Hint(

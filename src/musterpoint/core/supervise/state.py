@@ -136,7 +136,7 @@ def first_lines(failure: Failure) -> str:
     """What went wrong and where, in one line: an error's own words don't say which rank had it."""
     what, _, rest = failure.reason.removeprefix("muster: ").partition("\n")
     who = rest.partition("\n")[0]
-    return f"{what}; {who}" if who.startswith("rank ") else what
+    return f"{what}; {who}" if who.startswith(("rank ", "the program of ")) else what
 
 
 def session_end_point(session: int) -> str:

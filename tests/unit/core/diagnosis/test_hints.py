@@ -103,6 +103,17 @@ RECORDED = [
     ("AttributeError: module 'tensorflow._api.v2.compat.v1' has no attribute 'estimator'", LOCAL, "tf.estimator"),
     ("ModuleNotFoundError: No module named 'tensorflow.estimator'", LOCAL, "tf.estimator"),
     (
+        "ValueError: When using `save_weights_only=True` in `ModelCheckpoint`, the filepath provided must end in "
+        "`.weights.h5` (Keras weights format). Received: filepath=/opt/ml/model/ckpt",
+        PLATFORM,
+        "tf-keras",
+    ),
+    (
+        "RuntimeError: \n        An attempt has been made to start a new process before the\n        current process",
+        LOCAL,
+        'under if __name__ == "__main__":',
+    ),
+    (
         "NotFoundError: (0) NOT_FOUND:   /opt/ml/model/1/variables/variables_temp; No such file or directory\n"
         "Additional GRPC error information from remote target /job:ps/replica:0/task:0",
         LOCAL,
@@ -115,6 +126,21 @@ RECORDED = [
 def test_known_errors(text: str, job: JobFacts, word: str) -> None:
     assert hint_for(text, job=job).startswith("hint: ")
     assert word in hint_for(text, job=job)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_no_gpu_leaves_no_batch(reads: bool, tmp_path: Path) -> None:
+    name = "SM_NUM_GPUS" if reads else "BATCH"
+    (tmp_path / "train.py").write_text(f"import os\nbatch = 64 * int(os.environ['{name}'])\n")
+    said = hint_for("ValueError: Batch size must be greater than zero", files=CodeDirectory(str(tmp_path)))
+    assert ("max(1, SM_NUM_GPUS)" in said) == reads
+
+
+@pytest.mark.parametrize(("job", "word"), [(LOCAL, "muster local --env SM_NUM_GPUS=N"), (PLATFORM, "docker run -e")])
+def test_no_rank_is_told_of_where_it_was_started(job: JobFacts, word: str) -> None:
+    tail = '  File "torch/distributed/elastic/agent/server/api.py", line 109, in __post_init__\nAssertionError'
+    said = hint_for("AssertionError", tail, job=job)
+    assert word in said and (job is LOCAL or "muster local" not in said)
 
 
 @pytest.mark.parametrize(

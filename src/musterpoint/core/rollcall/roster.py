@@ -101,6 +101,10 @@ class Seat(NamedTuple):
     ssh_key: str = ""
 
 
+_MOST_NAMED = 4
+"""Hosts that are named in a sentence."""
+
+
 class Roster(NamedTuple):
     """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader.
 
@@ -166,10 +170,7 @@ class Roster(NamedTuple):
         """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs, which may
         be our ``own`` launcher on each host.
         """
-        slots = {seat.slots for seat in self.group}
-        each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
-        if self.world_size == 1 < len(self.group):
-            each = f"on {next(seat.name for seat in self.group if seat.slots)}"
+        each = self._each()
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
@@ -177,6 +178,17 @@ class Roster(NamedTuple):
             ranks = f"{len(self.group)} independent programs, no common world"
             ranks = "musterpoint's own on each, which plans the ranks of the script that it is given" if own else ranks
         return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
+
+    def _each(self) -> str:
+        """How many ranks the hosts have; those that differ from most are named."""
+        slots = [seat.slots for seat in self.group]
+        usual = max(slots, key=slots.count)
+        if slots.count(usual) == len(slots):
+            return f"{usual} each"
+        most = f"{usual} each, but " if usual and slots.count(usual) > 1 else ""
+        named = [f"{seat.slots} on {seat.name}" for seat in self.group if seat.slots != (usual if most else 0)]
+        more = f", and others on {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        return f"{most}{', '.join(named[:_MOST_NAMED])}{more}"
 
     def next(self, attempt: "NextAttempt") -> "Roster":
         """The roster of another attempt."""

@@ -220,6 +220,9 @@ CODES: Mapping[str, Code] = {
         "start chronyd or ntpd there; a wrong clock breaks TLS, S3 and checkpoints' order",
     ),
     "devices-differ": Code(_W, "hosts have different devices", "let the job use like hosts, or take the odd one out"),
+    "slots-differ": Code(
+        _F, "hosts start different numbers of ranks", "give all the same --slots; where it is meant, use --check warn"
+    ),
     "versions-differ": Code(
         _WF, "a version isn't the same on all hosts", "install the same there; build all hosts from one image"
     ),

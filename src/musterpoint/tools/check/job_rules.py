@@ -63,13 +63,14 @@ def _devices(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
         ("GPUs", {host.host: str(host.gpus) for host in hosts}),
         ("Neuron cores", {host.host: str(host.neuron_cores) for host in hosts}),
         ("RDMA devices", {host.host: str(len(host.rdma)) for host in hosts}),
-        ("ranks", {host.host: str(host.slots) for host in hosts if host.slots}),
         (
             "kind of GPU",
             {host.host: ", ".join(sorted({gpu.name for gpu in host.health.all})) for host in hosts if host.health.all},
         ),
     ):
         yield from differing("devices-differ", "warn", values, what)
+    slots = {host.host: str(host.slots) for host in hosts if host.slots}
+    yield from differing("slots-differ", "fail", slots, "ranks")
 
 
 def _links(hosts: Sequence[HostFacts]) -> Iterator[Finding]:

@@ -33,11 +33,25 @@ def test_its_summary_says_what_world_it_is() -> None:
     even = ROSTER._replace(seats=(SEATS[0], SEATS[2]._replace(slots=4)))
     assert even.summary("torchrun") == "2 hosts are here: launcher torchrun, 8 ranks (4 each)"
     one = even._replace(seats=tuple(seat._replace(slots=int(seat == even.seats[0])) for seat in even.seats))
-    assert one.summary("ray") == f"2 hosts are here: launcher ray, 1 rank (on {one.seats[0].name})"
+    assert one.summary("ray") == f"2 hosts are here: launcher ray, 1 rank (1 on {one.seats[0].name})"
     assert "musterpoint's own on each" in even.summary("script", True, own=True)
     assert ROSTER.summary("ranks") == (
-        "2 hosts are here: launcher ranks, 6 ranks (uneven slots); 1 more outside the group"
+        "2 hosts are here: launcher ranks, 6 ranks (4 on algo-1, 2 on algo-10); 1 more outside the group"
     )
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ([2, 2, 1, 2], "2 each, but 1 on h3"),
+        ([0, 0, 4], "4 on h3"),
+        ([1, 2, 3, 4, 5, 6], "1 on h1, 2 on h2, 3 on h3, 4 on h4, and others on 2 more"),
+        ([8, 8, 8], "8 each"),
+    ],
+)
+def test_hosts_that_differ_are_named(slots: list[int], words: str) -> None:
+    seats = tuple(Seat(f"h{place}", "10.0.0.1", count) for place, count in enumerate(slots, 1))
+    assert f" ({words})" in Roster("job", "s", seats, "10.0.0.1", 1, "h1").summary("ranks")
 
 
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=8)

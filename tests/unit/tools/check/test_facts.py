@@ -143,7 +143,8 @@ def test_the_codes_are_those_promised() -> None:
         "gpu-xid", "gpu-throttled", "gpu-link-narrow", "gpu-busy", "rdma-down", "rdma-hidden",
         "rdma-errors", "nic-down", "nic-errors",
         "name-unresolved", "name-loopback", "name-differs", "host-missing", "host-silent", "port-blocked",
-        "large-packets-lost", "clock-skew", "devices-differ", "versions-differ", "mtu-differs", "link-speed-differs",
+        "large-packets-lost", "clock-skew", "devices-differ", "slots-differ", "versions-differ", "mtu-differs",
+        "link-speed-differs",
         "looked-at",
     ]  # fmt: skip
 

@@ -127,6 +127,7 @@ def with_links(*values: Interface) -> list[HostFacts]:
          [("versions-differ", "fail", "algo-2"), ("versions-differ", "fail", "algo-3")]),
         (with_versions("550.1", "550.2", "550.2", name="nvidia-driver"), [("versions-differ", "warn", "algo-1")]),
         ([HOSTS[0], HOSTS[1]._replace(gpus=8), HOSTS[2]], [("devices-differ", "warn", "algo-2")]),
+        ([HOSTS[0], HOSTS[1]._replace(slots=7), HOSTS[2]], [("slots-differ", "fail", "algo-2")]),
         ([HOSTS[0], HOSTS[1]._replace(own_addresses=()), HOSTS[2]], [("name-unresolved", "warn", "algo-2")]),
         (with_links(LINK, LINK, LINK._replace(mtu=1500)), [("mtu-differs", "warn", "algo-3")]),
         (with_links(LINK, LINK._replace(speed=1000), LINK), [("link-speed-differs", "warn", "algo-2")]),

@@ -13,6 +13,7 @@ from musterpoint.base import settings, spellings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
+from musterpoint.core.fabric.devices import affinity
 from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
@@ -61,6 +62,8 @@ INTERNAL = frozenset(
 )
 """Variables that are no options, and that musterpoint's own processes and images set or read."""
 
+_CROWD = 16
+"""Ranks for each processor from which on a job is most likely meant otherwise."""
 _FLAGS = frozenset(flag for option in OPTIONS for flag in (option.flag, *option.aliases))
 _OF_TESTS = "MUSTER_TEST_"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
@@ -83,6 +86,10 @@ def unheeded(
     if job.current_host != job.leader:
         return texts
     launcher, reason = choice.launcher, choice.reason
+    if choice.slots > _CROWD * (processors := affinity() or choice.slots):
+        texts.append(
+            f"warning: {choice.slots} ranks share this host's {processors} processors: starts, and ends, are slow"
+        )
     if not _is_launcher(job):
         texts += without_effect(environ, given, launcher, reason)
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent

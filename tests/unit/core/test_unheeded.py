@@ -80,6 +80,8 @@ SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
      {"MUSTER_SLOTS": "2"}, Choice("script", 1, ""), False, ""),
     ("options behind the program", JOB._replace(arguments=("--slots=2",), entry_point=EntryPoint("/bin/sh")),
      Settings(), {}, TORCHRUN, True, "--slots behind sh goes to the program"),
+    ("far more ranks than processors", JOB, Settings(), {}, Choice("ranks", 100_000, ""), True,
+     "warning: 100000 ranks share this host's "),
     ("in a local job, which says it itself", JOB._replace(arguments=("--slots=2",)), Settings(launcher="torchrun"),
      {LOCAL: "1"}, TORCHRUN, True, ""),
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from musterpoint.base import settings, spellings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
-from musterpoint.core.fabric.devices import affinity
+from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
@@ -86,7 +86,7 @@ def unheeded(
     if job.current_host != job.leader:
         return texts
     launcher, reason = choice.launcher, choice.reason
-    if choice.slots > _CROWD * (processors := affinity() or choice.slots):
+    if choice.slots > _CROWD * (processors := allowed_processors() or choice.slots):
         texts.append(
             f"warning: {choice.slots} ranks share this host's {processors} processors: starts, and ends, are slow"
         )

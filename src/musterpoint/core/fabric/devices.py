@@ -77,7 +77,7 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     ``affinity`` is the number of processors this process may run on (asked of the system if None).
     """
     machine = os.cpu_count() or 1
-    allowed = affinity or affinity() or machine
+    allowed = affinity or allowed_processors() or machine
     quota = _cpu_quota(root)
     neuron_devices = _numbered(os.path.join(root, "dev"), "neuron")
     gpus = _gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)
@@ -143,7 +143,7 @@ def _threads_per_core(root: str) -> int:
     return siblings.count(",") + 1
 
 
-def affinity() -> int | None:
+def allowed_processors() -> int | None:
     """The processors that this process may use; None: the system doesn't say."""
     ask = getattr(os, "sched_getaffinity", None)
     return len(ask(0)) if ask else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from typing import Iterable, Iterator, Sequence
 
 from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.tools.viewer.events import numbered
@@ -125,24 +125,8 @@ def startup(history: History, lanes: Sequence[Lane]) -> Iterable[str]:
     entries = [entry for lane in lanes if (entry := _entry(lane)) is not None]
     if not starts or not entries:
         return
-    parts = []
-    first = min(entries)
-    if history.moments[0].host == CONTROL_PLANE and first >= _NOTABLE:
-        parts.append(f"{took(first)} until the first entry point ran, while hosts were made and Python was started")
-    for phase, what in (
-        ("code", "fetching code"),
-        ("install", "installing"),
-        ("prepare", "making hosts ready"),
-        ("rollcall", "the roll call"),
-        ("start", _launchers(lanes)),
-    ):
-        slowest = _longest(lanes, phase, 1)
-        if slowest is not None and slowest[1].seconds >= _NOTABLE:
-            parts.append(f"{what} {took(slowest[1].seconds)} ({slowest[0]})")
-    late = [(entry, lane.host) for lane in lanes if (entry := _entry(lane)) is not None and entry > first + _NOTABLE]
-    if late:
-        entry, host = max(late, key=lambda each: each[0])
-        parts.append(f"{host} started {took(entry - first)} after the first host")
+    slowest = max((lane for lane in lanes if _entry(lane) is not None), key=_ready)
+    parts = list(_parts(slowest, history.moments[0].host == CONTROL_PLANE, max(starts), _launchers(lanes)))
     split = f": {', '.join(parts)}" if parts else ""
     yield f"Start-up: {took(max(starts))} from the job's start to the last rank's start{_in(history, 1)}{split}."
     quiet = [
@@ -155,6 +139,34 @@ def startup(history: History, lanes: Sequence[Lane]) -> Iterable[str]:
     if quiet:
         seconds, name, host, attempt = max(quiet)
         yield f"The first output of {name} on {host}{_in(history, attempt)} came last, {took(seconds)} after its start."
+
+
+def _parts(lane: Lane, played: bool, last: float, launchers: str) -> Iterator[str]:
+    """Where the time went on the host that was ready last, for which the others waited; together no more than ``last``,
+    when the last rank started. ``played``: the control plane has told when it began.
+    """
+    entry = _entry(lane) or 0.0
+    if played and entry >= _NOTABLE:
+        yield f"{took(entry)} until the entry point of {lane.host} ran, while hosts were made and Python was started"
+    elif entry >= _NOTABLE:
+        yield f"{lane.host} started {took(entry)} after the first host"
+    ready, met = _ready(lane), lane.of("rollcall")
+    if ready - entry >= _NOTABLE:
+        steps = ((lane.of("code"), "fetching code"), (lane.of("install"), "installing"))
+        inside = [f"{what} {took(span.seconds)}" for span, what in steps if span and span.seconds >= _NOTABLE]
+        of_it = f", of it {' and '.join(inside)}" if inside else ""
+        yield f"making {lane.host} ready {took(ready - entry)}{of_it}"
+    if met is not None and met.seconds >= _NOTABLE:
+        yield f"the roll call {took(met.seconds)}"
+    begun = met.end if met is not None else ready
+    if last - begun >= _NOTABLE:
+        yield f"{launchers} {took(last - begun)}"
+
+
+def _ready(lane: Lane) -> float:
+    """When the host was ready to meet the others."""
+    span = lane.of("prepare")
+    return span.end if span is not None else 0.0
 
 
 def _entry(lane: Lane) -> float | None:

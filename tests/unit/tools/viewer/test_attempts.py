@@ -96,9 +96,9 @@ def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
         "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
         "What ended attempt 2 of 3: rank 1 on a-2, 1.5 s after it began, a-1 heard of it 0.1 s later: killed by "
         "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
-        "Start-up: 2.2 s from the job's start to the last rank's start in attempt 1 of 3: 1 s until the first entry "
-        "point ran, while hosts were made and Python was started, making hosts ready 0.5 s (a-1), the roll call 0.5 s "
-        "(a-1), planning and starting 0.2 s (a-1).",
+        "Start-up: 2.2 s from the job's start to the last rank's start in attempt 1 of 3: 1 s until the entry "
+        "point of a-1 ran, while hosts were made and Python was started, making a-1 ready 0.5 s, the roll call 0.5 s, "
+        "planning and starting 0.2 s.",
         "The first output of rank 1 on a-2 in attempt 3 of 3 came last, 0.3 s after its start.",
     )
 

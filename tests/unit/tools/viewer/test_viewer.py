@@ -99,9 +99,8 @@ def test_answers(history: History) -> None:
     assert answers(history, lanes_of(history)) == (
         "Failed first: rank 1 on a-2, 9 s after the start, a-1 heard of it 9 ms later: ValueError: </script><b>&. "
         "The job ended with code 3 after 9.5 s.",
-        "Start-up: 5 s from the job's start to the last rank's start: installing 2.5 s (a-1), making hosts ready "
-        "3 s (a-1), the roll call 1.5 s (a-1), planning and starting 0.5 s (a-1), a-2 started 0.501 s after the first "
-        "host.",
+        "Start-up: 5 s from the job's start to the last rank's start: a-2 started 0.501 s after the first host, making "
+        "a-2 ready 3 s, of it installing 2.5 s, the roll call 1 s, planning and starting 0.5 s.",
         "The first output of rank 1 on a-2 came last, 2 s after its start.",
         "The clock of a-2 was 1 h 0 min ahead of the leader's; its times are put right here.",
     )
@@ -118,7 +117,7 @@ def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
     assert start is not None
     assert (start.begin, round(start.end, 2)) == (4.5, 5.0)
     assert start.text == "planned, and started its ranks by way of torchrun"
-    assert "planning, and the start of torchrun 0.5 s (a-1)" in answers(history, lanes)[1]
+    assert "planning, and the start of torchrun 0.5 s" in answers(history, lanes)[1]
     assert "at 5.000" in to_text(history, lanes).split("\na-1")[1].split("\n")[0]
 
 
@@ -373,3 +372,32 @@ def test_a_host_that_met_nobody_is_of_the_start_that_it_ran_beside(tmp_path: Pat
         (tmp_path / host / "timeline.json").write_text(json.dumps(rows))
     found = read_history([str(tmp_path / host) for host in ("a", "late", "long-ago")])
     assert (found.hosts, found.left_out) == (("a", "late"), (str(tmp_path / "long-ago"),))
+
+
+@given(st.lists(st.lists(st.floats(0, 50), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_the_parts_of_a_start_are_no_more_than_the_whole(tmp_path_factory: pytest.TempPathFactory, hosts: Any) -> None:
+    """Hosts that begin at random, fetch and prepare as long as they like, meet, and start a rank each."""
+    folder = tmp_path_factory.mktemp("job")
+    ready = [begin + prepared for begin, prepared, *_ in hosts]
+    met = max(ready)
+    for place, (begin, prepared, fetched, starting, _) in enumerate(hosts):
+        times = [
+            ("entry-point-started", begin, {}), ("host-prepared", begin + prepared, {}),
+            ("code-fetched", begin + prepared, {"seconds": min(fetched, prepared)}),
+            ("rollcall-started", begin + prepared, {}), ("rollcall-done", met, {}), ("hosts-met", met, {"start": "x"}),
+            ("rank-started", met + starting, {"rank": place}),
+        ]  # fmt: skip
+        rows = [{"host": f"h{place}", "at": 1000 + at, "event": event, **more} for event, at, more in times]
+        (folder / f"h{place}.json").write_text(json.dumps(rows))
+    history = read_history([str(path) for path in sorted(folder.iterdir())])
+    said = next(text for text in answers(history, lanes_of(history)) if text.startswith("Start-up"))
+    whole, _, split = said.partition(" from the job's start")
+    parts = re.sub(r", of it [^,]*", "", split)
+    assert _total(parts) <= _total(whole) * 1.01 + 0.01 * parts.count(","), said
+
+
+def _total(text: str) -> float:
+    return sum(
+        float(number) * {"ms": 0.001, "s": 1, "min": 60}[unit]
+        for number, unit in re.findall(r"([\d.]+) (ms|s|min)\b", text)
+    )

@@ -23,7 +23,8 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 class State(NamedTuple):
     """Of this process. ``adopts``: whether orphans below it become its children. ``children``: the names, by pid, of
-    those that nobody has waited for. ``platform``: whether this machine has the directory that makes it SageMaker's.
+    those that nobody has waited for. ``platform``: whether this machine's own /opt/ml has something in it. Empty it is
+    the place for trees of hosts on this machine.
     """
 
     handlers: dict[int, object]
@@ -45,7 +46,7 @@ def state() -> State:
         umask,
         _adopts(),
         children(),
-        os.path.lexists(BASE),
+        bool(in_platform()),
     )
 
 
@@ -69,10 +70,19 @@ def left_behind(before: State) -> list[str]:
         found.append("this process adopts orphans" if now.adopts else "this process doesn't adopt orphans any more")
         adopt_orphans(before.adopts)
     if now.platform and not before.platform:
-        found.append(f"{BASE} is there, perhaps of a test beside this one: give its job a SAGEMAKER_BASE_DIR")
-        shutil.rmtree(BASE, ignore_errors=True)
+        names = in_platform()
+        found.append(f"{BASE} has {names}, perhaps of a test beside this one: give its job a SAGEMAKER_BASE_DIR")
+        for name in names:
+            shutil.rmtree(os.path.join(BASE, name), ignore_errors=True)
     new = now.children.keys() - before.children.keys()
     return [*found, *(f"a child that nobody waited for: {pid} ({now.children[pid]})" for pid in sorted(new))]
+
+
+def in_platform() -> list[str]:
+    try:
+        return sorted(os.listdir(BASE))
+    except FileNotFoundError:
+        return []
 
 
 def adopt_orphans(yes: bool) -> None:

@@ -58,7 +58,7 @@ def test_who_is_waited_for_is_said_and_who_ran_when_it_was_stopped(local) -> Non
     local.environ["PYTHONPATH"] = str(local.folder)
     ran = local.stop(
         "--hosts", "2", "--backend", "process", "--launcher", "ranks", local.program(ONE_GOES_ON),
-        when="musterpoint: the ranks here have ended; waiting for algo-1, where ranks still run, for ", lines=1,
+        when="musterpoint: the ranks here have ended; waiting for algo-1, where the job still runs, for ", lines=1,
     )  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert "told to stop: rank 0 still runs here" in ran.log("algo-1")
@@ -178,3 +178,27 @@ def test_the_hint_is_the_line_below_the_error(local) -> None:  # type: ignore[no
     assert error.startswith("musterpoint: KeyError: 'LOCAL_RANK'; rank 0")
     assert hint.startswith("musterpoint: hint: launcher script starts the program without ranks")
     assert file.startswith("musterpoint: the whole reason is in ")
+
+
+SAVES = """
+import os
+for name in ("SM_MODEL_DIR", "SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR", "SM_CHECKPOINT_DIR", "SM_INPUT_DIR"):
+    assert os.path.isdir(os.environ[name]), name
+open(os.path.join(os.environ["SM_MODEL_DIR"], "model"), "w").write("trained")
+"""
+
+
+@pytest.mark.lane("suite")
+@pytest.mark.parametrize("hosts", ["1", "2"])
+@pytest.mark.parametrize("platform", ["sagemaker", "slurm", "kubernetes"])
+def test_every_directory_is_there_where_jobs_usually_are(local, hosts: str, platform: str) -> None:  # type: ignore[no-untyped-def]
+    """In muster-jobs below the working directory: other tests give a place of their own."""
+    program = local.program(SAVES)
+    words = [local.python, "-m", "musterpoint", "local", "--backend", "process", "--hosts", hosts, "--job-name", "mine"]
+    more = [] if platform == "sagemaker" else ["--platform", platform]
+    done = subprocess.run(
+        [*words, *more, "--launcher", "script", program], env=local.environ, cwd=local.folder, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert list((local.folder / "muster-jobs" / "mine").rglob("model/model")), done.stderr

@@ -122,9 +122,9 @@ def _as_service(record: Callable[..., None], name: str) -> Callable[..., None]:
     """``record`` for a host outside the group: its program is no rank, though it is looked after as one."""
 
     def add(event: str, **facts: Any) -> None:
-        if "rank" in facts and event.startswith("rank-"):
+        if event.startswith("rank-") or event == "ranks-signalled":
             facts.update(name=name, rank=None)
-            event = f"service-{event.removeprefix('rank-')}"
+            event = f"service-{event.partition('-')[2]}"
         record(event, **facts)
 
     return add

@@ -101,7 +101,7 @@ def test_every_option_of_the_supervisor_gets_there() -> None:
         "MUSTER_ON_STALL": "dump", "MUSTER_ROLLCALL_TIMEOUT": "4000",
     }  # fmt: skip
     options = from_environ(environ)
-    job = read_job(environ, options, "/nowhere", "train.py")
+    job = read_job(environ, options._replace(outside="wait"), "/nowhere", "train.py")
     plan = LaunchPlan("ranks", job.current_host, (), (), 1, 1, 0, "/", independent=True)
     assert attempts._rules(job, options, plan) == Rules(
         job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False, outside_stops=True,

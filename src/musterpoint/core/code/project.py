@@ -125,12 +125,20 @@ def _itself(requirements: str, code: str) -> Listed:
     return found
 
 
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+"""As pip's lists have variables."""
+
+
+def _value(found: re.Match[str]) -> str:
+    return os.environ.get(found[1], found[0])
+
+
 def _lines(path: str, seen: set[str]) -> Iterator[tuple[str, str]]:
     """The requirements in ``path`` and in the lists that it includes, each with the option before it."""
     seen.add(os.path.realpath(path))
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
-            lines = file.read().replace("\\\n", " ").splitlines()
+        with open(path, encoding="utf-8-sig", errors="replace", opener=open_regular) as file:
+            lines = _VARIABLE.sub(_value, file.read().replace("\\\n", " ")).splitlines()
     except OSError:
         return
     for line in map(str.strip, lines):

@@ -187,6 +187,8 @@ def _out_of_memory(case: Case) -> str:
 def _debugger(case: Case) -> str:
     if case.job.debugged:
         return ""
+    if case.job.outside:
+        return "a program outside the group has no terminal, so breakpoint() reads the end of its input"
     return (
         "a rank has no terminal, so breakpoint() reads the end of its input: muster local --debug "
         f"{case.job.rank or 0} PROGRAM gives this rank yours"
@@ -196,6 +198,8 @@ def _debugger(case: Case) -> str:
 def _input(case: Case) -> str:
     if case.job.debugged:
         return ""
+    if case.job.outside:
+        return "a program outside the group has no terminal: give it its answers as arguments"
     return (
         "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
         f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"

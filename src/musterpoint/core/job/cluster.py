@@ -138,13 +138,14 @@ def check_choice(job: Job, settings: Settings) -> None:
     chosen = ", ".join(f"{flag} {value}" for flag, value in given.items() if value)
     names = [group.name for group in job.groups]
     if settings.group and settings.group not in names:
-        expected = f"expected one of {', '.join(names)}" if names else "and the job has no instance groups"
+        none = "and the job has no instance groups, which an estimator gets by instance_groups=[...]"
+        expected = f"expected one of {', '.join(names)}" if names else none
         raise UsageError(f"--group (MUSTER_GROUP) names the instance group {shown(settings.group)}, {expected}")
-    if chosen and len(names) > 1 and job.distribution.kind == "none":
+    if chosen and job.distribution.kind == "none":
+        there = f"the hosts of all instance groups, {', '.join(names)}" if names else "all hosts"
         raise UsageError(
-            f"{chosen}: the job has no distribution, so its program runs on the hosts of all instance groups, "
-            f"{', '.join(names)}: give it one, such as the estimator's "
-            'distribution={"torch_distributed": {"enabled": True}}, which then runs on the group'
+            f"{chosen}: the job has no distribution, so its program runs on {there}: give it one, such as the "
+            'estimator\'s distribution={"torch_distributed": {"enabled": True}}, which then runs on the group'
         )
 
 

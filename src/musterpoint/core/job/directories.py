@@ -17,11 +17,13 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.job import platforms
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job, Paths
-from musterpoint.core.job.opt_ml import VARIABLES
+from musterpoint.core.job.opt_ml import VARIABLES, can_be_made
 
 OWN = "muster-jobs"
 NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "checkpoints": "checkpoints"}
 """The fields of :class:`Paths`, and the directories below the base."""
+RESULTS = (*NAMES, "output", "output_intermediate")
+"""The fields of all directories that a program writes to."""
 REPORTS = ("failure", "success", "outcome.json", "timeline.json")
 """All that a host leaves in its own directory."""
 
@@ -34,7 +36,7 @@ def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
         return job.paths
     missing = [field for field in NAMES if not getattr(job.paths, field)]
     own, there = os.path.join(cwd, OWN, _folder(job.name)), os.path.join(cwd, folder)
-    base = there if folder and _can_be_made(there) else own
+    base = there if folder and can_be_made(there) else own
     paths = job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
     if not folder and not paths.failure:
         reports = os.path.join(base, "hosts", _of_host(job, job.current_host))
@@ -44,8 +46,9 @@ def with_directories(job: Job, environ: Mapping[str, str], cwd: str) -> Paths:
 
 def as_ranks_see(paths: Paths, environ: Mapping[str, str], cwd: str) -> Paths:
     """``paths`` with the directories that ``environ`` names: a rank sees those, whoever has set the variables."""
-    named = {field: environ.get(VARIABLES[field], "") for field in (*NAMES, "output", "output_intermediate")}
-    return paths._replace(**{field: os.path.abspath(os.path.join(cwd, path)) for field, path in named.items() if path})
+    named = {field: environ.get(VARIABLES[field], "") for field in RESULTS}
+    there = {field: path for field, path in named.items() if path and "://" not in path}  # a URI is the program's
+    return paths._replace(**{field: os.path.abspath(os.path.join(cwd, path)) for field, path in there.items()})
 
 
 def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:
@@ -112,12 +115,15 @@ def forget_others(job: Job) -> None:
     """Removes the reports that hosts of earlier starts have left in the job's own directory, if this start has no such
     hosts: nobody will write them anew.
     """
-    if not is_own(job.paths.failure):
+    own = os.path.dirname(job.paths.failure)
+    hosts = os.path.dirname(own)
+    place = os.path.dirname(hosts)
+    is_made_here = os.path.relpath(own, place) == os.path.join("hosts", _of_host(job, job.current_host))
+    if job.paths.base or not is_made_here or os.path.basename(os.path.dirname(place)) != OWN:
         return
-    hosts = os.path.dirname(os.path.dirname(job.paths.failure))
-    own = {_of_host(job, host) for host in job.hosts}
+    here = {_of_host(job, host) for host in job.hosts}
     for path in (entry.path for entry in os.scandir(hosts) if entry.is_dir(follow_symlinks=False)):
-        if os.path.basename(path) in own:
+        if os.path.basename(path) in here:
             continue
         try:
             locks = lock({path: fcntl.LOCK_EX})
@@ -145,15 +151,9 @@ def _folder(name: str) -> str:
     return "".join(mark if mark.isalnum() or mark in "-_." else "-" for mark in name).strip(".") or "job"
 
 
-def _can_be_made(path: str) -> bool:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
-
-
 class Made(NamedTuple):
     """The ``job`` with the directories that are there. ``unset`` are the variables of those that can't be made, and
-    ``why`` names them; ``said`` is for the leader to say (empty: nothing).
+    ``why`` says it of each, and where nothing can be written; ``said`` is for the leader to say (empty: nothing).
     """
 
     job: Job
@@ -167,7 +167,7 @@ def made(job: Job) -> Made:
 
     Platforms make SageMaker's; a container that a person starts has none of them, and its program saves at its end.
     """
-    new, missing, why = [], [], ""
+    new, missing, closed = [], {}, []
     for field in _to_make(job):
         path = getattr(job.paths, field)
         try:
@@ -175,18 +175,32 @@ def made(job: Job) -> Made:
                 os.makedirs(path, exist_ok=True)  # another host of the job may share the disk
                 new.append(path)
         except OSError as error:
-            missing.append(field)
-            why = f"{error.filename or path}: {error.strerror}"
+            missing[field] = _why_not(error.filename or path, error)
+        else:
+            if field in RESULTS and not os.access(path, os.W_OK | os.X_OK):
+                closed.append(f"{VARIABLES[field]} ({path})")
     gone = dict.fromkeys(missing, "")
     if gone and is_own(job.paths.failure):
         gone.update(failure="", success="")
     if not os.path.isdir(job.paths.input_config):
         gone["input_config"] = ""
     job = job._replace(paths=job.paths._replace(**gone))
-    if not missing:
-        return Made(job, _said(job, new))
+    causes: dict[str, list[str]] = {}
+    for field, cause in missing.items():
+        causes.setdefault(cause, []).append(VARIABLES[field])
+    not_set = ", ".join(f"{', '.join(names)} ({cause})" for cause, names in causes.items())
+    parts = [f"not set: {not_set}"] if missing else []
+    parts += [f"warning: nothing can be written to {', '.join(closed)}"] if closed else []
     unset = tuple(VARIABLES[field] for field in missing)
-    return Made(job, unset=unset, why=f"not set: {', '.join(unset)} ({why})")
+    return Made(job, "" if missing else _said(job, new), unset, "; ".join(parts))
+
+
+def _why_not(path: str, error: OSError) -> str:
+    if os.path.islink(path) and not os.path.exists(path):
+        return f"{path} is a link to nothing"
+    return (
+        f"{path} is no directory" if os.path.lexists(path) and not os.path.isdir(path) else f"{path}: {error.strerror}"
+    )
 
 
 def _to_make(job: Job) -> list[str]:

@@ -36,3 +36,10 @@ def paths_of(base: str) -> Paths:
         code=os.path.join(base, "code"),
         checkpoints=os.path.join(base, "checkpoints"),
     )
+
+
+def can_be_made(path: str) -> bool:
+    """Whether this process can write to the directory, or make it."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)

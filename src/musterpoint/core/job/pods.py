@@ -8,7 +8,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import host, node_name, small_text
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Paths
-from musterpoint.core.job.opt_ml import base_of, paths_of
+from musterpoint.core.job.opt_ml import base_of, can_be_made, paths_of
 
 INDEX = "JOB_COMPLETION_INDEX"
 HOSTS = "/etc/hosts"
@@ -39,9 +39,12 @@ def pod_job(
 
 
 def pod_paths(environ: Mapping[str, str]) -> Paths:
-    """The directories for reports and models, where a volume is mounted for them."""
+    """SageMaker's directories for reports and models, where they are or can be made: an earlier job in this pod may
+    have made them.
+    """
     base = base_of(environ)
-    return paths_of(base) if environ.get("SAGEMAKER_BASE_DIR") or os.path.isdir(base) else Paths()
+    there = bool(environ.get("SAGEMAKER_BASE_DIR")) or os.path.isdir(base) or can_be_made(base)
+    return paths_of(base) if there else Paths()
 
 
 def pod_name(environ: Mapping[str, str]) -> str:

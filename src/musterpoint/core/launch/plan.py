@@ -28,6 +28,9 @@ class Argument(NamedTuple):
     ours: Program | None = None
 
 
+OWN_PATHS = ("PATH", "LD_LIBRARY_PATH")
+"""Variables that the stub sets back, from ``MUSTER_USER_<NAME>``: an mpirun that is called by its path puts its own
+folders first."""
 Role = Literal["rank", "launcher", "service"]
 """A rank is started by the supervisor itself. A launcher starts this host's ranks through the rank stub. A service runs
 until the ranks of all hosts have ended; if it ends before them, the job ends.

@@ -177,7 +177,8 @@ class Roster(NamedTuple):
         if independent and len(self.group) > 1:
             ranks = f"{len(self.group)} independent programs, no common world"
             ranks = "musterpoint's own on each, which plans the ranks of the script that it is given" if own else ranks
-        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
+        hosts = "1 host is" if len(self.group) == 1 else f"{len(self.group)} hosts are"
+        return f"{hosts} here: launcher {launcher}, {ranks}{others}"
 
     def _each(self) -> str:
         """How many ranks the hosts have; those that differ from most are named."""

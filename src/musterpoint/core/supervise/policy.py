@@ -286,10 +286,15 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
     if state.phase != "ending" or not state.live:
         return state, []
     return state._replace(killed=True), [
-        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"),
+        ev.Say(f"{_who_lives(state, rules)} had not ended by the end of the grace: killing"),
         ev.KillTree(),
         ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
     ]
+
+
+def _who_lives(state: State, rules: Rules) -> str:
+    count = len(state.live)
+    return "the program" if rules.outside else f"{count} rank{'s' if count > 1 else ''}"
 
 
 # -- the ranks have ended: here, then everywhere --

@@ -10,7 +10,7 @@ from musterpoint.base.python_variables import INSPECT
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import OUTER, SOCKET_TOKEN
 from musterpoint.core.fabric.setting import SEARCH_PATHS
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.core.launch.plan import OWN_PATHS, LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.core.supervise.context import SupervisorContext
@@ -144,10 +144,6 @@ class ProcessStarter:
         self._temporary.close()
         for folder in {session.plan.temporary for session in sessions if session.plan.temporary}:
             _remove(folder)
-
-
-OWN_PATHS = ("PATH", "LD_LIBRARY_PATH")
-"""Variables that the stub sets back: an mpirun that is called by its path puts its own folders first."""
 
 
 class TemporaryDirectory:

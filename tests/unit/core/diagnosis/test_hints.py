@@ -180,7 +180,7 @@ def test_a_global_rank_is_no_device(more: str, line: str, word: str) -> None:
     job = LOCAL._replace(rank=3, local_rank=1)
     assert word in hint_for(f"torch.AcceleratorError: CUDA error: invalid device ordinal{more}", line, job=job)
     torchrun = '  File "torch/distributed/elastic/agent/server/api.py", line 109, in __post_init__'
-    assert "--env SM_NUM_GPUS=N" in hint_for("AssertionError", torchrun) and not hint_for("AssertionError", line)
+    assert "SM_NUM_GPUS=N" in hint_for("AssertionError", torchrun) and not hint_for("AssertionError", line)
 
 
 @pytest.mark.parametrize(

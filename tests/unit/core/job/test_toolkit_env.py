@@ -10,7 +10,7 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms
-from musterpoint.core.job.directories import NAMES, made, with_directories
+from musterpoint.core.job.directories import NAMES, forget_others, made, with_directories
 from musterpoint.core.job.exports import sagemaker_exports
 from musterpoint.core.job.model import Counted, EntryPoint, Hyperparameter, Job, Paths
 from musterpoint.core.job.opt_ml import BASE, VARIABLES, paths_of
@@ -204,8 +204,42 @@ def test_what_can_t_be_made_of_sagemaker_s_is_no_variable(work: Path) -> None:
     (work / "input/config").mkdir(parents=True)
     ready = made(job("sagemaker", paths=paths_of(str(work))))
     gone = ("SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR", "SM_OUTPUT_INTERMEDIATE_DIR")
-    assert ready.unset == gone and ready.why.startswith(f"not set: {', '.join(gone)} (")
+    assert ready.unset == gone
+    assert ready.why == (
+        f"not set: SM_OUTPUT_DIR ({work}/output is no directory), SM_OUTPUT_DATA_DIR ({work}/output/data: Not a "
+        f"directory), SM_OUTPUT_INTERMEDIATE_DIR ({work}/output/intermediate: Not a directory)"
+    )
     assert {*VARIABLES.values()} - {name for name, _ in sagemaker_exports(ready.job, {})} == {*gone}
+
+
+def test_links_and_uris(work: Path) -> None:
+    """A link to nothing is none; a URI is the program's own."""
+    (work / "model").symlink_to("/nowhere/at/all")
+    ready = made(job("sagemaker", paths=paths_of(str(work))))
+    assert ready.why == f"not set: SM_MODEL_DIR ({work}/model is a link to nothing)"
+    seen = with_directories(job("plain"), {"SM_MODEL_DIR": "s3://bucket/model"}, str(work))
+    assert "s3:" not in seen.model
+
+
+@pytest.mark.parametrize("at", ["muster-jobs/mine", "muster-jobs/mine/hosts/a", "elsewhere"])
+def test_only_reports_of_earlier_hosts_are_removed(at: str, work: Path) -> None:
+    """Not what lies beside a platform's own output, wherever that is."""
+    base = work / at
+    for name in ("checkpoints/outcome.json", "model/failure", "old/timeline.json", "hosts/b/failure"):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text("the user's")
+    ready = made(job("sagemaker", paths=paths_of(str(base))))
+    forget_others(ready.job)
+    assert (base / "checkpoints/outcome.json").exists() and (base / "model").is_dir()
+    assert (base / "hosts/b/failure").exists()
+    planned = job("plain")
+    ready = made(planned._replace(paths=with_directories(planned, {}, str(work))))
+    hosts = work / "muster-jobs/my-job/hosts"
+    for name in ("a/failure", "b/failure", "c/failure", "c/users.txt"):
+        (hosts / name).parent.mkdir(parents=True, exist_ok=True)
+        (hosts / name).write_text("an earlier start's")
+    forget_others(ready.job)
+    assert sorted(str(path.relative_to(hosts)) for path in hosts.rglob("*")) == ["a", "a/failure", "c", "c/users.txt"]
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/b"])

@@ -142,6 +142,6 @@ PLATFORM = Platform(
         "`muster launch …` as the container's command",
         "the reason goes to `/dev/termination-log`, too",
         "`/opt/ml` too, where it can be made, else as on machines of your own",
-        "the pod's termination message, and `/opt/ml/output/failure` where `/opt/ml` is there",
+        "the pod's termination message, and `/opt/ml/output/failure` where `/opt/ml` can be made",
     ),
 )

@@ -1,7 +1,7 @@
 """Reads the job's ``custom_mpi_options`` and ``--mpi-options`` as a shell would; accepts SageMaker's spellings."""
 
 import shlex
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
@@ -10,6 +10,7 @@ from musterpoint.core.fabric.mpi import OPEN_MPI, Flavour
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Distribution
 from musterpoint.core.launch.mpi.command import Flag
+from musterpoint.core.launch.plan import OWN_PATHS
 
 REASON = "custom_mpi_options"
 
@@ -68,7 +69,8 @@ def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -
         UsageError: they can't be read, or one is unknown to this flavour or reserved for musterpoint.
     """
     first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, _OWN, flavour)
-    return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
+    flags = first.flags + last.flags
+    return Options(first.exports + last.exports, _one_genvlist((*flags, *_for_stubs(flags))))
 
 
 def without_mpi(distribution: Distribution, more: str = "") -> tuple[tuple[EnvSetting, ...], str]:
@@ -233,6 +235,18 @@ def _hydra(word: str, name: str, words: _Words) -> Flag:
     if name in ("genvlist", "genvnone"):
         return Flag("genvnone", (word, *(words.values(word, 1) if name == "genvlist" else ())), REASON)
     return Flag(name.partition("=")[0], (word, *words.following()), REASON)
+
+
+def _for_stubs(flags: Sequence[Flag]) -> Iterator[Flag]:
+    """The variables by which stubs set back those of :data:`OWN_PATHS` that the user sets, with the user's values."""
+    for flag in flags:
+        option, *values = flag.words
+        name = values[0].partition("=")[0] if values else ""
+        if flag.key in (f"x {name}", "genvnone") and name in OWN_PATHS:
+            own = f"MUSTER_USER_{name}"
+            key = f"x {own}" if flag.key != "genvnone" else flag.key
+            words = (option, own + values[0].removeprefix(name), *values[1:])
+            yield Flag(key, words, f"{flag.reason}: {name}, which mpirun puts its own folders into")
 
 
 def _one_genvlist(flags: Sequence[Flag]) -> tuple[Flag, ...]:

@@ -1,4 +1,4 @@
-"""Says for whom a host waits that is done: where ranks still run, and since when. The pauses between lines grow."""
+"""Says for whom a host waits that is done: where the job still runs, and since when. The pauses between lines grow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WaitingWatch(Watcher):
             here = "the ranks here have ended" if ranks else "the program here has ended"
         if not self._running:
             return f"{here}; waiting for the other hosts"
-        return f"{here}; waiting for {self._running}, where {'ranks still run' if ranks else 'it still runs'}"
+        return f"{here}; waiting for {self._running}, where {'the job' if ranks else 'it'} still runs"
 
     def hear(self, event: StillRunning) -> None:
         self.still_running(event)

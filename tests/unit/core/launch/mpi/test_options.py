@@ -109,6 +109,20 @@ def test_the_hyperparameter_that_it_came_from_is_named(key: str) -> None:
         read_options(Distribution("mpi", options="'", options_key=key), OPEN_MPI)
 
 
+@pytest.mark.parametrize(
+    ("flavour", "text", "more"),
+    [
+        (OPEN_MPI, "-x LD_LIBRARY_PATH=/x:/y -x A=1", ("-x", "MUSTER_USER_LD_LIBRARY_PATH=/x:/y")),
+        (OPEN_MPI, "--x PATH", ("--x", "MUSTER_USER_PATH")),
+        (MPICH, "-x PATH=/x", ("-genv", "MUSTER_USER_PATH", "/x")),
+        (MPICH, "-genv LD_LIBRARY_PATH /x", ("-genv", "MUSTER_USER_LD_LIBRARY_PATH", "/x")),
+    ],
+)
+def test_a_search_path_of_the_user_s_is_the_stub_s_too(flavour: str, text: str, more: tuple[str, ...]) -> None:
+    """Which sets back those that mpirun puts its own folders into."""
+    assert read(text, flavour).flags[-1].words == more
+
+
 def test_old_spellings_are_about_the_same() -> None:
     keys = [flag.key for flag in read("-bynode --bind-to-core -mca btl self --prtemca x y -x A=1").flags]
     assert keys == ["map-by", "bind-to", "mca btl", "mca x", "x A"]
@@ -119,7 +133,7 @@ def test_a_list_of_variables_is_the_same_as_each() -> None:
     found = read("--mca mca_base_env_list 'A=1;GIT_TOKEN=t-1;;PATH' -x B=2 -mca btl self")
     assert [setting[:2] for setting in found.exports] == [("GIT_TOKEN", "t-1")]
     words = [flag.words for flag in found.flags]
-    assert words == [("-x", "A=1"), ("-x", "PATH"), ("-x", "B=2"), ("-mca", "btl", "self")]
+    assert words == [("-x", "A=1"), ("-x", "PATH"), ("-x", "B=2"), ("-mca", "btl", "self"), ("-x", "MUSTER_USER_PATH")]
     with pytest.raises(UsageError, match="ends after --mca"):
         read("--mca mca_base_env_list")
 

@@ -214,7 +214,7 @@ def find_file(path: str, option: str, cwd: str) -> str:
     """``path`` (absolute) of a file that is there; a UsageError names ``option``."""
     found = os.path.abspath(os.path.join(cwd, path))
     if not os.path.isfile(found):
-        raise UsageError(f"{option}={path!r}: there is no file {found}")
+        raise UsageError(f"{option}={path!r}: {found} is {'a folder' if os.path.isdir(found) else 'no file'}")
     return found
 
 

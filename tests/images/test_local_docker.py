@@ -207,7 +207,7 @@ def test_ctrl_c_saves_and_a_second_one_kills(muster: Muster, image: Callable[[st
     seen = until(process, b"busy", 2)
     process.send_signal(signal.SIGINT)
     ended = muster.end(process, seen)
-    assert (ended.code, ended.job["TrainingJobStatus"]) == (143, "Stopped"), ended
+    assert (ended.code, ended.job["TrainingJobStatus"]) == (130, "Stopped"), ended
     assert {"checkpoint-0", "checkpoint-1"} < set(ended.model())
     assert muster.left() == []
 
@@ -346,7 +346,7 @@ def test_two_jobs_of_one_name_that_begin_at_once(muster: Muster, image: Callable
     assert len(muster.left()) == 3
     process.send_signal(signal.SIGINT)
     ended = muster.end(process, seen)
-    assert (ended.code, ended.job["TrainingJobStatus"]) == (143, "Stopped"), ended
+    assert (ended.code, ended.job["TrainingJobStatus"]) == (130, "Stopped"), ended
 
 
 def test_what_cannot_run_is_said_before_anything_is_made(muster: Muster, engine: docker.DockerClient) -> None:

@@ -194,9 +194,8 @@ def _file(requirements: str) -> str:
     """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
     path = os.path.abspath(requirements)
     if not os.path.isfile(path):
-        raise UsageError(
-            f"--requirements={requirements!r}: {path} is {'a folder' if os.path.isdir(path) else 'no file'}"
-        )
+        why = f"{path} is a folder" if os.path.isdir(path) else f"there is no file {path}"
+        raise UsageError(f"--requirements={requirements!r}: {why}")
     return path
 
 

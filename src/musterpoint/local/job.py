@@ -214,7 +214,8 @@ def find_file(path: str, option: str, cwd: str) -> str:
     """``path`` (absolute) of a file that is there; a UsageError names ``option``."""
     found = os.path.abspath(os.path.join(cwd, path))
     if not os.path.isfile(found):
-        raise UsageError(f"{option}={path!r}: {found} is {'a folder' if os.path.isdir(found) else 'no file'}")
+        why = f"{found} is a folder" if os.path.isdir(found) else f"there is no file {found}"
+        raise UsageError(f"{option}={path!r}: {why}")
     return found
 
 

@@ -118,7 +118,7 @@ def forget_others(job: Job) -> None:
     own = os.path.dirname(job.paths.failure)
     hosts = os.path.dirname(own)
     place = os.path.dirname(hosts)
-    is_made_here = os.path.relpath(own, place) == os.path.join("hosts", _of_host(job, job.current_host))
+    is_made_here = own.endswith(os.path.join(os.sep, "hosts", _of_host(job, job.current_host)))
     if job.paths.base or not is_made_here or os.path.basename(os.path.dirname(place)) != OWN:
         return
     here = {_of_host(job, host) for host in job.hosts}
@@ -139,7 +139,7 @@ def forget_others(job: Job) -> None:
 
 def _of_host(job: Job, host: str) -> str:
     """The name of a host's directory: by its rank where the roll call names hosts. A machine may be called node-1."""
-    return _folder(host) if job.unnamed is None else f"node-rank-{job.hosts.index(host)}"
+    return _folder(host if job.unnamed is None else host.replace("node-", "node-rank-", 1))
 
 
 def is_own(path: str) -> bool:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ctypes
 import inspect
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-from musterpoint.core.job.opt_ml import BASE
 
 _OF_PYTEST = {signal.SIGALRM}
 """The limit of a test's time."""
@@ -23,8 +20,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 class State(NamedTuple):
     """Of this process. ``adopts``: whether orphans below it become its children. ``children``: the names, by pid, of
-    those that nobody has waited for. ``platform``: whether this machine's own /opt/ml has something in it. Empty it is
-    the place for trees of hosts on this machine.
+    those that nobody has waited for.
     """
 
     handlers: dict[int, object]
@@ -33,7 +29,6 @@ class State(NamedTuple):
     umask: int
     adopts: bool
     children: dict[int, str]
-    platform: bool
 
 
 def state() -> State:
@@ -46,7 +41,6 @@ def state() -> State:
         umask,
         _adopts(),
         children(),
-        bool(in_platform()),
     )
 
 
@@ -69,20 +63,8 @@ def left_behind(before: State) -> list[str]:
     if now.adopts != before.adopts:
         found.append("this process adopts orphans" if now.adopts else "this process doesn't adopt orphans any more")
         adopt_orphans(before.adopts)
-    if now.platform and not before.platform:
-        names = in_platform()
-        found.append(f"{BASE} has {names}, perhaps of a test beside this one: give its job a SAGEMAKER_BASE_DIR")
-        for name in names:
-            shutil.rmtree(os.path.join(BASE, name), ignore_errors=True)
     new = now.children.keys() - before.children.keys()
     return [*found, *(f"a child that nobody waited for: {pid} ({now.children[pid]})" for pid in sorted(new))]
-
-
-def in_platform() -> list[str]:
-    try:
-        return sorted(os.listdir(BASE))
-    except FileNotFoundError:
-        return []
 
 
 def adopt_orphans(yes: bool) -> None:

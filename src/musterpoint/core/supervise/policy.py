@@ -286,15 +286,16 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
     if state.phase != "ending" or not state.live:
         return state, []
     return state._replace(killed=True), [
-        ev.Say(f"{_who_lives(state, rules)} had not ended by the end of the grace: killing"),
+        ev.Say(_too_late(len(state.live), rules)),
         ev.KillTree(),
         ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
     ]
 
 
-def _who_lives(state: State, rules: Rules) -> str:
-    count = len(state.live)
-    return "the program" if rules.outside else f"{count} rank{'s' if count > 1 else ''}"
+def _too_late(live: int, rules: Rules) -> str:
+    if rules.outside:
+        return "the program had not ended by the end of its grace: killing it"
+    return f"{live} rank{'s' if live > 1 else ''} had not ended by the end of their grace: killing them"
 
 
 # -- the ranks have ended: here, then everywhere --
